@@ -1,0 +1,209 @@
+"""What a lake must be able to do: the seam between the workers and a table format.
+
+The apply and the table-sync worker see the lake only through this module. Everything a worker
+writes goes to a *branch* that only its own generation uses, and becomes visible to readers by
+``publish`` (a fast-forward of ``main``), never in any other way: that is what makes a batch
+atomic per table and what fences a worker that died with a call in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from catalog.pg_lsn import LSN
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LakeIdent:
+    """A lake table ``lake.<schema>.<table>``; both names verbatim, never quoted here."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumn:
+    """A column as the lake has it; ``type`` decides how the publisher's text is read."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the last snapshot of a batch carries: whose position it is and how far it goes.
+
+    ``origin`` is the replication origin's name, ``lsn`` the end LSN of the last transaction in
+    the table, ``epoch`` the uuid inside which that LSN means something, ``floor`` the end LSN up
+    to which transactions never belong to this table (the copy's consistent point).
+    """
+
+    origin: str
+    lsn: LSN
+    epoch: str
+    floor: LSN
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table as ``main`` shows it now. ``stamp`` is the newest ancestor's that carries one."""
+
+    ident: LakeIdent
+    columns: tuple[LakeColumn, ...]
+    owner: str | None
+    snapshot_id: int | None
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows on their way to the lake: a small Arrow table, or Parquet files in the staging folder."""
+
+    rows: int
+    table: pa.Table | None = None
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FullSegment:
+    """Changes of a table matched by whole rows (REPLICA IDENTITY FULL, or no key).
+
+    ``images`` holds the distinct old rows: ``image`` int64, ``n`` int32 (how many at most), then
+    ``c0…`` in the order of ``Segment.columns``. The lake finds up to ``n`` equal rows (NULLs
+    equal) on the branch and calls ``resolve`` with what it found: ``image`` int64, ``f`` string
+    (``_file``), ``p`` int64 (``_pos``). ``resolve`` answers ``(positions, append)``: positions
+    has ``f, p, op`` (int8, 0 = update, 1 = delete) and ``c0…``; append has ``c0…``.
+    """
+
+    images: Staged
+    resolve: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of changes of one lake table under one layout, folded; segments apply in order.
+
+    ``columns`` names the published columns; staged columns are ``c0…`` in that order.
+    ``merge``: ``op`` int8 (0 = update, 1 = delete), ``b0…`` the base key in the order of ``key``,
+    ``c0…`` the new values, and for each column named in ``unchanged`` (an unchanged out-of-line
+    value somewhere in the segment) a boolean ``m<i>``, true where the table's value stays.
+    ``append``: ``c0…``. The merge comes before the append; ``truncate`` before both.
+    ``probe``: the append is checked for keys that are there already (``on_key_conflict``).
+    """
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    truncate: bool = False
+    merge: Staged | None = None
+    unchanged: tuple[str, ...] = ()
+    append: Staged | None = None
+    full: FullSegment | None = None
+    probe: bool = False
+    on_key_conflict: str = "error"
+    defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a batch did to a table; ``missing`` counts updates and deletes that found no row."""
+
+    appended: int = 0
+    merged: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """A parallel copy under an exported snapshot; one ``COPY … TO STDOUT (FORMAT csv)`` per range.
+
+    ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
+    is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
+    """
+
+    conninfo: str
+    passfile: str | None
+    snapshot: str
+    statements: tuple[str, ...]
+    columns: tuple[LakeColumn, ...]
+    on_unrepresentable: str = "error"
+    relation: str = ""  # schema.table, for messages
+    defaults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes: the names a fence needs. ``generation`` is never used twice."""
+
+    subid: int
+    generation: int
+    relid: int = 0  # 0 = apply worker
+    branch: str = field(default="")
+
+
+class Destination(Protocol):
+    """The lake as the workers see it. Every call may raise ``ReplicationError``."""
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        """What ``main`` holds now, never cached; None when there is no such table."""
+
+    def create_table(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], *, owner: str, relid: int, stamp: Stamp
+    ) -> LakeTable:
+        """Create the namespace and the table with an empty stamped snapshot on ``main``."""
+
+    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+        """Take over an existing table: set its owner, commit an empty stamped snapshot."""
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        """Drop a table that was created by us and never used (undo of a failed CREATE)."""
+
+    def fence(self, ident: LakeIdent) -> LakeTable:
+        """Commit an empty snapshot on ``main`` that carries the stamp on, so that no earlier
+        branch can be published any more; then read the table."""
+
+    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
+
+    def create_branch(self, ident: LakeIdent, branch: str) -> None:
+        """A fresh branch at ``main``'s tip."""
+
+    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
+        """Drop every branch of ours on the table but ``keep``; missing is fine."""
+
+    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600)."""
+
+    def discard(self, staged: Staged) -> None:
+        """Remove staged files; missing is fine."""
+
+    def write(
+        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+    ) -> Counts:
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
+
+    def copy(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        plan: CopyPlan,
+        progress: Callable[[int, int], None],
+    ) -> int:
+        """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges.
+        Returns the number of rows copied."""
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+
+    def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
+        """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""
+
+    def close(self) -> None:
+        """Release the sessions of this destination."""

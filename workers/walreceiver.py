@@ -1,0 +1,367 @@
+"""The connection to the publisher: libpqwalreceiver's part, and the only transport.
+
+A walsender connection (``replication=database``) takes the *simple* query protocol only, so
+every statement is text and whoever builds one quotes its identifiers and literals himself
+(``quote_ident``, ``quote_literal``). Statements are sent asynchronously and waited for in short
+slices, so that a worker told to stop does not hang in ``CREATE_REPLICATION_SLOT``.
+
+One trace, a sync worker's connection (see ``docs/protocol.md``)::
+
+    connect(conninfo, "pg_16406_sync_16399_…")       search_path and five timeouts are cleared
+    command("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+    create_slot(name, temporary=True, snapshot="use") → 0/19BDA20
+    exec("SELECT …")                                  the table as that snapshot sees it
+    copy_out("COPY public.t (id) TO STDOUT …")        chunks of bytes
+    command("COMMIT")
+    start_streaming(name, 0/19BDA20, options)         COPY_BOTH; the receive thread takes over
+    end_streaming()
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from catalog.errcodes import (
+    AdminShutdown,
+    ConnectionFailure,
+    ProtocolViolation,
+    ReplicationError,
+    SyntaxErrorOrAccess,
+)
+from catalog.pg_lsn import LSN
+
+Row = tuple[str | None, ...]
+
+_SLICE_SECONDS: Final = 0.2
+"""How long one wait lasts before ``interrupted`` is asked again."""
+
+_SESSION_OPTIONS: Final = (
+    "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c timezone=UTC "
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+)
+"""What the native subscriber asks for, UTC, and keepalives so that a host that vanished frees
+its temporary slot in under a minute."""
+
+CLEAR_SEARCH_PATH: Final = "SELECT pg_catalog.set_config('search_path', '', false)"
+ZERO_TIMEOUTS: Final = (
+    "SELECT count(pg_catalog.set_config(name, '0', false)) FROM pg_catalog.pg_settings "
+    "WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', "
+    "'idle_session_timeout', 'transaction_timeout')"
+)
+"""A role's or database's timeouts kill walsenders too; one statement, any server version."""
+
+
+def quote_ident(name: str) -> str:
+    """A name as an SQL identifier, always quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """A text as an SQL literal that is right whatever ``standard_conforming_strings`` says."""
+    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+    return " E" + quoted if "\\" in text else quoted
+
+
+@dataclass(frozen=True, slots=True)
+class SystemIdentity:
+    """The answer to IDENTIFY_SYSTEM."""
+
+    systemid: str
+    timeline: int
+    xlogpos: LSN
+    dbname: str
+
+
+def _error(result: pq.abc.PGresult) -> ReplicationError:
+    """The publisher's own error with its own SQLSTATE."""
+
+    def part(field: pq.DiagnosticField) -> str | None:
+        value = result.error_field(field)
+        return value.decode(errors="replace") if value else None
+
+    primary = part(pq.DiagnosticField.MESSAGE_PRIMARY)
+    if primary is None:
+        return ConnectionFailure(
+            "lost the connection to the publisher",
+            detail=result.error_message.decode(errors="replace").strip() or None,
+        )
+    return ReplicationError(
+        primary,
+        detail=part(pq.DiagnosticField.MESSAGE_DETAIL),
+        hint=part(pq.DiagnosticField.MESSAGE_HINT),
+        sqlstate=part(pq.DiagnosticField.SQLSTATE) or "XX000",
+    )
+
+
+def parse_conninfo(conninfo: str) -> dict[str, str]:
+    """A libpq conninfo string or URI as its parts; raises 42601 when it is neither."""
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except Exception as error:
+        raise SyntaxErrorOrAccess(
+            "invalid connection string syntax", detail=str(error).strip().splitlines()[0]
+        ) from None
+    return {key: str(value) for key, value in parts.items() if value is not None}
+
+
+def full_conninfo(
+    conninfo: str,
+    appname: str,
+    *,
+    passfile: str | None = None,
+    password: str | None = None,
+    replication: bool = True,
+) -> str:
+    """What libpq is given: the user's words, and what a subscriber's connection needs."""
+    parts = parse_conninfo(conninfo)
+    options = " ".join(part for part in (parts.get("options"), _SESSION_OPTIONS) if part)
+    parts.update(client_encoding="UTF8", options=options)
+    parts.setdefault("fallback_application_name", appname)
+    parts.setdefault("connect_timeout", "30")
+    if passfile is not None:
+        parts["passfile"] = passfile
+    if password is not None:
+        parts["password"] = password
+    if replication:
+        parts["replication"] = "database"
+    return make_conninfo("", **parts)
+
+
+def connect(
+    conninfo: str,
+    appname: str,
+    *,
+    passfile: str | None = None,
+    password_env: str | None = None,
+    replication: bool = True,
+    interrupted: Callable[[], bool] | None = None,
+) -> WalReceiverConn:
+    """Open a connection and clear what a role or a database may have set on it.
+
+    Raises 08006 with libpq's words (which never hold the password).
+    """
+    password = os.environ.get(password_env) if password_env else None
+    dsn = full_conninfo(
+        conninfo, appname, passfile=passfile, password=password, replication=replication
+    )
+    pgconn = pq.PGconn.connect(dsn.encode())
+    if pgconn.status != pq.ConnStatus.OK:
+        message = pgconn.error_message.decode(errors="replace").strip()
+        pgconn.finish()
+        raise ConnectionFailure("could not connect to the publisher", detail=message)
+    conn = WalReceiverConn(pgconn, interrupted or (lambda: False))
+    try:
+        conn.exec(CLEAR_SEARCH_PATH)
+        conn.exec(ZERO_TIMEOUTS)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+class WalReceiverConn:
+    """One connection to the publisher. Not thread safe: one thread owns it at a time."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, interrupted: Callable[[], bool]) -> None:
+        self.pgconn = pgconn
+        self.server_version: int = pgconn.server_version // 10000
+        self._interrupted = interrupted
+
+    @property
+    def pgconn_ptr(self) -> int:
+        """The address of libpq's PGconn, for the kernel that drains it."""
+        pointer = self.pgconn.pgconn_ptr
+        if pointer is None:
+            raise ConnectionFailure("the connection to the publisher is closed")
+        return pointer
+
+    def fileno(self) -> int:
+        """The socket, for select."""
+        return self.pgconn.socket
+
+    def host(self) -> dict[str, str]:
+        """Host, address and port this connection really reached, as conninfo parts."""
+        parts = {
+            "host": self.pgconn.host.decode(),
+            "hostaddr": self.pgconn.hostaddr.decode(),
+            "port": self.pgconn.port.decode(),
+        }
+        return {key: value for key, value in parts.items() if value}
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def _wait_readable(self) -> None:
+        while True:
+            if self._interrupted():
+                raise AdminShutdown("terminating the worker due to administrator command")
+            ready, _, _ = select.select([self.pgconn.socket], [], [], _SLICE_SECONDS)
+            if ready:
+                self.pgconn.consume_input()
+                return
+
+    def _next_result(self) -> pq.abc.PGresult | None:
+        try:
+            while self.pgconn.is_busy():
+                self._wait_readable()
+            return self.pgconn.get_result()
+        except ReplicationError:
+            raise
+        except Exception as error:
+            raise ConnectionFailure(
+                "lost the connection to the publisher", detail=str(error).strip() or None
+            ) from None
+
+    def _run(self, sql: str) -> pq.abc.PGresult:
+        """Send one statement; the last result, any error raised after all were read."""
+        try:
+            self.pgconn.send_query(sql.encode())
+        except Exception as error:
+            raise ConnectionFailure(
+                "lost the connection to the publisher", detail=str(error).strip() or None
+            ) from None
+        last: pq.abc.PGresult | None = None
+        failed: ReplicationError | None = None
+        while (result := self._next_result()) is not None:
+            last = result
+            if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE):
+                failed = failed or _error(result)
+            if result.status in (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT):
+                break
+        if failed is not None:
+            raise failed
+        if last is None:
+            raise ProtocolViolation("the publisher answered nothing to a statement")
+        return last
+
+    def exec(self, sql: str) -> list[Row]:
+        """Run a query; its rows as text, NULL as None. Raises the publisher's error."""
+        result = self._run(sql)
+        return [
+            tuple(
+                value.decode() if (value := result.get_value(row, column)) is not None else None
+                for column in range(result.nfields)
+            )
+            for row in range(result.ntuples)
+        ]
+
+    def command(self, sql: str) -> None:
+        """Run a statement whose result does not matter."""
+        self._run(sql)
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        """Run ``COPY … TO STDOUT``; the data as the server cuts it (a row at a time)."""
+        result = self._run(sql)
+        if result.status != pq.ExecStatus.COPY_OUT:
+            raise ProtocolViolation("the publisher did not begin a COPY")
+        while True:
+            try:
+                size, data = self.pgconn.get_copy_data(1)
+            except Exception as error:
+                raise ConnectionFailure(
+                    "lost the connection to the publisher", detail=str(error).strip() or None
+                ) from None
+            if size > 0:
+                yield bytes(data)
+            elif size == 0:
+                self._wait_readable()
+            else:
+                break
+        while (result_after := self._next_result()) is not None:
+            if result_after.status == pq.ExecStatus.FATAL_ERROR:
+                raise _error(result_after)
+
+    # -- replication commands -----------------------------------------------------------------
+
+    def identify_system(self) -> SystemIdentity:
+        """IDENTIFY_SYSTEM."""
+        systemid, timeline, xlogpos, dbname = self.exec("IDENTIFY_SYSTEM")[0]
+        return SystemIdentity(
+            str(systemid), int(timeline or 0), LSN.parse(xlogpos or "0/0"), dbname or ""
+        )
+
+    def create_slot(
+        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+    ) -> LSN:
+        """CREATE_REPLICATION_SLOT with pgoutput; returns the consistent point.
+
+        ``snapshot`` is ``use`` (first command of a REPEATABLE READ transaction) or ``nothing``.
+        """
+        if self.server_version >= 15:
+            options = [f"SNAPSHOT '{snapshot}'"]
+            if failover:
+                options.insert(0, "FAILOVER")
+            tail = f"({', '.join(options)})"
+        else:
+            tail = "USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"
+        kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+        row = self.exec(f"CREATE_REPLICATION_SLOT {quote_ident(name)} {kind} pgoutput {tail}")[0]
+        return LSN.parse(row[1] or "0/0")
+
+    def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
+        """DROP_REPLICATION_SLOT."""
+        try:
+            self.command(f"DROP_REPLICATION_SLOT {quote_ident(name)}{' WAIT' if wait else ''}")
+        except ReplicationError as error:
+            if not (missing_ok and error.code == "42704"):
+                raise
+
+    def start_streaming(self, slot: str, start: LSN, options: Mapping[str, str]) -> None:
+        """START_REPLICATION; afterwards the connection is in COPY_BOTH."""
+        words = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
+        result = self._run(f"START_REPLICATION SLOT {quote_ident(slot)} LOGICAL {start} ({words})")
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise ProtocolViolation("the publisher did not begin streaming")
+
+    def send(self, data: bytes) -> None:
+        """Queue one CopyData message and flush what the socket takes now."""
+        try:
+            self.pgconn.put_copy_data(data)
+            while self.pgconn.flush():
+                select.select([], [self.pgconn.socket], [], _SLICE_SECONDS)
+        except Exception as error:
+            raise ConnectionFailure(
+                "lost the connection to the publisher", detail=str(error).strip() or None
+            ) from None
+
+    def end_streaming(self) -> None:
+        """CopyDone both ways, and read on until the connection takes commands again."""
+        try:
+            self.pgconn.put_copy_end()
+            self.pgconn.flush()
+            while True:
+                size, _ = self.pgconn.get_copy_data(1)
+                if size < 0:
+                    break
+                if size == 0:
+                    self._wait_readable()
+            while self._next_result() is not None:
+                pass
+        except ReplicationError:
+            raise
+        except Exception as error:
+            raise ConnectionFailure(
+                "lost the connection to the publisher", detail=str(error).strip() or None
+            ) from None
+
+    def stream_error(self) -> ReplicationError:
+        """Why streaming ended: the server's error, or the connection's."""
+        try:
+            while (result := self.pgconn.get_result()) is not None:
+                if result.status == pq.ExecStatus.FATAL_ERROR:
+                    return _error(result)
+        except Exception as error:
+            return ConnectionFailure(
+                "lost the connection to the publisher", detail=str(error).strip() or None
+            )
+        return ConnectionFailure("the publisher ended the stream")
+
+    def close(self) -> None:
+        """Close the socket; a temporary slot vanishes with it."""
+        self.pgconn.finish()
