@@ -1,0 +1,1 @@
+"""The system catalogs and the vocabulary every other package speaks."""

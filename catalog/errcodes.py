@@ -6,6 +6,8 @@ transaction, or stop. Errors that come from elsewhere (the publisher, the lake) 
 SQLSTATE and go through the same table.
 """
 
+# ruff: noqa: N818  # the classes bear PostgreSQL's names for their codes
+
 from __future__ import annotations
 
 from collections.abc import Iterator

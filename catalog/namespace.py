@@ -1,0 +1,100 @@
+"""Names: quoting them for SQL and splitting ``schema.table`` as PostgreSQL does.
+
+The counterpart of ``quote_identifier`` (ruleutils.c), ``quote_literal_cstr`` (quote.c) and
+``stringToQualifiedNameList`` (regproc.c). A walsender connection takes the simple query protocol
+only, so everything sent over one is quoted here. Unlike PostgreSQL's parser nothing is ever
+folded to lower case: names are the publisher's, verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from catalog.errcodes import InvalidName
+
+NAMEDATALEN: Final = 64
+"""PostgreSQL's limit; a name has at most one byte less."""
+
+
+def quote_identifier(name: str) -> str:
+    """``name`` as a double-quoted identifier; always quoted, so never a keyword."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_qualified_identifier(schema: str, name: str) -> str:
+    """``"schema"."name"``."""
+    return f"{quote_identifier(schema)}.{quote_identifier(name)}"
+
+
+def quote_literal(text: str) -> str:
+    """``text`` as a string literal that is right under either ``standard_conforming_strings``.
+
+    A NUL cannot be sent at all and is refused (42602).
+    """
+    if "\0" in text:
+        raise InvalidName("a name must not contain a NUL character")
+    quoted = "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    return "E" + quoted if "\\" in text else quoted
+
+
+def quote_literal_list(texts: Iterable[str]) -> str:
+    """Literals separated by commas, as ``IN (…)`` and ``ARRAY[…]`` take them."""
+    return ", ".join(quote_literal(text) for text in texts)
+
+
+def string_to_qualified_name(text: str) -> tuple[str, str]:
+    """Split ``schema.table`` into its two names; 42602 if it is anything else.
+
+    A name that holds a dot or a double quote is written in double quotes, a quote inside doubled,
+    as in ``"my.schema".orders``. Case is kept whether quoted or not.
+    """
+    names: list[str] = []
+    rest = text
+    while True:
+        name, rest = _take_name(text, rest)
+        names.append(name)
+        if not rest:
+            break
+        rest = rest[1:]
+    if len(names) != 2:
+        raise _invalid(text)
+    return names[0], names[1]
+
+
+def qualified_name(schema: str, name: str) -> str:
+    """The text that ``string_to_qualified_name`` splits into ``schema`` and ``name``."""
+    return ".".join(
+        quote_identifier(part) if '"' in part or "." in part else part for part in (schema, name)
+    )
+
+
+def _take_name(text: str, rest: str) -> tuple[str, str]:
+    """The first name of ``rest`` and what follows it: nothing, or a dot and more."""
+    if not rest.startswith('"'):
+        name, dot, tail = rest.partition(".")
+        if not name or '"' in name:
+            raise _invalid(text)
+        return name, dot + tail
+    at = 1
+    name = ""
+    while True:
+        close = rest.find('"', at)
+        if close < 0:
+            raise _invalid(text)
+        name += rest[at:close]
+        if rest[close + 1 : close + 2] == '"':
+            name += '"'
+            at = close + 2
+            continue
+        tail = rest[close + 1 :]
+        if not name or (tail and not tail.startswith(".")) or tail == ".":
+            raise _invalid(text)
+        return name, tail
+
+
+def _invalid(text: str) -> InvalidName:
+    return InvalidName(
+        f'invalid table name: "{text}"',
+        hint="Write schema.table; put a name that holds a dot or a quote in double quotes.",
+    )

@@ -1,0 +1,34 @@
+"""``pg_replication_origin``: how far each remote stream has been applied.
+
+An origin's ``remote_lsn`` is the end LSN of the last transaction that is durable in every table
+of the subscription. It only says where to ask the publisher to begin: which transactions a table
+skips is decided by the LSN in that table's own snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+
+MAX_REPLICATION_ORIGIN: Final = 65534
+"""The highest ``roident``; PostgreSQL keeps ids in 16 bits and reserves 0 and 65535."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationOrigin:
+    """An origin and its progress; ``local_lsn`` names the lake commit that made it durable.
+
+    ``local_lsn`` is None until the origin advanced for the first time.
+    """
+
+    roident: int
+    roname: str
+    remote_lsn: LSN = InvalidXLogRecPtr
+    local_lsn: str | None = None
+
+
+def origin_name(subid: int, relid: int = 0) -> str:
+    """``ReplicationOriginNameForLogicalRep``: ``pg_<subid>``, or ``pg_<subid>_<relid>``."""
+    return f"pg_{subid}_{relid}" if relid else f"pg_{subid}"

@@ -1,0 +1,172 @@
+"""``pg_subscription``: one row per subscription, and the rules its values obey.
+
+The columns that PostgreSQL 18 has come first and keep their names and meaning; ``subconninfo``
+never holds a password. The columns after them are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from catalog.errcodes import DuplicateObject, InvalidName
+from catalog.namespace import NAMEDATALEN
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+
+FIRST_NORMAL_OBJECT_ID: Final = 16384
+"""The first oid a data directory hands out; PostgreSQL's ``FirstNormalObjectId``."""
+
+LAKE_DATABASE_ID: Final = 5
+"""``subdbid`` of every subscription: the lake is one database (PostgreSQL's ``postgres`` is 5)."""
+
+BOOTSTRAP_SUPERUSERID: Final = 10
+"""``subowner`` of every subscription: the lake has no roles."""
+
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]+")
+
+
+class SubCreate(StrEnum):
+    """How far CREATE or DROP got; only a *ready* subscription is run."""
+
+    CREATING = "creating"  # the row is there, the replication slot may be
+    READY = "ready"
+    DROPPING = "dropping"  # the slot may be gone, the row is not
+
+
+class SyncSlot(StrEnum):
+    """Which replication slot a table synchronisation works on."""
+
+    TEMPORARY = "temporary"  # PostgreSQL 10-13: a crash before s copies the table again
+    PERMANENT = "permanent"  # PostgreSQL 14 and later, with the extra state f
+
+
+class Stream(StrEnum):
+    """``substream``; stored and shown, while every value runs as ``off``."""
+
+    OFF = "f"
+    ON = "t"
+    PARALLEL = "p"
+
+
+class TwoPhaseState(StrEnum):
+    """``subtwophasestate``."""
+
+    DISABLED = "d"
+    PENDING = "p"
+    ENABLED = "e"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the configuration says about one published table.
+
+    ``to`` is the lake table as (schema, table), None for the publisher's own names.
+    ``on_key_conflict`` None means undeclared: an insert is probed for its key only where the key
+    might be in the table already. ``defaults`` maps lake-only columns to Spark expressions.
+    """
+
+    to: tuple[str, str] | None = None
+    adopt: bool = False
+    shared: bool = False
+    on_key_conflict: str | None = None  # error | overwrite
+    on_unrepresentable: str = "error"  # error | null | text
+    defaults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A row of ``pg_subscription``.
+
+    ``generation`` is the last worker generation handed out. ``sysid`` and ``timeline`` are the
+    publisher's as last seen. ``max_flush_lsn`` is the highest flush position ever sent, written
+    before it is sent; before that the consistent point of the slot we made. ``create_slot``
+    says that the slot is ours to make, so a *creating* row found later may drop it. ``tables``
+    maps ``schema.table`` (see ``namespace.qualified_name``) to its options.
+    """
+
+    subname: str
+    subconninfo: str
+    subpublications: tuple[str, ...]
+    oid: int = 0
+    subdbid: int = LAKE_DATABASE_ID
+    subskiplsn: LSN = InvalidXLogRecPtr
+    subowner: int = BOOTSTRAP_SUPERUSERID
+    subenabled: bool = True
+    subbinary: bool = False
+    substream: Stream = Stream.PARALLEL
+    subtwophasestate: TwoPhaseState = TwoPhaseState.DISABLED
+    subdisableonerr: bool = False
+    subpasswordrequired: bool = True
+    subrunasowner: bool = False
+    subfailover: bool = False
+    subslotname: str | None = None
+    subsynccommit: str = "off"
+    suborigin: str = "any"
+    # Ours:
+    subuuid: str = ""
+    subcreate: SubCreate = SubCreate.CREATING
+    create_slot: bool = True
+    sync_slot: SyncSlot = SyncSlot.TEMPORARY
+    passfile: str | None = None
+    password_env: str | None = None
+    generation: int = 0
+    sysid: str | None = None
+    timeline: int | None = None
+    max_flush_lsn: LSN = InvalidXLogRecPtr
+    tables: Mapping[str, TableOptions] = field(default_factory=dict)
+
+
+PG_SUBSCRIPTION_COLUMNS: Final = (
+    "oid",
+    "subdbid",
+    "subskiplsn",
+    "subname",
+    "subowner",
+    "subenabled",
+    "subbinary",
+    "substream",
+    "subtwophasestate",
+    "subdisableonerr",
+    "subpasswordrequired",
+    "subrunasowner",
+    "subfailover",
+    "subconninfo",
+    "subslotname",
+    "subsynccommit",
+    "subpublications",
+    "suborigin",
+)
+"""PostgreSQL 18's columns in its order: what the status view shows."""
+
+
+def check_slot_name(name: str) -> None:
+    """``ReplicationSlotValidateName``: 1 to 63 of a-z, 0-9 and _; 42602 or 42622."""
+    if not name:
+        raise InvalidName(f'replication slot name "{name}" is too short')
+    if len(name.encode()) >= NAMEDATALEN:
+        raise InvalidName(f'replication slot name "{name}" is too long', sqlstate="42622")
+    if not _SLOT_NAME.fullmatch(name):
+        raise InvalidName(
+            f'replication slot name "{name}" contains invalid character',
+            hint=(
+                "Replication slot names may only contain lower case letters, numbers,"
+                " and the underscore character."
+            ),
+        )
+
+
+def check_publications(names: Sequence[str]) -> None:
+    """No publication may be named twice (42710)."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DuplicateObject(f'publication name "{name}" used more than once')
+        seen.add(name)
+
+
+def sync_slot_name(subid: int, relid: int, sysid: str) -> str:
+    """``ReplicationSlotNameForTablesync``: the slot and application name of a sync worker."""
+    return f"pg_{subid}_sync_{relid}_{sysid}"

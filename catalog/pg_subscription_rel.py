@@ -1,0 +1,171 @@
+"""``pg_subscription_rel``: where each table stands, and the only table of legal moves.
+
+A table goes ``i`` (init) → ``d`` (data is being copied) → ``w`` (the sync worker waits) → ``c``
+(it catches up to where the apply worker told it) → ``s`` (synchronised) → ``r`` (ready). ``w``
+and ``c`` exist only in the memory of the launcher: they are what two live workers say to each
+other, and mean nothing once one of them is gone. With permanent sync slots ``f`` (the copy is
+finished and durable) stands between ``d`` and ``w``.
+
+``TRANSITIONS`` is the state machine. Nothing else in the code base decides whether a move is
+legal, and ``store_sqlite.CatalogStore.set_rel_state`` is the only writer of ``srsubstate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from catalog.errcodes import InternalError
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+
+
+class SubRelState(StrEnum):
+    """``srsubstate``."""
+
+    INIT = "i"
+    DATASYNC = "d"
+    FINISHEDCOPY = "f"
+    SYNCWAIT = "w"
+    CATCHUP = "c"
+    SYNCDONE = "s"
+    READY = "r"
+
+
+class Setter(Enum):
+    """Who makes a move."""
+
+    SUBSCRIPTIONCMDS = "subscriptioncmds"
+    TABLESYNC = "tablesync"
+    APPLY = "apply"
+
+
+class Stored(Enum):
+    """Where a state lives after a move."""
+
+    CATALOG = "catalog"
+    MEMORY = "memory"
+
+
+class SubLsn(Enum):
+    """What ``srsublsn`` holds after a move."""
+
+    NULL = "null"
+    ORIGIN_STARTPOS = "origin_startpos"  # where the copy's snapshot ends
+    MAX_OF_OURS_AND_CURRENT = "max(w.lsn, current_lsn)"  # current_lsn: the gated position
+    CURRENT_LSN = "current_lsn"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who makes a move, whether the new state is stored, and which LSN goes with it."""
+
+    setter: Setter
+    stored: Stored
+    sublsn: SubLsn
+
+
+INIT, DATASYNC, FINISHEDCOPY = SubRelState.INIT, SubRelState.DATASYNC, SubRelState.FINISHEDCOPY
+SYNCWAIT, CATCHUP = SubRelState.SYNCWAIT, SubRelState.CATCHUP
+SYNCDONE, READY = SubRelState.SYNCDONE, SubRelState.READY
+CMDS, TABLESYNC, APPLY = Setter.SUBSCRIPTIONCMDS, Setter.TABLESYNC, Setter.APPLY
+CATALOG, MEMORY = Stored.CATALOG, Stored.MEMORY
+NULL, ORIGIN_STARTPOS = SubLsn.NULL, SubLsn.ORIGIN_STARTPOS
+MAX_OF_BOTH, CURRENT_LSN = SubLsn.MAX_OF_OURS_AND_CURRENT, SubLsn.CURRENT_LSN
+
+# fmt: off
+#   (from, to)                       set by     stored   srsublsn after the move
+TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
+    (None,         INIT):         Rule(CMDS,      CATALOG, NULL),             # copy_data = true
+    (None,         READY):        Rule(CMDS,      CATALOG, NULL),             # copy_data = false
+    (INIT,         DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),
+    (DATASYNC,     DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # after a crash: again
+    (DATASYNC,     FINISHEDCOPY): Rule(TABLESYNC, CATALOG, NULL),             # permanent sync slot
+    (DATASYNC,     SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),
+    (FINISHEDCOPY, SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),  # permanent sync slot
+    (SYNCWAIT,     CATCHUP):      Rule(APPLY,     MEMORY,  MAX_OF_BOTH),
+    (CATCHUP,      SYNCDONE):     Rule(TABLESYNC, CATALOG, CURRENT_LSN),
+    (SYNCDONE,     READY):        Rule(APPLY,     CATALOG, CURRENT_LSN),
+}
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRel:
+    """A row of ``pg_subscription_rel``; the columns after ``srsublsn`` are ours.
+
+    ``nspname`` and ``relname`` are the publisher's names, ``lake_schema`` and ``lake_table`` the
+    lake's. ``epoch`` is the uuid inside which this table's LSNs mean something, ``attempt``
+    counts synchronisations, ``base_snapshot`` is what ``main`` was when the running attempt
+    began. ``floor`` is the LSN up to which transactions never belong to the table, ``lake_lsn``
+    the highest LSN published to it. ``copied`` says that its rows are there because we copied
+    them in this epoch; ``fingerprint`` is what its publications published then.
+    """
+
+    srsubid: int
+    srrelid: int
+    srsubstate: SubRelState
+    srsublsn: LSN | None
+    nspname: str
+    relname: str
+    lake_schema: str
+    lake_table: str
+    epoch: str | None = None
+    attempt: int = 0
+    base_snapshot: int | None = None
+    floor: LSN = InvalidXLogRecPtr
+    lake_lsn: LSN = InvalidXLogRecPtr
+    copied: bool = False
+    fingerprint: str | None = None
+    remote_relid: int | None = None
+
+
+PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")
+"""PostgreSQL's columns in its order."""
+
+
+def check_transition(old: SubRelState | None, new: SubRelState, setter: Setter) -> Rule:
+    """The rule of a legal move; an illegal one is a bug of ours (XX000)."""
+    rule = TRANSITIONS.get((old, new))
+    if rule is None or rule.setter is not setter:
+        raise _illegal(old, new, setter)
+    return rule
+
+
+def check_stored_transition(stored: SubRelState | None, new: SubRelState, setter: Setter) -> Rule:
+    """As ``check_transition``, for a writer that sees only the stored state.
+
+    Between two stored states a table may pass through states that live in memory, so ``d`` → ``s``
+    is legal because ``d`` → ``w`` → ``c`` are moves in memory and ``c`` → ``s`` is stored.
+    """
+    for old in _seen_as(stored):
+        rule = TRANSITIONS.get((old, new))
+        if rule is not None and rule.setter is setter and rule.stored is CATALOG:
+            return rule
+    raise _illegal(stored, new, setter)
+
+
+def check_sublsn(rule: Rule, lsn: LSN | None) -> None:
+    """``srsublsn`` is NULL exactly where the rule says so (XX000)."""
+    if (lsn is None) != (rule.sublsn is NULL):
+        raise InternalError(
+            "wrong srsublsn for a table state", detail=f"The rule says {rule.sublsn.value}."
+        )
+
+
+def _seen_as(stored: SubRelState | None) -> list[SubRelState | None]:
+    """The states a table may be in while the catalog shows ``stored``."""
+    states = [stored]
+    for state in states:
+        states += [
+            new
+            for (old, new), rule in TRANSITIONS.items()
+            if old == state and rule.stored is MEMORY and new not in states
+        ]
+    return states
+
+
+def _illegal(old: SubRelState | None, new: SubRelState, setter: Setter) -> InternalError:
+    return InternalError(
+        f'illegal table state change from "{old or "none"}" to "{new}" by {setter.value}'
+    )

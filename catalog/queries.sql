@@ -1,0 +1,137 @@
+-- Every statement of catalog/store_sqlite.py, by name.
+
+-- name: next_oid
+UPDATE object_id SET next_oid = next_oid + 1 RETURNING next_oid - 1
+
+-- name: subscriptions
+SELECT * FROM pg_subscription ORDER BY oid
+
+-- name: subscription
+SELECT * FROM pg_subscription WHERE oid = :oid
+
+-- name: subscription_by_name
+SELECT * FROM pg_subscription WHERE subname = :subname
+
+-- name: insert_subscription
+INSERT INTO pg_subscription VALUES (
+    :oid, :subdbid, :subskiplsn, :subname, :subowner, :subenabled, :subbinary, :substream,
+    :subtwophasestate, :subdisableonerr, :subpasswordrequired, :subrunasowner, :subfailover,
+    :subconninfo, :subslotname, :subsynccommit, :subpublications, :suborigin, :subuuid,
+    :subcreate, :create_slot, :sync_slot, :passfile, :password_env, :generation, :sysid,
+    :timeline, :max_flush_lsn, :tables)
+
+-- name: update_subscription
+UPDATE pg_subscription SET
+    subskiplsn = :subskiplsn, subname = :subname, subowner = :subowner,
+    subenabled = :subenabled, subbinary = :subbinary, substream = :substream,
+    subtwophasestate = :subtwophasestate, subdisableonerr = :subdisableonerr,
+    subpasswordrequired = :subpasswordrequired, subrunasowner = :subrunasowner,
+    subfailover = :subfailover, subconninfo = :subconninfo, subslotname = :subslotname,
+    subsynccommit = :subsynccommit, subpublications = :subpublications, suborigin = :suborigin,
+    subuuid = :subuuid, subcreate = :subcreate, create_slot = :create_slot,
+    sync_slot = :sync_slot, passfile = :passfile, password_env = :password_env,
+    generation = :generation, sysid = :sysid, timeline = :timeline,
+    max_flush_lsn = :max_flush_lsn, tables = :tables
+WHERE oid = :oid
+
+-- name: delete_subscription
+DELETE FROM pg_subscription WHERE oid = :oid
+
+-- name: next_generation
+UPDATE pg_subscription SET generation = generation + 1 WHERE oid = :oid RETURNING generation
+
+-- name: lake_relation
+SELECT r.oid FROM lake_relation r
+WHERE r.lake_schema = :lake_schema AND r.lake_table = :lake_table
+  AND NOT EXISTS (
+    SELECT 1 FROM pg_subscription_rel s WHERE s.srrelid = r.oid AND s.srsubid = :srsubid)
+ORDER BY r.oid LIMIT 1
+
+-- name: insert_lake_relation
+INSERT INTO lake_relation VALUES (:oid, :lake_schema, :lake_table)
+
+-- name: rels
+SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid ORDER BY srrelid
+
+-- name: rel
+SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid AND srrelid = :srrelid
+
+-- name: insert_rel
+INSERT INTO pg_subscription_rel VALUES (
+    :srsubid, :srrelid, :srsubstate, :srsublsn, :nspname, :relname, :lake_schema, :lake_table,
+    :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid)
+
+-- name: update_rel
+UPDATE pg_subscription_rel SET
+    nspname = :nspname, relname = :relname, lake_schema = :lake_schema,
+    lake_table = :lake_table, epoch = :epoch, attempt = :attempt,
+    base_snapshot = :base_snapshot, floor = :floor, lake_lsn = :lake_lsn, copied = :copied,
+    fingerprint = :fingerprint, remote_relid = :remote_relid
+WHERE srsubid = :srsubid AND srrelid = :srrelid
+
+-- name: set_rel_state
+UPDATE pg_subscription_rel SET srsubstate = :srsubstate, srsublsn = :srsublsn
+WHERE srsubid = :srsubid AND srrelid = :srrelid
+
+-- name: delete_rel
+DELETE FROM pg_subscription_rel WHERE srsubid = :srsubid AND srrelid = :srrelid
+
+-- name: origins
+SELECT * FROM pg_replication_origin ORDER BY roident
+
+-- name: origin_by_name
+SELECT * FROM pg_replication_origin WHERE roname = :roname
+
+-- name: free_roident
+SELECT min(candidate) FROM (
+    SELECT 1 AS candidate UNION ALL SELECT roident + 1 FROM pg_replication_origin)
+WHERE candidate NOT IN (SELECT roident FROM pg_replication_origin)
+
+-- name: insert_origin
+INSERT INTO pg_replication_origin VALUES (:roident, :roname, :remote_lsn, :local_lsn)
+
+-- name: update_origin
+UPDATE pg_replication_origin SET remote_lsn = :remote_lsn, local_lsn = :local_lsn
+WHERE roname = :roname
+
+-- name: delete_origin
+DELETE FROM pg_replication_origin WHERE roname = :roname
+
+-- name: put_in_flight
+INSERT OR REPLACE INTO in_flight VALUES (:subid, :relid, :lsn)
+
+-- name: in_flight
+SELECT relid, lsn FROM in_flight WHERE subid = :subid ORDER BY relid
+
+-- name: clear_in_flight
+DELETE FROM in_flight WHERE subid = :subid AND relid = :relid
+
+-- name: put_spark_session
+INSERT OR REPLACE INTO spark_session VALUES (:subid, :relid, :generation, :user_id, :session_id)
+
+-- name: spark_sessions
+SELECT user_id, session_id FROM spark_session
+WHERE subid = :subid AND relid = :relid ORDER BY generation, session_id
+
+-- name: all_spark_sessions
+SELECT subid, relid, generation, user_id, session_id FROM spark_session
+ORDER BY subid, relid, generation, session_id
+
+-- name: forget_spark_sessions
+DELETE FROM spark_session
+WHERE subid = :subid AND relid = :relid AND generation <= :generation_max
+
+-- name: put_leaked_slot
+INSERT OR REPLACE INTO leaked_slot VALUES (:slot_name, :conninfo, :subname, :passfile, :reason)
+
+-- name: leaked_slots
+SELECT * FROM leaked_slot ORDER BY subname, slot_name
+
+-- name: forget_leaked_slot
+DELETE FROM leaked_slot WHERE slot_name = :slot_name AND conninfo = :conninfo
+
+-- name: settings
+SELECT value FROM setting WHERE id = 1
+
+-- name: put_settings
+INSERT OR REPLACE INTO setting VALUES (1, :value)

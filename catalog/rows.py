@@ -1,0 +1,126 @@
+"""How the catalog's rows are written to SQLite and read back.
+
+SQLite has neither booleans nor LSNs nor arrays: a boolean is 0 or 1, an LSN 16 hexadecimal
+digits (so that text order is LSN order), a list or a mapping JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import ReplicationOrigin
+from catalog.pg_subscription import (
+    Stream,
+    SubCreate,
+    Subscription,
+    SyncSlot,
+    TableOptions,
+    TwoPhaseState,
+)
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+
+
+class StoredRow(Protocol):
+    """A row as the database returns it; a ``sqlite3.Row`` is one."""
+
+    def keys(self) -> list[str]:
+        """The columns' names."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+def encode_lsn(lsn: LSN) -> str:
+    """``lsn`` as 16 hexadecimal digits."""
+    return f"{int(lsn):016X}"
+
+
+def decode_lsn(text: str) -> LSN:
+    """The inverse of ``encode_lsn``."""
+    return LSN(int(text, 16))
+
+
+def subscription_values(row: Subscription) -> dict[str, object]:
+    """A subscription as named parameters of its statements."""
+    values = _values(row)
+    values["subpublications"] = json.dumps(row.subpublications)
+    values["tables"] = json.dumps(
+        {name: dataclasses.asdict(options) for name, options in row.tables.items()}
+    )
+    return values
+
+
+def subscription_row(row: StoredRow) -> Subscription:
+    """The inverse of ``subscription_values``."""
+    values = _columns(row)
+    for name in ("subskiplsn", "max_flush_lsn"):
+        values[name] = decode_lsn(values[name])
+    for name in (
+        "subenabled",
+        "subbinary",
+        "subdisableonerr",
+        "subpasswordrequired",
+        "subrunasowner",
+        "subfailover",
+        "create_slot",
+    ):
+        values[name] = bool(values[name])
+    values["substream"] = Stream(values["substream"])
+    values["subtwophasestate"] = TwoPhaseState(values["subtwophasestate"])
+    values["subcreate"] = SubCreate(values["subcreate"])
+    values["sync_slot"] = SyncSlot(values["sync_slot"])
+    values["subpublications"] = tuple(json.loads(values["subpublications"]))
+    values["tables"] = {
+        name: _table_options(options) for name, options in json.loads(values["tables"]).items()
+    }
+    return Subscription(**values)
+
+
+def rel_values(row: SubscriptionRel) -> dict[str, object]:
+    """A table of a subscription as named parameters of its statements."""
+    return _values(row)
+
+
+def rel_row(row: StoredRow) -> SubscriptionRel:
+    """The inverse of ``rel_values``."""
+    values = _columns(row)
+    values["srsubstate"] = SubRelState(values["srsubstate"])
+    for name in ("floor", "lake_lsn"):
+        values[name] = decode_lsn(values[name])
+    if values["srsublsn"] is not None:
+        values["srsublsn"] = decode_lsn(values["srsublsn"])
+    values["copied"] = bool(values["copied"])
+    return SubscriptionRel(**values)
+
+
+def origin_row(row: StoredRow) -> ReplicationOrigin:
+    """An origin as the database returns it."""
+    values = _columns(row)
+    values["remote_lsn"] = decode_lsn(values["remote_lsn"])
+    return ReplicationOrigin(**values)
+
+
+def _columns(row: StoredRow) -> dict[str, Any]:
+    return {name: row[name] for name in row.keys()}  # noqa: SIM118  # a sqlite3.Row iterates values
+
+
+def _values(row: Subscription | SubscriptionRel) -> dict[str, object]:
+    fields = (field.name for field in dataclasses.fields(row))
+    return {name: _scalar(getattr(row, name)) for name in fields}
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, LSN):
+        return encode_lsn(value)
+    if isinstance(value, bool):
+        return int(value)
+    return str(value) if isinstance(value, str) else value
+
+
+def _table_options(stored: Mapping[str, Any]) -> TableOptions:
+    to = stored["to"]
+    defaults = tuple((name, expression) for name, expression in stored["defaults"])
+    return TableOptions(**{**stored, "to": tuple(to) if to else None, "defaults": defaults})

@@ -1,0 +1,111 @@
+-- The durable catalog of a data directory. PostgreSQL's columns come first in each table; an LSN
+-- is stored as its text in 16 hexadecimal digits, so that text order is LSN order.
+
+CREATE TABLE object_id (
+    next_oid INTEGER NOT NULL
+) STRICT;
+INSERT INTO object_id VALUES (16384);
+
+CREATE TABLE pg_subscription (
+    oid                 INTEGER PRIMARY KEY,
+    subdbid             INTEGER NOT NULL,
+    subskiplsn          TEXT NOT NULL,
+    subname             TEXT NOT NULL,
+    subowner            INTEGER NOT NULL,
+    subenabled          INTEGER NOT NULL,
+    subbinary           INTEGER NOT NULL,
+    substream           TEXT NOT NULL,
+    subtwophasestate    TEXT NOT NULL,
+    subdisableonerr     INTEGER NOT NULL,
+    subpasswordrequired INTEGER NOT NULL,
+    subrunasowner       INTEGER NOT NULL,
+    subfailover         INTEGER NOT NULL,
+    subconninfo         TEXT NOT NULL,
+    subslotname         TEXT,
+    subsynccommit       TEXT NOT NULL,
+    subpublications     TEXT NOT NULL,
+    suborigin           TEXT NOT NULL,
+    subuuid             TEXT NOT NULL UNIQUE,
+    subcreate           TEXT NOT NULL,
+    create_slot         INTEGER NOT NULL,
+    sync_slot           TEXT NOT NULL,
+    passfile            TEXT,
+    password_env        TEXT,
+    generation          INTEGER NOT NULL,
+    sysid               TEXT,
+    timeline            INTEGER,
+    max_flush_lsn       TEXT NOT NULL,
+    tables              TEXT NOT NULL,
+    UNIQUE (subdbid, subname)
+) STRICT;
+
+-- Which oid stands for which lake table; a row outlives the subscriptions that used it.
+CREATE TABLE lake_relation (
+    oid         INTEGER PRIMARY KEY,
+    lake_schema TEXT NOT NULL,
+    lake_table  TEXT NOT NULL
+) STRICT;
+CREATE INDEX lake_relation_ident ON lake_relation (lake_schema, lake_table);
+
+CREATE TABLE pg_subscription_rel (
+    srsubid       INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    srrelid       INTEGER NOT NULL REFERENCES lake_relation (oid),
+    srsubstate    TEXT NOT NULL CHECK (srsubstate IN ('i', 'd', 'f', 's', 'r')),
+    srsublsn      TEXT,
+    nspname       TEXT NOT NULL,
+    relname       TEXT NOT NULL,
+    lake_schema   TEXT NOT NULL,
+    lake_table    TEXT NOT NULL,
+    epoch         TEXT,
+    attempt       INTEGER NOT NULL,
+    base_snapshot INTEGER,
+    floor         TEXT NOT NULL,
+    lake_lsn      TEXT NOT NULL,
+    copied        INTEGER NOT NULL,
+    fingerprint   TEXT,
+    remote_relid  INTEGER,
+    PRIMARY KEY (srrelid, srsubid),
+    UNIQUE (srsubid, nspname, relname)
+) STRICT;
+
+CREATE TABLE pg_replication_origin (
+    roident    INTEGER PRIMARY KEY,
+    roname     TEXT NOT NULL UNIQUE,
+    remote_lsn TEXT NOT NULL,
+    local_lsn  TEXT
+) STRICT;
+
+-- Tables of a batch that is being published: what a successor has to settle by reading the lake.
+CREATE TABLE in_flight (
+    subid INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    relid INTEGER NOT NULL,
+    lsn   TEXT NOT NULL,
+    PRIMARY KEY (subid, relid)
+) STRICT;
+
+-- Spark sessions of workers, stored before first use: closing them is what stops a dead worker's
+-- call. No reference to pg_subscription: a dropped subscription's sessions must still be closed.
+CREATE TABLE spark_session (
+    subid      INTEGER NOT NULL,
+    relid      INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    user_id    TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    PRIMARY KEY (session_id, user_id)
+) STRICT;
+CREATE INDEX spark_session_worker ON spark_session (subid, relid);
+
+-- Replication slots that DROP could not remove from the publisher.
+CREATE TABLE leaked_slot (
+    slot_name TEXT NOT NULL,
+    conninfo  TEXT NOT NULL,
+    subname   TEXT NOT NULL,
+    passfile  TEXT,
+    reason    TEXT NOT NULL,
+    PRIMARY KEY (slot_name, conninfo)
+) STRICT;
+
+CREATE TABLE setting (
+    id    INTEGER PRIMARY KEY CHECK (id = 1),
+    value TEXT NOT NULL
+) STRICT;

@@ -1,0 +1,449 @@
+"""The durable catalog of a data directory: SQLite in WAL mode, every commit on disk.
+
+``synchronous=FULL`` because positions are promises: a flush position that was sent, a generation
+that was handed out and a table that became ``s`` must still be there after a power cut. All
+processes of a data directory open the same file; a writer waits up to ten seconds for another.
+Reads return frozen rows; a row is never changed in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from catalog.errcodes import (
+    DuplicateObject,
+    InternalError,
+    IoError,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedObject,
+)
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import MAX_REPLICATION_ORIGIN, ReplicationOrigin
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import (
+    Setter,
+    SubRelState,
+    SubscriptionRel,
+    check_stored_transition,
+    check_sublsn,
+    check_transition,
+)
+from catalog.rows import (
+    encode_lsn,
+    origin_row,
+    rel_row,
+    rel_values,
+    subscription_row,
+    subscription_values,
+)
+
+FILE_NAME: Final = "catalog.db"
+BUSY_TIMEOUT_S: Final = 10.0
+SCHEMA_VERSION: Final = 1
+
+Row = TypeVar("Row")
+_REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
+
+
+def _read_queries() -> dict[str, str]:
+    """``queries.sql`` as name → statement."""
+    text = resources.files("catalog").joinpath("queries.sql").read_text(encoding="utf-8")
+    blocks = text.split("-- name: ")[1:]
+    return {name: sql.strip() for name, _, sql in (block.partition("\n") for block in blocks)}
+
+
+_SQL: Final = _read_queries()
+
+
+@dataclass(frozen=True, slots=True)
+class LeakedSlot:
+    """A replication slot that DROP could not remove from the publisher, and why."""
+
+    slot_name: str
+    conninfo: str
+    subname: str
+    passfile: str | None
+    reason: str
+
+
+class CatalogStore:
+    """pg_subscription, pg_subscription_rel, pg_replication_origin and what the fence needs.
+
+    Safe to use from several threads. Every method that writes is a transaction of its own unless
+    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030).
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    # Opening and transactions
+
+    @classmethod
+    def open(cls, data_dir: Path | str) -> CatalogStore:
+        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` for tests."""
+        path = ":memory:" if str(data_dir) == ":memory:" else str(_prepare(Path(data_dir)))
+        with _sqlite_errors(path):
+            connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            try:
+                store = cls(connection, path)
+                store._configure()
+            except BaseException:
+                connection.close()
+                raise
+        return store
+
+    def close(self) -> None:
+        """Close the file; the store is of no use afterwards."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, alone among writers. Inside another transaction it joins that one."""
+        with self._lock, _sqlite_errors(self._path):
+            if self._depth:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+
+    def data_version(self) -> int:
+        """A number that grows whenever anything in the catalog changed, whoever changed it."""
+        with self._lock, _sqlite_errors(self._path):
+            others: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            return others + self._connection.total_changes
+
+    def _configure(self) -> None:
+        run = self._connection.execute
+        if run("PRAGMA journal_mode").fetchone()[0] == "delete":
+            run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA foreign_keys = ON")
+        with self.transaction():
+            version = run("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                schema = resources.files("catalog").joinpath("schema.sql")
+                for statement in schema.read_text(encoding="utf-8").split(";\n"):
+                    run(statement)
+                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif version != SCHEMA_VERSION:
+                raise ObjectNotInPrerequisiteState(
+                    "data directory was made by an incompatible version of pgsub",
+                    detail=f"Its catalog has version {version}, this is {SCHEMA_VERSION}.",
+                    hint="Use the version that made it, or another --data-dir.",
+                )
+
+    def _all(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> list[Row]:
+        with self._lock, _sqlite_errors(self._path):
+            return [make(row) for row in self._connection.execute(_SQL[query], values)]
+
+    def _one(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> Row | None:
+        rows = self._all(query, make, **values)
+        return rows[0] if rows else None
+
+    def _write(self, query: str, values: Mapping[str, object]) -> int:
+        """Run one writing statement; how many rows it touched."""
+        with self.transaction():
+            return self._connection.execute(_SQL[query], values).rowcount
+
+    def _next_oid(self) -> int:
+        oid = self._one("next_oid", _integer)
+        if oid is None:
+            raise InternalError("the catalog has lost its oid counter")
+        return oid
+
+    # pg_subscription
+
+    def subscriptions(self) -> list[Subscription]:
+        """All subscriptions by oid, also those being created or dropped."""
+        return self._all("subscriptions", subscription_row)
+
+    def subscription(self, subid: int) -> Subscription | None:
+        """One subscription by oid."""
+        return self._one("subscription", subscription_row, oid=subid)
+
+    def subscription_by_name(self, name: str) -> Subscription | None:
+        """One subscription by name."""
+        return self._one("subscription_by_name", subscription_row, subname=name)
+
+    def insert_subscription(self, sub: Subscription) -> Subscription:
+        """Store a new subscription under an oid never used before; 42710 if the name is taken."""
+        with self.transaction():
+            if self.subscription_by_name(sub.subname) is not None:
+                raise DuplicateObject(f'subscription "{sub.subname}" already exists')
+            row = dataclasses.replace(sub, oid=self._next_oid())
+            self._write("insert_subscription", subscription_values(row))
+        return row
+
+    def update_subscription(self, subid: int, **columns: Any) -> Subscription:
+        """Change some columns; the new row. 42704 if the subscription is gone."""
+        with self.transaction():
+            row = dataclasses.replace(self._must_have(subid), **columns)
+            if row.oid != subid:
+                raise InternalError("a subscription's oid cannot change")
+            self._write("update_subscription", subscription_values(row))
+        return row
+
+    def delete_subscription(self, subid: int) -> None:
+        """Forget a subscription, its tables and what it had in flight; missing is fine."""
+        self._write("delete_subscription", {"oid": subid})
+
+    def next_generation(self, subid: int) -> int:
+        """A worker generation of this subscription that was never handed out before."""
+        with self.transaction():
+            generation = self._one("next_generation", _integer, oid=subid)
+        if generation is None:
+            raise _no_subscription(subid)
+        return generation
+
+    def _must_have(self, subid: int) -> Subscription:
+        row = self.subscription(subid)
+        if row is None:
+            raise _no_subscription(subid)
+        return row
+
+    # pg_subscription_rel
+
+    def rels(self, subid: int) -> list[SubscriptionRel]:
+        """The tables of a subscription by relid."""
+        return self._all("rels", rel_row, srsubid=subid)
+
+    def rel(self, subid: int, relid: int) -> SubscriptionRel | None:
+        """One table of a subscription."""
+        return self._one("rel", rel_row, srsubid=subid, srrelid=relid)
+
+    def insert_rel(self, rel: SubscriptionRel) -> SubscriptionRel:
+        """Add a table in state ``i`` or ``r``.
+
+        ``srrelid`` stands for the lake table: subscriptions that share one see the same oid, and a
+        table that is added again gets its old one. Only where one subscription maps several
+        publisher tables to one lake table do these differ.
+        """
+        check_sublsn(check_transition(None, rel.srsubstate, Setter.SUBSCRIPTIONCMDS), rel.srsublsn)
+        ident = {"lake_schema": rel.lake_schema, "lake_table": rel.lake_table}
+        with self.transaction():
+            relid = self._one("lake_relation", _integer, srsubid=rel.srsubid, **ident)
+            if relid is None:
+                relid = self._next_oid()
+                self._write("insert_lake_relation", {"oid": relid, **ident})
+            row = dataclasses.replace(rel, srrelid=relid)
+            self._write("insert_rel", rel_values(row))
+        return row
+
+    def set_rel_state(
+        self, subid: int, relid: int, state: SubRelState, lsn: LSN | None, setter: Setter
+    ) -> SubscriptionRel:
+        """Store a move of the state machine; the new row.
+
+        42704 if the table left the subscription (a worker never brings a row back), XX000 if
+        ``TRANSITIONS`` knows no such move from what is stored.
+        """
+        with self.transaction():
+            row = self._must_have_rel(subid, relid)
+            check_sublsn(check_stored_transition(row.srsubstate, state, setter), lsn)
+            row = dataclasses.replace(row, srsubstate=state, srsublsn=lsn)
+            self._write("set_rel_state", rel_values(row))
+        return row
+
+    def update_rel(self, subid: int, relid: int, **ours: Any) -> SubscriptionRel:
+        """Change columns of ours, never PostgreSQL's four; the new row. 42704 if it is gone."""
+        if not _REL_KEY.isdisjoint(ours):
+            raise InternalError("srsubstate and srsublsn change through set_rel_state only")
+        with self.transaction():
+            row = dataclasses.replace(self._must_have_rel(subid, relid), **ours)
+            self._write("update_rel", rel_values(row))
+        return row
+
+    def delete_rel(self, subid: int, relid: int) -> None:
+        """Forget a table of a subscription; missing is fine."""
+        self._write("delete_rel", {"srsubid": subid, "srrelid": relid})
+
+    def _must_have_rel(self, subid: int, relid: int) -> SubscriptionRel:
+        row = self.rel(subid, relid)
+        if row is None:
+            raise UndefinedObject(
+                f"table with OID {relid} is not part of the subscription with OID {subid}"
+            )
+        return row
+
+    # pg_replication_origin
+
+    def origins(self) -> list[ReplicationOrigin]:
+        """All origins by id."""
+        return self._all("origins", origin_row)
+
+    def origin_by_name(self, name: str) -> ReplicationOrigin | None:
+        """One origin."""
+        return self._one("origin_by_name", origin_row, roname=name)
+
+    def origin_create(self, name: str) -> int:
+        """Make an origin under the lowest free id; 42710 if the name is taken."""
+        with self.transaction():
+            if self.origin_by_name(name) is not None:
+                raise DuplicateObject(f'replication origin "{name}" already exists')
+            roident = self._one("free_roident", _integer) or 1
+            if roident > MAX_REPLICATION_ORIGIN:
+                raise ReplicationError(
+                    "could not find free replication origin ID", sqlstate="54000"
+                )
+            values = {"roident": roident, "roname": name}
+            self._write(
+                "insert_origin", {**values, "remote_lsn": encode_lsn(LSN(0)), "local_lsn": None}
+            )
+        return roident
+
+    def origin_advance(
+        self, name: str, remote_lsn: LSN, local_lsn: str, *, go_backward: bool = False
+    ) -> None:
+        """Move an origin on; never back unless ``go_backward``. 42704 if it is missing."""
+        with self.transaction():
+            row = self.origin_by_name(name)
+            if row is None:
+                raise UndefinedObject(f'replication origin "{name}" does not exist')
+            if remote_lsn < row.remote_lsn and not go_backward:
+                return
+            self._write(
+                "update_origin",
+                {"roname": name, "remote_lsn": encode_lsn(remote_lsn), "local_lsn": local_lsn},
+            )
+
+    def origin_drop(self, name: str, missing_ok: bool = True) -> None:
+        """Drop an origin; a missing one is 42704 unless ``missing_ok``."""
+        if not self._write("delete_origin", {"roname": name}) and not missing_ok:
+            raise UndefinedObject(f'replication origin "{name}" does not exist')
+
+    # What a successor has to settle
+
+    def put_in_flight(self, subid: int, relids: Iterable[int], lsn: LSN) -> None:
+        """Write down which tables are about to be published up to ``lsn``."""
+        with self.transaction():
+            for relid in relids:
+                self._write(
+                    "put_in_flight", {"subid": subid, "relid": relid, "lsn": encode_lsn(lsn)}
+                )
+
+    def in_flight(self, subid: int) -> list[tuple[int, LSN]]:
+        """(relid, lsn) of the tables whose publication has no known outcome."""
+        return self._all("in_flight", lambda row: (row[0], LSN(int(row[1], 16))), subid=subid)
+
+    def clear_in_flight(self, subid: int, relids: Iterable[int]) -> None:
+        """The outcome of these tables is known."""
+        with self.transaction():
+            for relid in relids:
+                self._write("clear_in_flight", {"subid": subid, "relid": relid})
+
+    def put_spark_session(
+        self, subid: int, relid: int, generation: int, user_id: str, session_id: str
+    ) -> None:
+        """Remember a Spark session of a worker, before its first use."""
+        self._write(
+            "put_spark_session",
+            {
+                "subid": subid,
+                "relid": relid,
+                "generation": generation,
+                "user_id": user_id,
+                "session_id": session_id,
+            },
+        )
+
+    def spark_sessions(self, subid: int, relid: int) -> list[tuple[str, str]]:
+        """(user_id, session_id) of every session a worker in this place may have left open."""
+        return self._all("spark_sessions", _pair, subid=subid, relid=relid)
+
+    def all_spark_sessions(self) -> list[tuple[int, int, int, str, str]]:
+        """(subid, relid, generation, user_id, session_id), also of dropped subscriptions."""
+        return self._all("all_spark_sessions", lambda r: (r[0], r[1], r[2], r[3], r[4]))
+
+    def forget_spark_sessions(self, subid: int, relid: int, generation_max: int) -> None:
+        """These sessions are closed for good."""
+        self._write(
+            "forget_spark_sessions",
+            {"subid": subid, "relid": relid, "generation_max": generation_max},
+        )
+
+    # Leaked slots and settings
+
+    def put_leaked_slot(self, slot: LeakedSlot) -> None:
+        """Remember a slot that stays on the publisher until somebody drops it."""
+        self._write("put_leaked_slot", dataclasses.asdict(slot))
+
+    def leaked_slots(self) -> list[LeakedSlot]:
+        """Slots that DROP left behind."""
+        return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
+
+    def forget_leaked_slot(self, slot: LeakedSlot) -> None:
+        """The slot is gone."""
+        self._write("forget_leaked_slot", {"slot_name": slot.slot_name, "conninfo": slot.conninfo})
+
+    def settings(self) -> dict[str, Any]:
+        """What ``put_settings`` stored last; empty before."""
+        value = self._one("settings", lambda row: json.loads(row[0]))
+        return dict(value) if value else {}
+
+    def put_settings(self, value: Mapping[str, Any]) -> None:
+        """Store what the configuration said outside its subscriptions."""
+        self._write("put_settings", {"value": json.dumps(value, sort_keys=True)})
+
+
+def _prepare(data_dir: Path) -> Path:
+    """The catalog file of ``data_dir``, readable by its owner only."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = data_dir / FILE_NAME
+        path.touch(mode=0o600, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(13, "Permission denied", str(path))
+    except OSError as error:
+        raise IoError(
+            f'could not open data directory "{data_dir}": {error.strerror}',
+            hint="Name a directory you may write to with --data-dir or PGSUB_DATA_DIR.",
+        ) from None
+    return path
+
+
+@contextmanager
+def _sqlite_errors(path: str) -> Iterator[None]:
+    """SQLite's own errors as ``IoError``; they name no values."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise IoError(f'could not use the catalog "{path}": {error}') from error
+
+
+def _integer(row: sqlite3.Row) -> int:
+    return int(row[0])
+
+
+def _pair(row: sqlite3.Row) -> tuple[str, str]:
+    return row[0], row[1]
+
+
+def _no_subscription(subid: int) -> UndefinedObject:
+    return UndefinedObject(f"subscription with OID {subid} does not exist")

@@ -1,0 +1,274 @@
+import dataclasses
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import (
+    DuplicateObject,
+    InternalError,
+    IoError,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedObject,
+)
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import SubCreate, Subscription, TableOptions
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore, LeakedSlot
+
+SUB = Subscription(
+    subname="mysub",
+    subconninfo="host=db dbname=shop",
+    subpublications=("pub", "Other pub"),
+    subslotname="mysub",
+    subuuid="c0ffee",
+    subskiplsn=LSN(2**64 - 1),
+    tables={
+        "public.a": TableOptions(),
+        '"x.y".b': TableOptions(
+            to=("s", "t"), adopt=True, on_key_conflict="error", defaults=(("note", "'local'"),)
+        ),
+    },
+)
+
+
+def rel(subid: int, name: str = "a", lake: str = "a", state: str = "i") -> SubscriptionRel:
+    return SubscriptionRel(subid, 0, SubRelState(state), None, "public", name, "public", lake)
+
+
+@pytest.fixture
+def store() -> Iterator[CatalogStore]:
+    store = CatalogStore.open(":memory:")
+    yield store
+    store.close()
+
+
+def test_subscription_round_trip(store: CatalogStore) -> None:
+    stored = store.insert_subscription(SUB)
+    assert stored == dataclasses.replace(SUB, oid=16384)
+    assert store.subscription(16384) == stored
+    assert store.subscription_by_name("mysub") == stored
+    assert store.subscriptions() == [stored]
+    changed = store.update_subscription(16384, subenabled=False, subcreate=SubCreate.READY)
+    assert store.subscription(16384) == changed
+    assert (changed.subenabled, changed.subcreate) == (False, SubCreate.READY)
+    store.delete_subscription(16384)
+    assert store.subscription(16384) is None
+
+
+def test_names_are_unique_and_oids_never_used_again(store: CatalogStore) -> None:
+    first = store.insert_subscription(SUB)
+    with pytest.raises(DuplicateObject, match='subscription "mysub" already exists'):
+        store.insert_subscription(dataclasses.replace(SUB, subuuid="x"))
+    store.delete_subscription(first.oid)
+    assert store.insert_subscription(SUB).oid > first.oid
+
+
+def test_missing_subscription(store: CatalogStore) -> None:
+    with pytest.raises(UndefinedObject):
+        store.update_subscription(1, subenabled=True)
+    with pytest.raises(UndefinedObject):
+        store.next_generation(1)
+    assert store.rels(1) == []
+    store.delete_subscription(1)
+
+
+def test_generations_survive_a_crash(tmp_path: Path) -> None:
+    store = CatalogStore.open(tmp_path)
+    subid = store.insert_subscription(SUB).oid
+    assert [store.next_generation(subid), store.next_generation(subid)] == [1, 2]
+    store.close()
+    again = CatalogStore.open(tmp_path)
+    assert again.next_generation(subid) == 3
+    again.close()
+
+
+def test_relid_stands_for_the_lake_table(store: CatalogStore) -> None:
+    one = store.insert_subscription(SUB).oid
+    two = store.insert_subscription(dataclasses.replace(SUB, subname="two", subuuid="2")).oid
+    first = store.insert_rel(rel(one, "a", "lake"))
+    assert store.insert_rel(rel(two, "a", "lake")).srrelid == first.srrelid
+    leaf = store.insert_rel(rel(one, "b", "lake"))
+    assert leaf.srrelid != first.srrelid
+    store.delete_rel(one, first.srrelid)
+    store.delete_rel(one, leaf.srrelid)
+    assert store.insert_rel(rel(one, "a", "lake")).srrelid == first.srrelid
+    assert store.insert_rel(rel(one, "b", "lake")).srrelid == leaf.srrelid
+    assert [row.relname for row in store.rels(one)] == ["a", "b"]
+
+
+def test_rel_states(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    relid = store.insert_rel(rel(subid)).srrelid
+    store.set_rel_state(subid, relid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    store.update_rel(subid, relid, epoch="e", attempt=1, floor=LSN(5), lake_lsn=LSN(2**63))
+    store.set_rel_state(subid, relid, SubRelState.SYNCDONE, LSN(9), Setter.TABLESYNC)
+    row = store.set_rel_state(subid, relid, SubRelState.READY, LSN(10), Setter.APPLY)
+    assert row == store.rel(subid, relid)
+    assert (row.srsubstate, row.srsublsn, row.epoch) == (SubRelState.READY, LSN(10), "e")
+    assert (row.floor, row.lake_lsn) == (LSN(5), LSN(2**63))
+
+
+def test_illegal_rel_changes(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    with pytest.raises(InternalError):
+        store.insert_rel(rel(subid, state="s"))
+    relid = store.insert_rel(rel(subid)).srrelid
+    with pytest.raises(InternalError):
+        store.set_rel_state(subid, relid, SubRelState.READY, LSN(1), Setter.APPLY)
+    with pytest.raises(InternalError):
+        store.set_rel_state(subid, relid, SubRelState.DATASYNC, LSN(1), Setter.TABLESYNC)
+    with pytest.raises(InternalError):
+        store.update_rel(subid, relid, srsubstate=SubRelState.READY)
+    store.delete_rel(subid, relid)
+    with pytest.raises(UndefinedObject):
+        store.set_rel_state(subid, relid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    with pytest.raises(UndefinedObject):
+        store.update_rel(subid, relid, attempt=1)
+
+
+def test_origins(store: CatalogStore) -> None:
+    main = origin_name(16384)
+    assert (main, origin_name(16384, 16385)) == ("pg_16384", "pg_16384_16385")
+    assert [store.origin_create(main), store.origin_create("b"), store.origin_create("c")] == [
+        1,
+        2,
+        3,
+    ]
+    with pytest.raises(DuplicateObject):
+        store.origin_create(main)
+    store.origin_drop("b")
+    assert store.origin_create("d") == 2
+    store.origin_advance(main, LSN(2**40), "snapshot 7")
+    store.origin_advance(main, LSN(5), "snapshot 8")
+    origin = store.origin_by_name(main)
+    assert origin is not None
+    assert (origin.remote_lsn, origin.local_lsn) == (LSN(2**40), "snapshot 7")
+    store.origin_advance(main, LSN(5), "snapshot 8", go_backward=True)
+    assert [o.remote_lsn for o in store.origins()] == [LSN(5), LSN(0), LSN(0)]
+    with pytest.raises(UndefinedObject):
+        store.origin_advance("nobody", LSN(1), "x")
+    store.origin_drop("nobody")
+    with pytest.raises(UndefinedObject):
+        store.origin_drop("nobody", missing_ok=False)
+
+
+def test_lowest_origin_id_comes_back(store: CatalogStore) -> None:
+    store.origin_create("a")
+    store.origin_create("b")
+    store.origin_drop("a")
+    assert store.origin_create("c") == 1
+
+
+def test_in_flight(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    store.put_in_flight(subid, [7, 5], LSN(500))
+    store.put_in_flight(subid, [7], LSN(600))
+    assert store.in_flight(subid) == [(5, LSN(500)), (7, LSN(600))]
+    store.clear_in_flight(subid, [5])
+    assert store.in_flight(subid) == [(7, LSN(600))]
+    store.delete_subscription(subid)
+    assert store.in_flight(subid) == []
+
+
+def test_spark_sessions_outlive_their_subscription(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    store.put_spark_session(subid, 0, 1, "u", "one")
+    store.put_spark_session(subid, 0, 2, "u", "two")
+    store.put_spark_session(subid, 9, 3, "u", "three")
+    store.delete_subscription(subid)
+    assert store.spark_sessions(subid, 0) == [("u", "one"), ("u", "two")]
+    assert store.all_spark_sessions()[-1] == (subid, 9, 3, "u", "three")
+    store.forget_spark_sessions(subid, 0, 1)
+    assert store.spark_sessions(subid, 0) == [("u", "two")]
+
+
+def test_leaked_slots_and_settings(store: CatalogStore) -> None:
+    slot = LeakedSlot("mysub", "host=db", "mysub", None, "connection refused")
+    store.put_leaked_slot(slot)
+    assert store.leaked_slots() == [slot]
+    store.forget_leaked_slot(slot)
+    assert store.leaked_slots() == []
+    assert store.settings() == {}
+    store.put_settings({"settings": {"spool_memory": 1}})
+    assert store.settings() == {"settings": {"spool_memory": 1}}
+
+
+def test_transactions_are_whole_and_nest(store: CatalogStore) -> None:
+    with pytest.raises(RuntimeError), store.transaction():  # noqa: PT012
+        store.insert_subscription(SUB)
+        with store.transaction():
+            store.origin_create("a")
+        raise RuntimeError
+    assert store.subscriptions() == []
+    assert store.origins() == []
+    with store.transaction():
+        store.origin_create("a")
+    assert len(store.origins()) == 1
+
+
+def test_data_version_sees_every_process(tmp_path: Path) -> None:
+    mine, other = CatalogStore.open(tmp_path), CatalogStore.open(tmp_path)
+    seen = mine.data_version()
+    assert mine.data_version() == seen
+    other.origin_create("a")
+    assert mine.data_version() > seen
+    seen = mine.data_version()
+    mine.origin_create("b")
+    assert mine.data_version() > seen
+    mine.close()
+    other.close()
+
+
+def test_writers_in_threads_take_turns(tmp_path: Path) -> None:
+    store, other = CatalogStore.open(tmp_path), CatalogStore.open(tmp_path)
+    subid = store.insert_subscription(SUB).oid
+    seen: list[int] = []
+
+    def take(from_store: CatalogStore) -> None:
+        seen.extend(from_store.next_generation(subid) for _ in range(20))
+
+    threads = [threading.Thread(target=take, args=(s,)) for s in (store, store, other, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(1, 81))
+    store.close()
+    other.close()
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    CatalogStore.open(data_dir).close()
+    assert data_dir.stat().st_mode & 0o777 == 0o700
+    assert (data_dir / "catalog.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_data_directory_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IoError, match="could not open data directory"):
+        CatalogStore.open(tmp_path / "file")
+    (tmp_path / "catalog.db").write_text("not a database, certainly not" * 100)
+    with pytest.raises(IoError, match="could not use the catalog"):
+        CatalogStore.open(tmp_path)
+
+
+def test_catalog_of_another_version(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(ObjectNotInPrerequisiteState, match="incompatible version"):
+        CatalogStore.open(tmp_path)
+
+
+def test_too_many_origins(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("catalog.store_sqlite.MAX_REPLICATION_ORIGIN", 1)
+    store.origin_create("a")
+    with pytest.raises(ReplicationError) as caught:
+        store.origin_create("b")
+    assert caught.value.code == "54000"
