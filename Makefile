@@ -1,0 +1,50 @@
+# Everything happens in .venv at the project's root; `make` alone lists what there is.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit lint bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## everything the project needs, once, into .venv
+
+.venv/.ready: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
+	@echo "setting up .venv with $(PYTHON) (some minutes, once)"
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --require-hashes -r requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
+	@$(BIN)/pgsub demo
+
+test: setup ## all tests (TESTS=… for a file, a folder or pytest's options)
+	$(BIN)/pytest $(TESTS)
+
+unit: setup ## the tests that start no server
+	$(BIN)/pytest -m "not postgres and not spark" $(TESTS)
+
+lint: setup ## lock, style, types, layers
+	$(PIP) check
+	$(BIN)/pytest -q -p no:randomly tests/test_packaging.py -k lock
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
+	$(BIN)/python -P tests/bench/run.py
+
+lock: ## renew requirements.lock (needs uv)
+	uv pip compile pyproject.toml --extra embedded --group dev --universal --upgrade \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet -o requirements.lock
+
+clean: ## remove .venv, caches and the demo's data
+	rm -rf .venv pgsub_data dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

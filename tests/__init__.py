@@ -1,0 +1,1 @@
+"""The tests; `tests` is importable only for them (pytest adds the project's root)."""
