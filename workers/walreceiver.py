@@ -2,7 +2,7 @@
 
 A walsender connection (``replication=database``) takes the *simple* query protocol only, so
 every statement is text and whoever builds one quotes its identifiers and literals himself
-(``quote_ident``, ``quote_literal``). Statements are sent asynchronously and waited for in short
+(``catalog.namespace``). Statements are sent asynchronously and waited for in short
 slices, so that a worker told to stop does not hang in ``CREATE_REPLICATION_SLOT``.
 
 One trace, a sync worker's connection (see ``docs/protocol.md``)::
@@ -35,6 +35,7 @@ from catalog.errcodes import (
     ReplicationError,
     SyntaxErrorOrAccess,
 )
+from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 
 Row = tuple[str | None, ...]
@@ -58,15 +59,9 @@ ZERO_TIMEOUTS: Final = (
 """A role's or database's timeouts kill walsenders too; one statement, any server version."""
 
 
-def quote_ident(name: str) -> str:
-    """A name as an SQL identifier, always quoted."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_literal(text: str) -> str:
-    """A text as an SQL literal that is right whatever ``standard_conforming_strings`` says."""
-    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
-    return " E" + quoted if "\\" in text else quoted
+def _replication_literal(text: str) -> str:
+    """A literal of the replication grammar, which knows no E'…' and no backslash."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,21 +296,27 @@ class WalReceiverConn:
         else:
             tail = "USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-        row = self.exec(f"CREATE_REPLICATION_SLOT {quote_ident(name)} {kind} pgoutput {tail}")[0]
+        row = self.exec(f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}")[
+            0
+        ]
         return LSN.parse(row[1] or "0/0")
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
         """DROP_REPLICATION_SLOT."""
         try:
-            self.command(f"DROP_REPLICATION_SLOT {quote_ident(name)}{' WAIT' if wait else ''}")
+            self.command(f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}")
         except ReplicationError as error:
             if not (missing_ok and error.code == "42704"):
                 raise
 
     def start_streaming(self, slot: str, start: LSN, options: Mapping[str, str]) -> None:
         """START_REPLICATION; afterwards the connection is in COPY_BOTH."""
-        words = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
-        result = self._run(f"START_REPLICATION SLOT {quote_ident(slot)} LOGICAL {start} ({words})")
+        words = ", ".join(
+            f"{name} {_replication_literal(value)}" for name, value in options.items()
+        )
+        result = self._run(
+            f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {start} ({words})"
+        )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise ProtocolViolation("the publisher did not begin streaming")
 

@@ -1,0 +1,105 @@
+"""Whole transactions come out, once, in order, wherever their bytes lived meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workers.spool import Batch, Spool
+
+LIMIT = 3 << 20
+SEGMENT = 1 << 20
+
+
+def put(spool: Spool, data: bytes, commit_end: int | None, size: int) -> None:
+    """Write ``data`` as the receive thread does; it ends a transaction if ``commit_end``."""
+    buf, position = spool.writable()
+    while len(buf) - position < size:
+        spool.grow(size)
+        buf, position = spool.writable()
+    buf[position : position + size] = np.frombuffer(data, dtype=np.uint8)
+    commits = np.empty((0, 5), dtype=np.int64)
+    if commit_end is not None:
+        commits = np.array([[position + size, commit_end - 1, commit_end, 0, 1]], dtype=np.int64)
+    spool.wrote(position + size, commits)
+
+
+def content(batch: Batch) -> bytes:
+    return batch.buf[batch.start : batch.end].tobytes()
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([10, 1000, 300_000, 1_500_000]), min_size=1, max_size=4),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_what_goes_in_comes_out(tmp_path: Path, transactions: list[tuple[list[int], bool]]) -> None:
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
+    expected = b""
+    got = b""
+    ends: list[int] = []
+    for number, (sizes, take) in enumerate(transactions, start=1):
+        for index, size in enumerate(sizes):
+            data = bytes([(number * 7 + index) % 251]) * size
+            last = index == len(sizes) - 1
+            put(spool, data, number * 100 if last else None, size)
+            assert spool.has_open_transaction() is not last
+            expected += data
+        while take and (batch := spool.take(2 << 20)) is not None:
+            got += content(batch)
+            ends += batch.end_lsn.tolist()
+    while (batch := spool.take(2 << 20)) is not None:
+        got += content(batch)
+        ends += batch.end_lsn.tolist()
+    assert got == expected
+    assert ends == [number * 100 for number in range(1, len(transactions) + 1)]
+    assert spool.is_empty()
+    assert not list(tmp_path.iterdir()), "spool files have no name"
+    spool.close()
+
+
+def test_memory_is_bounded_and_the_rest_is_on_disk(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
+    for _ in range(20):
+        put(spool, b"x" * (1 << 20), None, 1 << 20)
+    memory, disk = spool.size()
+    assert memory <= LIMIT
+    assert disk >= 16 << 20
+    assert spool.take(1 << 20) is None, "the transaction is still open"
+    put(spool, b"y", 100, 1)
+    batch = spool.take(1 << 20)
+    assert batch is not None
+    assert batch.end - batch.start == (20 << 20) + 1
+    assert batch.mapping is not None
+    spool.close()
+
+
+def test_a_batch_survives_what_is_received_after_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
+    put(spool, b"a" * 1000, 100, 1000)
+    batch = spool.take(1 << 20)
+    assert batch is not None
+    for number in range(2, 200):
+        put(spool, b"b" * 20_000, number * 100, 20_000)
+    assert content(batch) == b"a" * 1000
+
+
+def test_parts_of_a_batch(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
+    for number in range(1, 4):
+        put(spool, bytes([number]) * 10, number * 100, 10)
+    batch = spool.take(1 << 20)
+    assert batch is not None
+    assert content(batch.part(1, 2)) == b"\x02" * 10
+    assert batch.part(0, 2).last_end == 200
+    assert content(batch.part(0, 1)) + content(batch.part(1, 3)) == content(batch)

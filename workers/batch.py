@@ -1,0 +1,177 @@
+"""From received bytes to runs of changes per table: filter, then cut, then fold. No I/O.
+
+The order is the rule (``docs/reliability.md``): per batch and per *target*, in commit order, first
+drop whole transactions that the gate or the table's own position excludes, then cut at every
+TRUNCATE and at every Relation message that differs from the one in force, and only then fold each
+run. Folding first would let a replayed DELETE take part in a fold, or fold rows of two layouts.
+
+Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I`` (layout R),
+``U`` (layout R'), and, because a TRUNCATE discards everything before it, only ``T I`` is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catalog.errcodes import ProtocolViolation
+from workers.columnar.columns import Changes
+from workers.columnar.frame import Frame, frame
+from workers.proto.decode import message
+from workers.proto.messages import Relation, Truncate
+from workers.relation import LogicalRepRelMap, RelName, name_of
+from workers.spool import Batch
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+Gate = Callable[[RelName], Bools]
+"""Target → which of the batch's transactions it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Changes of one target under one layout, in commit order; ``truncate`` empties it first.
+
+    ``relation`` is None only for a bare TRUNCATE, which needs no layout.
+    """
+
+    relation: Relation | None
+    changes: Changes | None
+    truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Positions (indices into the frame's changes) of one relation between two cuts."""
+
+    relation: Relation
+    positions: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Emptied:
+    """A TRUNCATE that stood before change ``position`` in transaction ``txn``."""
+
+    position: int
+    txn: int
+
+
+def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[RelName, list[Run]]:
+    """What the batch does to each target that takes something of it.
+
+    ``relmap`` moves forward by the batch's Relation messages, also those of tables whose changes
+    are dropped. Raises 08P01 for anything that is not the protocol.
+    """
+    framed = frame(batch.buf, batch.start, batch.end)
+    before = relmap.copy()
+    cuts, emptied = _control(batch, framed, relmap)
+    pieces = _pieces(framed, before, cuts)
+    targets = {name_of(piece.relation) for piece in pieces} | set(emptied)
+    runs: dict[RelName, list[Run]] = {}
+    for target in sorted(targets):
+        takes = gate(target)
+        own = [piece for piece in pieces if name_of(piece.relation) == target]
+        truncates = [event for event in emptied.get(target, []) if takes[event.txn]]
+        kept = _runs(framed, own, truncates, takes)
+        if kept:
+            runs[target] = kept
+    return runs
+
+
+def _control(
+    batch: Batch, framed: Frame, relmap: LogicalRepRelMap
+) -> tuple[dict[int, list[tuple[int, Relation]]], dict[RelName, list[_Emptied]]]:
+    """Decode R and T (Y, M and O mean nothing to apply); move the relation map forward."""
+    cuts: dict[int, list[tuple[int, Relation]]] = {}
+    emptied: dict[RelName, list[_Emptied]] = {}
+    for control in framed.control:
+        raw = batch.buf[control.offset : control.offset + control.length].tobytes()
+        decoded = message(raw)
+        if isinstance(decoded, Relation):
+            if relmap.update(decoded):
+                cuts.setdefault(decoded.relid, []).append((control.before_change, decoded))
+        elif isinstance(decoded, Truncate):
+            for relid in decoded.relids:
+                target = name_of(relmap.open(relid))
+                event = _Emptied(control.before_change, control.txn)
+                emptied.setdefault(target, []).append(event)
+    return cuts, emptied
+
+
+def _pieces(
+    framed: Frame, before: LogicalRepRelMap, cuts: dict[int, list[tuple[int, Relation]]]
+) -> list[_Piece]:
+    """Group the changes by relation and split each group where its Relation changed."""
+    if not len(framed.relid):
+        return []
+    order = np.argsort(framed.relid, kind="stable").astype(np.int64)
+    relids, firsts = np.unique(framed.relid[order], return_index=True)
+    pieces: list[_Piece] = []
+    for relid, positions in zip(relids.tolist(), np.split(order, firsts[1:]), strict=True):
+        relation = before.get(relid)
+        start = 0
+        for cut_at, changed in cuts.get(relid, []):
+            end = int(np.searchsorted(positions, cut_at, side="left"))
+            if end > start:
+                pieces.append(_Piece(_in_force(relation, relid), positions[start:end]))
+            start, relation = end, changed
+        if start < len(positions):
+            pieces.append(_Piece(_in_force(relation, relid), positions[start:]))
+    return pieces
+
+
+def _in_force(relation: Relation | None, relid: int) -> Relation:
+    if relation is None:
+        raise ProtocolViolation(f"no relation map entry for remote relation ID {relid}")
+    return relation
+
+
+def _runs(
+    framed: Frame,
+    pieces: list[_Piece],
+    truncates: list[_Emptied],
+    takes: Bools,
+) -> list[Run]:
+    """Filter, cut at the last TRUNCATE, and put the pieces of one target in commit order."""
+    last_truncate = max((event.position for event in truncates), default=-1)
+    kept: list[_Piece] = []
+    for piece in pieces:
+        positions = piece.positions
+        if not takes.all():
+            positions = positions[takes[framed.txn[positions]]]
+        if last_truncate >= 0:
+            positions = positions[positions >= last_truncate]
+        if len(positions):
+            kept.append(_Piece(piece.relation, positions))
+    runs = [
+        Run(piece.relation, framed.changes(_pick(framed, piece.positions)))
+        for piece in _in_commit_order(kept)
+    ]
+    if truncates:
+        runs.insert(0, Run(None, None, truncate=True))
+    return runs
+
+
+def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
+    """Pieces of several relations (partitions, a renamed table) that interleave are split up."""
+    pieces = sorted(pieces, key=lambda piece: int(piece.positions[0]))
+    if all(a.positions[-1] < b.positions[0] for a, b in zip(pieces, pieces[1:], strict=False)):
+        return pieces
+    which = np.concatenate([np.full(len(p.positions), n) for n, p in enumerate(pieces)])
+    positions = np.concatenate([p.positions for p in pieces])
+    order = np.argsort(positions, kind="stable")
+    which, positions = which[order], positions[order]
+    edges = np.flatnonzero(np.diff(which)) + 1
+    return [
+        _Piece(pieces[int(w[0])].relation, p)
+        for w, p in zip(np.split(which, edges), np.split(positions, edges), strict=True)
+    ]
+
+
+def _pick(framed: Frame, positions: Ints) -> Ints | slice:
+    """All changes as a slice, which copies nothing."""
+    return slice(None) if len(positions) == len(framed) else positions

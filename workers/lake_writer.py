@@ -1,0 +1,307 @@
+"""A worker's tables in the lake: opened, written on a branch, published together.
+
+A batch reaches readers in this order, and in no other::
+
+    every table's branch holds its part        write()    errors of values and keys end here
+    the list of tables is stored (in_flight)   publish()
+    each table's main is fast-forwarded
+    origin and per-table positions are stored, the list is cleared
+
+so that no table shows a transaction that another table's error could still stop, and whoever
+comes after a crash knows which tables' outcomes are open. A branch is named for the subscription
+and this process's generation and attempt and is never used again once anything about it failed.
+
+Trace: tables a and b, batch up to 500. Killed between the two fast-forwards. The successor fences a
+and b (an empty snapshot on each main), reads a at 500 and b at 400, receives 401..500 again and
+applies it to b only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from catalog.errcodes import (
+    InternalError,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedTable,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from workers.batch import Run
+from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Segment, Stamp
+from workers.segments import build_segments, discard
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PUBLISH_ATTEMPTS: Final = 5
+"""How often a batch is redone because somebody else moved main."""
+_MAIN_MOVED: Final = "40001"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table as this worker last read or published it; ``lsn`` is where its branch stands."""
+
+    rel: SubscriptionRel
+    lake: LakeTable
+    lsn: LSN
+    floor: LSN
+    branch: str | None
+    own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A table's part of a batch, complete on its branch and not yet visible."""
+
+    table: OpenTable
+    segments: Sequence[Segment]
+    stamp: Stamp
+    counts: Counts
+
+
+class LakeWriter:
+    """The tables of one worker process. Not thread safe; it runs its own threads inside."""
+
+    def __init__(
+        self,
+        dest: Destination,
+        store: CatalogStore,
+        sub: Subscription,
+        *,
+        generation: int,
+        origin: str,
+        threads: int,
+    ) -> None:
+        self._dest = dest
+        self._store = store
+        self._sub = sub
+        self._origin = origin
+        self._prefix = f"pgsub_{sub.oid}_{generation}"
+        self._attempt = 0
+        self._tables: dict[int, OpenTable] = {}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
+
+    # -- tables -------------------------------------------------------------------------------
+
+    def new_branch_name(self) -> str:
+        """A name nobody has used or will use."""
+        self._attempt += 1
+        return f"{self._prefix}_{self._attempt}"
+
+    def options(self, rel: SubscriptionRel) -> TableOptions:
+        """What the configuration says of the table."""
+        return self._sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+
+    def open(self, rel: SubscriptionRel) -> OpenTable:
+        """The table's position and schema, read when its first change passes the gate.
+
+        Never carried over from before the catalog row changed. Raises 55000 where the lake's
+        position cannot be the one we left: another epoch, none, or one behind what we published.
+        """
+        known = self._tables.get(rel.srrelid)
+        if known is not None and _same_sync(known.rel, rel):
+            return known
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        lake = self._dest.table(ident)
+        if lake is None:
+            raise UndefinedTable(
+                f'logical replication target relation "{ident}" does not exist',
+                hint="If it was dropped on purpose, drop the subscription or take the table out "
+                "of its publication.",
+            )
+        stamp = check_stamp(rel, lake)
+        opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
+        self._tables[rel.srrelid] = opened
+        return opened
+
+    def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
+        """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""
+        self._tables[rel.srrelid] = OpenTable(rel, lake, at, at, branch, own_branch=True)
+
+    def forget(self, relid: int) -> None:
+        """Read the table anew when it is next needed."""
+        self._tables.pop(relid, None)
+
+    # -- a batch ------------------------------------------------------------------------------
+
+    def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
+        """Put a batch (runs by relid) on the branches; nothing is visible before ``publish``.
+
+        All tables are tried even if one fails, then the first error is raised and every branch
+        the batch touched is given up.
+        """
+        futures = {
+            relid: self._pool.submit(self._write_table, self._tables[relid], runs, end_lsn)
+            for relid, runs in work.items()
+        }
+        try:
+            return _results(futures.values())
+        except BaseException:
+            for relid, future in futures.items():
+                if future.exception() is None:
+                    discard(future.result().segments, self._dest)
+                self._give_up_branch(relid)
+            raise
+
+    def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
+        segments = build_segments(
+            runs, table.lake, self.options(table.rel), self._dest, probe=self._needs_probe(table)
+        )
+        if table.rel.epoch is None:
+            raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
+        stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
+        ready = self._with_branch(table)
+        try:
+            counts = self._dest.write(ready.lake.ident, ready.branch or "", segments, stamp)
+        except BaseException:
+            discard(segments, self._dest)
+            raise
+        return Written(ready, segments, stamp, counts)
+
+    def _needs_probe(self, table: OpenTable) -> bool:
+        """May a key that is inserted be in the table already? Not in one we copied whole."""
+        declared = self.options(table.rel).on_key_conflict is not None
+        return declared or not table.rel.copied
+
+    def _with_branch(self, table: OpenTable) -> OpenTable:
+        if table.branch is not None:
+            return table
+        if table.own_branch:
+            raise InternalError("the branch that holds a table's copy was given up")
+        branch = self.new_branch_name()
+        self._dest.drop_branches(table.lake.ident)
+        self._dest.create_branch(table.lake.ident, branch)
+        return replace(table, branch=branch)
+
+    def _give_up_branch(self, relid: int) -> None:
+        table = self._tables.get(relid)
+        if table is not None:
+            self._tables[relid] = replace(table, branch=None)
+
+    def keep(self, written: Iterable[Written]) -> None:
+        """The batch is where it belongs (published, or on a sync worker's branch)."""
+        for each in written:
+            table = replace(each.table, lsn=each.stamp.lsn)
+            self._tables[table.rel.srrelid] = table
+            discard(each.segments, self._dest)
+            if each.counts.missing:
+                log.info(
+                    "action=missing relid=%d rows=%d lsn=%s table=%s updates or deletes found "
+                    "no row; skipped",
+                    table.rel.srrelid,
+                    each.counts.missing,
+                    each.stamp.lsn,
+                    table.lake.ident,
+                )
+
+    def publish(self, written: Sequence[Written], end_lsn: LSN) -> None:
+        """Make a batch visible, table by table, then store how far the subscription is."""
+        relids = [each.table.rel.srrelid for each in written]
+        self._store.put_in_flight(self._sub.oid, relids, end_lsn)
+        published = _results([self._pool.submit(self._publish_table, each) for each in written])
+        with self._store.transaction():
+            for relid in relids:
+                self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
+            self._store.origin_advance(self._origin, end_lsn, "")
+            self._store.clear_in_flight(self._sub.oid, relids)
+        self.keep(published)
+
+    def _publish_table(self, written: Written) -> Written:
+        """Fast-forward; if somebody else moved main, fence, read, and redo from what is staged."""
+        for _ in range(_PUBLISH_ATTEMPTS):
+            try:
+                self._dest.publish(
+                    written.table.lake.ident, written.table.branch or "", written.stamp
+                )
+            except ReplicationError as error:
+                if error.code != _MAIN_MOVED:
+                    raise
+            else:
+                return written
+            fenced = self._dest.fence(written.table.lake.ident)
+            stamp = check_stamp(written.table.rel, fenced)
+            fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))
+            written = replace(written, table=fresh)
+            if stamp.lsn >= written.stamp.lsn:
+                return written
+            self._dest.write(fresh.lake.ident, fresh.branch or "", written.segments, written.stamp)
+        raise ReplicationError(
+            f'main of lake table "{written.table.lake.ident}" is moved by somebody else '
+            "faster than a batch can be published",
+            hint="Stop the other writer or its maintenance; the table has one owner.",
+            sqlstate=_MAIN_MOVED,
+        )
+
+    # -- after a crash ------------------------------------------------------------------------
+
+    def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
+        """Fence every table whose batch was being published, so that its position can be read."""
+        open_outcomes = self._store.in_flight(self._sub.oid)
+        for relid, lsn in open_outcomes:
+            ident = ident_of(relid)
+            if ident is not None and self._dest.table(ident) is not None:
+                self._dest.fence(ident)
+                self._dest.drop_branches(ident)
+                log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
+        self._store.clear_in_flight(self._sub.oid, [relid for relid, _ in open_outcomes])
+
+    def close(self) -> None:
+        """End the threads; what they run is finished first."""
+        self._pool.shutdown(wait=True)
+
+
+def check_stamp(rel: SubscriptionRel, lake: LakeTable) -> Stamp:
+    """The table's own position, if it can be trusted (55000 with two remedies if not)."""
+    remedy = (
+        "Copy the table again (drop the subscription and create it anew), or restore the lake "
+        "table to the state this data directory left it in."
+    )
+    stamp = lake.stamp
+    if stamp is None:
+        raise ObjectNotInPrerequisiteState(
+            f'lake table "{lake.ident}" carries no replication position',
+            detail="No snapshot of main says up to which LSN it is complete.",
+            hint=remedy,
+        )
+    if stamp.epoch != rel.epoch:
+        raise ObjectNotInPrerequisiteState(
+            f'lake table "{lake.ident}" belongs to another copy',
+            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}.",
+            hint=remedy,
+        )
+    if rel.lake_lsn != InvalidXLogRecPtr and stamp.lsn < rel.lake_lsn:
+        raise ObjectNotInPrerequisiteState(
+            f'lake table "{lake.ident}" is behind what was published to it',
+            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back.",
+            hint=remedy,
+        )
+    return stamp
+
+
+def _same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
+    """Whether what was read of a table still describes it."""
+    return (known.srsubstate, known.srsublsn, known.epoch, known.lake_schema, known.lake_table) == (
+        rel.srsubstate,
+        rel.srsublsn,
+        rel.epoch,
+        rel.lake_schema,
+        rel.lake_table,
+    )
+
+
+def _results(futures: Iterable[Future[T]]) -> list[T]:
+    """Wait for all, then the results, or the first error."""
+    futures = list(futures)
+    wait(futures)
+    return [future.result() for future in futures]

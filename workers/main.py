@@ -1,0 +1,103 @@
+"""Where a worker process begins: attach to the launcher, run, and end with a status it reads."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from catalog.errcodes import AdminShutdown, InternalError, ReplicationError
+from catalog.store_sqlite import CatalogStore
+from config.guc import stored_settings
+from workers import log as worker_log
+from workers.bgworker import LauncherLink
+from workers.exits import WorkerExit
+from workers.process import WorkerProcess
+
+log = logging.getLogger(__name__)
+
+EXIT_DONE = 0
+EXIT_ERROR = 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the worker that the launcher's arguments describe; its exit status."""
+    parser = argparse.ArgumentParser(prog="pgsub worker")
+    parser.add_argument("kind", choices=["apply", "tablesync"])
+    parser.add_argument("--data-dir", type=Path, required=True)
+    for name in ("--subid", "--relid", "--slot", "--generation"):
+        parser.add_argument(name, type=int, required=True)
+    args = parser.parse_args(argv)
+    worker_log.setup(f"{args.kind} {args.subid}/{args.relid}", args.data_dir)
+    link = LauncherLink.connect(args.data_dir, args.slot, args.generation)
+    store = CatalogStore.open(args.data_dir)
+    process = WorkerProcess(
+        data_dir=args.data_dir,
+        subid=args.subid,
+        relid=args.relid,
+        generation=args.generation,
+        store=store,
+        link=link,
+        settings=stored_settings(store.settings()),
+    )
+    link.attach()
+    return _run(process)
+
+
+def _run(process: WorkerProcess) -> int:
+    from workers.apply import apply_worker_main
+    from workers.tablesync import table_sync_worker_main
+
+    try:
+        if process.relid:
+            table_sync_worker_main(process)
+        else:
+            apply_worker_main(process)
+    except WorkerExit as reason:
+        log.info("action=exit subid=%d relid=%d %s", process.subid, process.relid, reason)
+    except AdminShutdown:
+        log.info("action=exit subid=%d relid=%d told to stop", process.subid, process.relid)
+    except ReplicationError as error:
+        worker_log.report(error, subid=process.subid, relid=process.relid)
+        disable_on_error(process)
+        return EXIT_ERROR
+    except Exception as error:
+        # A bug of ours. The trace goes to the debug log only: it may quote what it touched.
+        log.debug("action=bug", exc_info=True)
+        where = _innermost(error)
+        worker_log.report(
+            InternalError(f"unexpected {type(error).__name__} at {where}"),
+            subid=process.subid,
+            relid=process.relid,
+        )
+        return EXIT_ERROR
+    return EXIT_DONE
+
+
+def _innermost(error: BaseException) -> str:
+    """The last of our own frames in a traceback, as file:line."""
+    where = "?"
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return where
+
+
+def disable_on_error(process: WorkerProcess) -> None:
+    """``DisableSubscriptionAndExit``: with the option set, an error turns the subscription off."""
+    sub = process.store.subscription(process.subid)
+    if sub is not None and sub.subdisableonerr and sub.subenabled:
+        process.store.update_subscription(process.subid, subenabled=False)
+        log.warning(
+            'action=disable_on_error subid=%d subscription "%s" has been disabled because of an '
+            "error",
+            process.subid,
+            sub.subname,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

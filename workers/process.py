@@ -1,0 +1,83 @@
+"""What every worker process has: its place, the catalog, the launcher's socket, the lake.
+
+A worker is started by the launcher with nothing but numbers on its command line. It ends with
+exit status 0 when its work is over on purpose, so that a successor may start at once, and with 1
+after an error, so that the launcher waits ``wal_retrieve_retry_interval``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalog.pg_subscription import SubCreate, Subscription
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from workers.bgworker import LauncherLink
+from workers.exits import WorkerExit
+from workers.lake.destination import Destination, Identity, LakeIdent
+from workers.lake.iceberg import IcebergDestination
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One worker's surroundings; ``relid`` is 0 in an apply worker."""
+
+    data_dir: Path
+    subid: int
+    relid: int
+    generation: int
+    store: CatalogStore
+    link: LauncherLink
+    settings: Settings
+
+    @property
+    def spool_dir(self) -> Path:
+        """Where this worker's unlinked spool files are made."""
+        return self.data_dir / "spool"
+
+    def interrupted(self) -> bool:
+        """Told to stop by SIGTERM."""
+        return self.link.shutdown_requested.is_set()
+
+    def subscription(self) -> Subscription:
+        """The subscription, if it is to be worked on at all."""
+        sub = self.store.subscription(self.subid)
+        if sub is None or sub.subcreate != SubCreate.READY:
+            raise WorkerExit(f"subscription {self.subid} was removed before the worker started")
+        if not sub.subenabled:
+            raise WorkerExit(f'subscription "{sub.subname}" is disabled')
+        return sub
+
+    def ident_of(self, relid: int) -> LakeIdent | None:
+        """The lake table of one of the subscription's tables."""
+        rel = self.store.rel(self.subid, relid)
+        return LakeIdent(rel.lake_schema, rel.lake_table) if rel else None
+
+    def open_lake(self) -> Destination:
+        """The lake, after every Spark session of this place's predecessors is closed for good.
+
+        That is the first fence: a call that a dead worker left running is stopped, and its
+        session can never be used again. Its staged files go too.
+        """
+        staging = self.data_dir / "staging"
+        place = f"{self.subid}_{self.relid}_"
+        own = staging / f"{place}{self.generation}"
+        dest = IcebergDestination(
+            self.link.lake_url(),
+            identity=Identity(self.subid, self.generation, self.relid),
+            staging_dir=own,
+            settings=self.settings,
+            remember_session=self._remember_session,
+        )
+        left = self.store.spark_sessions(self.subid, self.relid)
+        dest.release_sessions(left)
+        self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
+        for folder in staging.glob(f"{place}*"):
+            if folder != own:
+                shutil.rmtree(folder, ignore_errors=True)
+        return dest
+
+    def _remember_session(self, user_id: str, session_id: str) -> None:
+        self.store.put_spark_session(self.subid, self.relid, self.generation, user_id, session_id)

@@ -1,0 +1,105 @@
+"""The relation map: which lake table and which layout a remote relation's changes have.
+
+PostgreSQL's ``relation.c``. A Relation message announces oid, names, columns and the key flags of
+a remote table before its first change and again after anything about it changed; the one in force
+when a change was written is the one that describes its tuples. The target is resolved by name, and
+the publisher's text is read as what the *lake's* column is, as PostgreSQL lets the subscriber's
+column type parse it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.errcodes import ObjectNotInPrerequisiteState, ProtocolViolation
+from catalog.pg_subscription import TableOptions
+from workers.columnar.columns import Layout, MappedColumn
+from workers.lake.destination import LakeTable
+from workers.proto.messages import Relation
+
+REPLICA_IDENTITY_FULL: Final = "f"
+
+RelName = tuple[str, str]
+"""(schema, table) on the publisher."""
+
+
+class LogicalRepRelMap:
+    """Remote relation oid → the Relation message in force."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
+
+    def copy(self) -> LogicalRepRelMap:
+        """A map a batch may move forward and throw away if the batch fails."""
+        twin = LogicalRepRelMap()
+        twin._relations = dict(self._relations)
+        return twin
+
+    def update(self, relation: Relation) -> bool:
+        """``logicalrep_relmap_update``; False when an equal message is already in force."""
+        if self._relations.get(relation.relid) == relation:
+            return False
+        self._relations[relation.relid] = relation
+        return True
+
+    def get(self, relid: int) -> Relation | None:
+        """The message in force, if one came."""
+        return self._relations.get(relid)
+
+    def open(self, relid: int) -> Relation:
+        """``logicalrep_rel_open``'s first half; 08P01 when no Relation message came."""
+        relation = self._relations.get(relid)
+        if relation is None:
+            raise ProtocolViolation(f"no relation map entry for remote relation ID {relid}")
+        return relation
+
+
+def name_of(relation: Relation) -> RelName:
+    """The remote table's name."""
+    return (relation.nspname, relation.relname)
+
+
+def key_ordinals(relation: Relation) -> tuple[int, ...]:
+    """Which columns find a row; empty under REPLICA IDENTITY FULL, which compares whole rows."""
+    if relation.replident == REPLICA_IDENTITY_FULL:
+        return ()
+    return tuple(n for n, column in enumerate(relation.columns) if column.key)
+
+
+def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> Layout:
+    """How this relation's tuples become this lake table's columns.
+
+    Raises 55000 naming every published column the lake table lacks, as PostgreSQL does.
+    """
+    types = {column.name: column.type for column in table.columns}
+    missing = [column.name for column in relation.columns if column.name not in types]
+    if missing:
+        names = ", ".join(f'"{name}"' for name in missing)
+        plural = "column" if len(missing) == 1 else "columns"
+        raise ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{table.ident}" is missing replicated '
+            f"{plural}: {names}",
+            hint=f"Add the {plural} to the lake table with ALTER TABLE … ADD COLUMN in pgsub sql, "
+            "or leave them out of the publication.",
+        )
+    return Layout(
+        ncols=len(relation.columns),
+        key=key_ordinals(relation),
+        columns=tuple(
+            MappedColumn(name=column.name, ordinal=ordinal, type=types[column.name])
+            for ordinal, column in enumerate(relation.columns)
+        ),
+        null_unrepresentable=options.on_unrepresentable == "null",
+    )
+
+
+def check_updatable(relation: Relation, table: LakeTable) -> None:
+    """``check_relation_updatable``: an UPDATE or DELETE needs something to find its row by."""
+    if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation):
+        return
+    raise ObjectNotInPrerequisiteState(
+        f'logical replication target relation "{table.ident}" has neither REPLICA IDENTITY index '
+        "nor PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL",
+        hint=f"On the publisher, give the table {relation.nspname}.{relation.relname} a primary "
+        "key, or ALTER TABLE … REPLICA IDENTITY FULL.",
+    )

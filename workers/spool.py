@@ -1,0 +1,295 @@
+"""What was received and not yet applied: bounded in memory, then on disk.
+
+The receive thread writes records (little-endian u32 length, then one pgoutput message) and tells
+where transactions ended; the main thread takes whole transactions out as a ``Batch``. Bytes never
+leave the spool in any other way: whether a change is applied is decided at batch close, not here.
+
+The spool is a queue of *segments*. A segment is one contiguous region; a new one begins at a
+transaction boundary once the current one holds ``segment_bytes``, so a batch never spans two. A
+segment lives in memory while all of them together hold at most ``memory_limit`` bytes; past that
+the current one is written to an unlinked file (mode 0600, gone with the process however it dies)
+and goes on there. At least one whole transaction always fits: limits choose where bytes live and
+where batches are cut, never where a transaction ends.
+
+Trace: limit 64 MB. A 300 MB transaction arrives: the first 64 MB collect in memory, then move to
+a file, the rest is appended through a small scratch buffer; its Commit closes the segment, and the
+batch reads the file through a mapping whose pages are given back as it goes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catalog.errcodes import IoError
+from catalog.pg_lsn import LSN
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+_FIRST_BYTES: Final = 1 << 20
+"""A segment's first buffer; it doubles from there."""
+_SCRATCH_BYTES: Final = 4 << 20
+"""How much of a segment on disk is received before it is written out."""
+
+COMMIT_COLUMNS: Final = 5
+"""Per Commit: record end offset, final_lsn, end_lsn, commit time (µs since 2000), changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Whole transactions, contiguous in ``buf[start:end]``; ``commits`` has a row for each.
+
+    ``pieces`` are record boundaries at which the region may be read part by part; ``mapping`` is
+    the file's, when the batch is on disk.
+    """
+
+    buf: Bytes
+    start: int
+    end: int
+    commits: Ints
+    pieces: tuple[int, ...] = ()
+    mapping: mmap.mmap | None = None
+
+    @property
+    def ntxns(self) -> int:
+        """How many transactions."""
+        return len(self.commits)
+
+    @property
+    def final_lsn(self) -> Ints:
+        """Where each transaction's commit record starts."""
+        return self.commits[:, 1]
+
+    @property
+    def end_lsn(self) -> Ints:
+        """Where each transaction's commit record ends."""
+        return self.commits[:, 2]
+
+    @property
+    def nchanges(self) -> int:
+        """Row changes in all transactions."""
+        return int(self.commits[:, 4].sum())
+
+    @property
+    def last_end(self) -> LSN:
+        """The position the batch reaches."""
+        return LSN(int(self.commits[-1, 2]))
+
+    def part(self, first: int, last: int) -> Batch:
+        """The transactions ``first`` to ``last`` (exclusive) as a batch of their own."""
+        start = self.start if first == 0 else int(self.commits[first - 1, 0])
+        end = int(self.commits[last - 1, 0])
+        pieces = tuple(piece for piece in self.pieces if start < piece < end)
+        return Batch(self.buf, start, end, self.commits[first:last], pieces, self.mapping)
+
+    def forget_pages(self) -> None:
+        """Give the mapping's pages back to the kernel; they come again when touched."""
+        if self.mapping is not None:
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class _Segment:
+    """One contiguous region: ``start`` is what batches have taken, ``used`` what is written."""
+
+    def __init__(self) -> None:
+        self.buf: Bytes = np.empty(_FIRST_BYTES, dtype=np.uint8)
+        self.file: int | None = None
+        self.start = 0
+        self.used = 0
+        self.commits: list[Ints] = []
+        self.pieces: list[int] = []
+        self.closed_to = 0  # record offset after the last Commit
+
+    @property
+    def memory(self) -> int:
+        return 0 if self.file is not None else self.used - self.start
+
+    def spill(self, directory: Path) -> None:
+        """Move to an unlinked file; ``buf`` becomes the scratch buffer."""
+        try:
+            handle = tempfile.TemporaryFile(dir=directory, prefix="spool-")  # noqa: SIM115 (kept)
+            self.file = os.dup(handle.fileno())
+            handle.close()
+            _write_all(self.file, self.buf[: self.used])
+        except OSError as error:
+            raise _disk_error(directory, error) from None
+        self.pieces.append(self.used)
+        self.buf = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+
+    def close(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+def _write_all(fd: int, data: Bytes) -> None:
+    view = memoryview(data)  # type: ignore[arg-type]
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _disk_error(directory: Path, error: OSError) -> IoError:
+    return IoError(
+        f'could not write the spool in "{directory}"',
+        detail=f"{error.strerror}.",
+        hint="Free disk space there, or make the directory writable; nothing is lost meanwhile.",
+        sqlstate="53100" if error.errno == 28 else "58030",
+    )
+
+
+class Spool:
+    """The queue of segments; the receive thread fills it, the main thread takes batches."""
+
+    def __init__(self, directory: Path, *, memory_limit: int, segment_bytes: int) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._memory_limit = memory_limit
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._segments: deque[_Segment] = deque([_Segment()])
+
+    # -- the receive thread's side ------------------------------------------------------------
+
+    def writable(self) -> tuple[Bytes, int]:
+        """Where the next records go: a buffer and the first free offset in it."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.used and segment.start == segment.used:
+                # Taken whole. Only this thread may replace the segment it writes to.
+                segment = _Segment()
+                self._segments.append(segment)
+            if segment.file is not None:
+                return segment.buf, 0
+            return segment.buf, segment.used
+
+    def wrote(self, position: int, commits: Ints) -> None:
+        """Records up to ``position`` of the writable buffer are there; ``commits`` are theirs."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.file is not None:
+                try:
+                    _write_all(segment.file, segment.buf[:position])
+                except OSError as error:
+                    raise _disk_error(self._directory, error) from None
+                commits = commits.copy()
+                commits[:, 0] += segment.used
+                segment.used += position
+                segment.pieces.append(segment.used)
+            else:
+                segment.used = position
+            if len(commits):
+                segment.commits.append(commits)
+                segment.closed_to = int(commits[-1, 0])
+            self._arrange(segment)
+
+    def grow(self, need: int) -> None:
+        """The next record does not fit in what is free; make room for ``need`` bytes more."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.file is not None:
+                if len(segment.buf) < need:
+                    segment.buf = np.empty(need, dtype=np.uint8)
+                return
+            size = max(len(segment.buf) * 2, segment.used + need)
+            bigger = np.empty(size, dtype=np.uint8)
+            bigger[segment.start : segment.used] = segment.buf[segment.start : segment.used]
+            segment.buf = bigger
+
+    def _arrange(self, segment: _Segment) -> None:
+        """Begin a new segment at a transaction boundary, or move the current one to disk."""
+        if segment.commits and segment.used - segment.start >= self._segment_bytes:
+            self._begin_segment(segment)
+            segment = self._segments[-1]
+        memory = sum(each.memory for each in self._segments)
+        if segment.file is None and memory > self._memory_limit:
+            segment.spill(self._directory)
+
+    def _begin_segment(self, segment: _Segment) -> None:
+        """What follows the last Commit is an open transaction: it moves to the new segment."""
+        fresh = _Segment()
+        tail = segment.used - segment.closed_to
+        if tail:
+            data = self._read(segment, segment.closed_to, segment.used)
+            if len(fresh.buf) < tail:
+                fresh.buf = np.empty(max(tail * 2, _FIRST_BYTES), dtype=np.uint8)
+            fresh.buf[:tail] = data
+            fresh.used = tail
+            segment.used = segment.closed_to
+        self._segments.append(fresh)
+
+    @staticmethod
+    def _read(segment: _Segment, start: int, end: int) -> Bytes:
+        if segment.file is None:
+            return segment.buf[start:end]
+        return np.frombuffer(os.pread(segment.file, end - start, start), dtype=np.uint8)
+
+    # -- the main thread's side ---------------------------------------------------------------
+
+    def take(self, max_bytes: int) -> Batch | None:
+        """The oldest whole transactions, at least one, together at most ``max_bytes`` if they can.
+
+        None when no transaction is complete. Taken bytes belong to the batch from here on.
+        """
+        with self._lock:
+            while len(self._segments) > 1 and self._segments[0].start == self._segments[0].used:
+                self._segments.popleft().close()
+            segment = self._segments[0]
+            if not segment.commits:
+                return None
+            commits = np.concatenate(segment.commits)
+            fit = int(np.searchsorted(commits[:, 0], segment.start + max_bytes, side="right"))
+            count = max(fit, 1)
+            start, end = segment.start, int(commits[count - 1, 0])
+            segment.commits = [commits[count:]] if count < len(commits) else []
+            segment.start = end
+            return self._batch(segment, start, end, commits[:count])
+
+    @staticmethod
+    def _batch(segment: _Segment, start: int, end: int, commits: Ints) -> Batch:
+        if segment.file is None:
+            return Batch(segment.buf, start, end, commits)
+        mapping = mmap.mmap(segment.file, end, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+        pieces = tuple(piece for piece in segment.pieces if start < piece < end)
+        buf = np.frombuffer(mapping, dtype=np.uint8)
+        return Batch(buf, start, end, commits, pieces, mapping)
+
+    def has_complete_transaction(self) -> bool:
+        """Whether ``take`` would return a batch."""
+        with self._lock:
+            return any(segment.commits for segment in self._segments)
+
+    def is_empty(self) -> bool:
+        """Nothing at all: no whole transaction and no part of one."""
+        with self._lock:
+            return all(segment.start == segment.used for segment in self._segments)
+
+    def has_open_transaction(self) -> bool:
+        """A transaction whose Commit has not come is partly here."""
+        with self._lock:
+            last = self._segments[-1]
+            return last.used > last.closed_to
+
+    def size(self) -> tuple[int, int]:
+        """Bytes waiting in memory and on disk."""
+        with self._lock:
+            memory = sum(segment.memory for segment in self._segments)
+            total = sum(segment.used - segment.start for segment in self._segments)
+            return memory, total - memory
+
+    def close(self) -> None:
+        """Throw everything away; the publisher will send it again."""
+        with self._lock:
+            for segment in self._segments:
+                segment.close()
+            self._segments.clear()
+            self._segments.append(_Segment())

@@ -1,0 +1,246 @@
+"""The table-sync worker: one per table being synchronised, from ``i`` to ``s``.
+
+PostgreSQL's ``tablesync.c``, the generation with temporary slots (PostgreSQL 10 to 13): copy and
+catch-up are one step for readers, and a crash anywhere before ``s`` does the whole table again.
+
+1. Catalog ``d``, with a new epoch, the attempt's number and the *base*: the snapshot ``main`` has.
+2. A transaction on the publisher, and in it a temporary slot whose snapshot it uses. The slot's
+   consistent point is where the copy ends and the stream will begin.
+3. The table is locked against rewriting (ACCESS SHARE) before it is measured, until every range
+   is copied; then its relfilenode must be the one it was. Copied rows go to a branch of the lake
+   table; readers of ``main`` see nothing.
+4. Memory ``w`` at the consistent point, and the apply worker is woken. It answers ``c`` at the
+   position its own gate has reached, and closes no batch until this worker is done.
+5. The slot is streamed, this table's changes only, until the position of ``c`` is reached, be it
+   by a transaction or by a keepalive. What was received beyond is thrown away.
+6. The branch's last snapshot is stamped with the position reached; ``main`` is fast-forwarded;
+   ``s`` is stored; memory ``s``; the stream ends and the slot vanishes with the connection.
+
+Why this order at the end (a crash between any two must be harmless)::
+
+    crash                       catalog  main           what the successor does
+    before the fast-forward     d        base           drops the branch, copies again
+    between it and s            d        base + copy    sets main back to base, copies again: the
+                                                        apply worker, seeing d, has been dropping
+                                                        this table's changes meanwhile
+    after s                     s        copy at s      exits at once; the apply worker makes it r
+
+A worked trace, the apply worker in front: copied at 8; w(8); the apply worker's gate is at 10, so
+c(10); streaming 8..10 finds one transaction ending at 9 for this table; a keepalive at 10 ends the
+catch-up; stamp 10, fast-forward, s(10). The apply worker goes on at 10 and this table's changes in
+transactions whose commit record starts at or after 10 are its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from typing import Final
+
+from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Subscription, sync_slot_name
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from workers.apply import NAPTIME_PER_CYCLE, Applier, report_stream
+from workers.copy_table import copy_table, prepare_lake_table
+from workers.exits import WorkerExit
+from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
+from workers.lake_writer import LakeWriter
+from workers.process import WorkerProcess
+from workers.stream import Stream, connect_publisher, start_stream
+from workers.syncutils import process_syncing_tables_for_sync
+from workers.walreceiver import WalReceiverConn
+
+log = logging.getLogger(__name__)
+
+_BEGIN: Final = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+
+
+def table_sync_worker_main(process: WorkerProcess) -> None:
+    """``TablesyncWorkerMain``."""
+    sub = process.subscription()
+    rel = process.store.rel(sub.oid, process.relid)
+    if rel is None or rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY):
+        raise WorkerExit("the table is synchronised already, or left the subscription")
+    dest = process.open_lake()
+    with error_context(f'synchronising table "{rel.nspname}.{rel.relname}"'):
+        LogicalRepSyncTableStart(process, sub, rel, dest)
+
+
+def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
+) -> None:
+    """Steps 1 to 6 of the essay above."""
+    slot = sync_slot_name(sub.oid, rel.srrelid, _system_identifier(sub))
+    conn = connect_publisher(sub, slot, process.interrupted)
+    try:
+        rel = _begin_attempt(process, rel, dest)
+        process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
+        conn.command(_BEGIN)
+        origin_startpos = conn.create_slot(slot, temporary=True, snapshot="use")
+        writer = LakeWriter(
+            dest,
+            process.store,
+            sub,
+            generation=process.generation,
+            origin=origin_name(sub.oid),
+            threads=1,
+        )
+        branch = writer.new_branch_name()
+        rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
+        writer.adopt_branch(rel, lake, branch, origin_startpos)
+        caught_up = _wait_for_catchup(process, sub.oid, rel, origin_startpos)
+        applier = Applier(process.store, sub, writer, own_relid=rel.srrelid, gated=origin_startpos)
+        _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch)
+    finally:
+        conn.close()
+
+
+def _system_identifier(sub: Subscription) -> str:
+    """A 64-bit number that is this subscription's own, as a server's system identifier would be."""
+    return str(uuid.UUID(sub.subuuid).int >> 64)
+
+
+def _begin_attempt(
+    process: WorkerProcess, rel: SubscriptionRel, dest: Destination
+) -> SubscriptionRel:
+    """Undo what an earlier attempt left, then store ``d`` with this attempt's epoch and base."""
+    store, ident = process.store, LakeIdent(rel.lake_schema, rel.lake_table)
+    lake = dest.table(ident)
+    if lake is not None and rel.srsubstate == SubRelState.DATASYNC:
+        lake = _undo_published_attempt(rel, lake, dest)
+    with store.transaction():
+        store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+        return store.update_rel(
+            rel.srsubid,
+            rel.srrelid,
+            epoch=str(uuid.uuid4()),
+            attempt=rel.attempt + 1,
+            base_snapshot=lake.snapshot_id if lake else None,
+            lake_lsn=InvalidXLogRecPtr,
+            copied=False,
+        )
+
+
+def _undo_published_attempt(
+    rel: SubscriptionRel, lake: LakeTable, dest: Destination
+) -> LakeTable | None:
+    """A copy that reached main but was never stored as s is taken back.
+
+    The fence comes first: a fast-forward that the dead worker left in flight either landed before
+    it, and is seen here, or cannot land any more.
+    """
+    fenced = dest.fence(lake.ident)
+    published = fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
+    if published and fenced.stamp and fenced.stamp.lsn != InvalidXLogRecPtr:
+        if rel.base_snapshot is None:
+            raise ObjectNotInPrerequisiteState(
+                f'lake table "{lake.ident}" holds a copy that cannot be taken back',
+                hint=f"DROP TABLE it with pgsub sql, then wait for the copy to start again.",
+            )
+        log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
+        dest.rollback(lake.ident, rel.base_snapshot)
+    dest.drop_branches(lake.ident)
+    return dest.table(lake.ident)
+
+
+def _wait_for_catchup(process: WorkerProcess, subid: int, rel: SubscriptionRel, start: LSN) -> LSN:
+    """w, then wait until the apply worker answers c; its position.
+
+    ``wait_for_worker_state_change``: ends with the apply worker, because without it nobody will
+    answer and the temporary slot only holds WAL back.
+    """
+    link = process.link
+    link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
+    while not process.interrupted():
+        own = link.find(subid, rel.srrelid)
+        if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
+            return own.relstate_lsn
+        if link.find(subid, 0) is None:
+            raise WorkerExit("the apply worker is gone; the copy starts again with the next one")
+        link.wakeup(subid, 0)
+        link.latch.wait(NAPTIME_PER_CYCLE)
+    raise WorkerExit("told to stop")
+
+
+def _catch_up(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    applier: Applier,
+    caught_up: LSN,
+    rel: SubscriptionRel,
+    dest: Destination,
+    branch: str,
+) -> None:
+    """Stream to the position of c (step 5), then step 6."""
+    stream = start_stream(
+        conn,
+        applier.sub,
+        slot,
+        applier.gated,
+        process.settings,
+        process.spool_dir,
+        wake_main=process.link.latch.set,
+        report=lambda stats: report_stream(process.link, stats),
+        remember_flush=lambda _: None,
+    )
+    try:
+        applier.rels = {(rel.nspname, rel.relname): rel}
+        while True:
+            done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
+            if done is not None:
+                break
+            _one_turn(process, applier, stream)
+        _store_syncdone(process, applier, rel, dest, branch, done)
+    finally:
+        stream.end()
+
+
+def _one_turn(process: WorkerProcess, applier: Applier, stream: Stream) -> None:
+    """Apply one batch to the branch, or let an idle stream's position count, or wait."""
+    if process.interrupted():
+        raise WorkerExit("told to stop")
+    stream.receiver.raise_if_failed()
+    idle = stream.receiver.idle_position()
+    if idle is not None and idle > applier.gated:
+        applier.gated = idle
+        return
+    batch = stream.spool.take(process.settings.batch_max_bytes)
+    if batch is None:
+        process.link.latch.wait(NAPTIME_PER_CYCLE)
+        return
+    applier.apply_batch(batch)
+    stream.receiver.mark_durable(batch.last_end)
+
+
+def _store_syncdone(
+    process: WorkerProcess,
+    applier: Applier,
+    rel: SubscriptionRel,
+    dest: Destination,
+    branch: str,
+    s_lsn: LSN,
+) -> None:
+    """Stamp, fast-forward, s in the catalog, s in memory: in this order (step 6)."""
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor)
+    dest.write(ident, branch, [], stamp)
+    dest.publish(ident, branch, stamp)
+    store = process.store
+    with store.transaction():
+        store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
+        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=rel.copied)
+    process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
+    process.link.wakeup(rel.srsubid, 0)
+    log.info(
+        'action=sync_done subid=%d relid=%d lsn=%s table synchronisation worker for "%s.%s" '
+        "has finished",
+        rel.srsubid,
+        rel.srrelid,
+        s_lsn,
+        rel.nspname,
+        rel.relname,
+    )
