@@ -1,0 +1,233 @@
+"""The settings, by their PostgreSQL names where PostgreSQL has them, with its units and ranges.
+
+Every loop, queue and wait of the program takes its limit from here. A time is text with a unit
+("5s"), or a number in the setting's base unit as in ``postgresql.conf``; the attribute is in
+seconds. A memory size is text with a unit ("64MB"), or a number of kilobytes; the attribute is in
+bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from catalog.errcodes import InvalidParameterValue, ReplicationError
+from config.problem import problem
+
+_MINUTE: Final = 60 * 10**6
+TIME_UNITS: Final = {
+    "us": 1,
+    "ms": 10**3,
+    "s": 10**6,
+    "min": _MINUTE,
+    "h": 60 * _MINUTE,
+    "d": 24 * 60 * _MINUTE,
+}
+"""Unit → microseconds."""
+
+MEMORY_UNITS: Final = {"B": 1, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+"""Unit → bytes."""
+
+_QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
+_INT_MAX: Final = 2**31 - 1
+
+
+def parse_duration(text: str | int | float, base: str = "ms", name: str = "") -> float:
+    """A PostgreSQL time as seconds; a number without unit counts ``base`` units.
+
+    Rounded to whole ``base`` units, as PostgreSQL does. Anything else is 22023.
+    """
+    units = _round(_quantity(text, base, TIME_UNITS, name), TIME_UNITS[base])
+    return units * TIME_UNITS[base] / 10**6
+
+
+def parse_memory(text: str | int | float, base: str = "kB", name: str = "") -> int:
+    """A PostgreSQL memory size as bytes; a number without unit counts ``base`` units."""
+    return (
+        _round(_quantity(text, base, MEMORY_UNITS, name), MEMORY_UNITS[base]) * MEMORY_UNITS[base]
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as ``SHOW`` prints them: in the largest unit that leaves a whole number."""
+    return _format(round(seconds * 10**6), TIME_UNITS, "0")
+
+
+def format_memory(size: int) -> str:
+    """Bytes as ``SHOW`` prints them."""
+    return _format(size, MEMORY_UNITS, "0")
+
+
+def _quantity(text: str | int | float, base: str, units: dict[str, int], name: str) -> float:
+    match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text))
+    if match is None:
+        raise InvalidParameterValue(f'invalid value for parameter "{name}": "{text}"')
+    number, unit = match.groups()
+    factor = units.get(unit or base)
+    if factor is None:
+        known = ", ".join(f'"{unit}"' for unit in list(units)[:-1])
+        raise InvalidParameterValue(
+            f'invalid value for parameter "{name}": "{text}"',
+            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
+        )
+    return float(number) * factor
+
+
+def _round(amount: float, unit: int) -> int:
+    """``amount`` in whole ``unit``s, halves to even as C's rint does."""
+    return round(amount / unit)
+
+
+def _format(amount: int, units: dict[str, int], zero: str) -> str:
+    for unit, factor in reversed(units.items()):
+        if amount and amount % factor == 0:
+            return f"{amount // factor}{unit}"
+    return zero
+
+
+def _checked(
+    parse: Callable[..., Any], base: str, low: float, high: float, show: Callable[[Any], str]
+) -> BeforeValidator:
+    """A validator that parses a quantity and holds it to its range, with PostgreSQL's words."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
+            raise problem(
+                InvalidParameterValue(f'invalid value for parameter "{name}": it needs a number')
+            )
+        try:
+            parsed = parse(value, base, name)
+        except ReplicationError as error:
+            raise problem(error) from None
+        if not low <= parsed <= high:
+            raise problem(
+                InvalidParameterValue(
+                    f'"{value}" is outside the valid range for parameter "{name}"'
+                    f" ({show(low)} .. {show(high)})"
+                )
+            )
+        return parsed
+
+    return BeforeValidator(validate)
+
+
+def _schema(what: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["string", "integer"], "description": what})
+
+
+_TIME_TEXT: Final = PlainSerializer(format_duration, return_type=str)
+_MEMORY_TEXT: Final = PlainSerializer(format_memory, return_type=str)
+_INT_MAX_MS: Final = _INT_MAX / 1000
+
+Milliseconds = Annotated[
+    float,
+    _checked(parse_duration, "ms", 0, _INT_MAX_MS, format_duration),
+    _TIME_TEXT,
+    _schema('a time such as "5s"; without a unit, milliseconds'),
+]
+PositiveMilliseconds = Annotated[
+    float,
+    _checked(parse_duration, "ms", 0.001, _INT_MAX_MS, format_duration),
+    _TIME_TEXT,
+    _schema('a time such as "5s", at least 1ms; without a unit, milliseconds'),
+]
+Seconds = Annotated[
+    float,
+    _checked(parse_duration, "s", 0, _INT_MAX_MS, format_duration),
+    _TIME_TEXT,
+    _schema('a time such as "10s"; without a unit, seconds'),
+]
+Memory = Annotated[
+    int,
+    _checked(parse_memory, "kB", 2**16, 2**50, format_memory),
+    _MEMORY_TEXT,
+    _schema('a size such as "64MB", at least 64kB; without a unit, kilobytes'),
+]
+
+
+class Settings(BaseModel):
+    """``settings:`` of the configuration file; times in seconds, sizes in bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_logical_replication_workers: int = Field(
+        4, ge=0, le=262143, description="apply and sync workers together, over all subscriptions"
+    )
+    max_sync_workers_per_subscription: int = Field(
+        2, ge=0, le=262143, description="tables of one subscription synchronised at a time"
+    )
+    wal_retrieve_retry_interval: PositiveMilliseconds = Field(
+        5.0, description="how long a failed worker or table waits before it is tried again"
+    )
+    wal_receiver_timeout: Milliseconds = Field(
+        60.0, description="a publisher silent for this long is given up; 0 waits for ever"
+    )
+    wal_receiver_status_interval: Seconds = Field(
+        10.0, description="how often progress is reported at least; 0 only when asked"
+    )
+    spool_memory: Memory = Field(
+        64 * 2**20, description="received changes held in memory; more goes to disk"
+    )
+    spool_max_size: Memory = Field(
+        16 * 2**30,
+        description="received changes held in all; past it reading pauses between transactions",
+    )
+    batch_max_bytes: Memory = Field(
+        64 * 2**20, description="size of a batch of transactions; a larger one goes alone"
+    )
+    batch_max_rows: int = Field(
+        1_000_000, ge=1, le=_INT_MAX, description="changes in a batch of transactions"
+    )
+    lake_commit_workers: int = Field(
+        4, ge=1, le=64, description="tables whose commits are in flight at a time"
+    )
+    copy_range_bytes: Memory = Field(
+        64 * 2**20, description="size of a range of an initial copy; smaller tables are one range"
+    )
+    copy_workers: int = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        ge=1,
+        le=1024,
+        description="ranges of one table copied at a time",
+    )
+    local_relation_rows: int = Field(
+        10_000, ge=0, le=10_000_000, description="up to this many rows travel without staging"
+    )
+    lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDoc:
+    """One line of the settings reference."""
+
+    name: str
+    default: str
+    kind: Literal["time", "size", "number"]
+    description: str
+
+
+def setting_docs() -> Iterator[SettingDoc]:
+    """Every setting with its default as ``SHOW`` prints it."""
+    shown = Settings().model_dump()
+    for name, field in Settings.model_fields.items():
+        kind: Literal["time", "size", "number"] = "number"
+        if _MEMORY_TEXT in field.metadata:
+            kind = "size"
+        elif _TIME_TEXT in field.metadata:
+            kind = "time"
+        default = "number of CPUs" if field.default_factory else str(shown[name])
+        yield SettingDoc(name, default, kind, field.description or "")

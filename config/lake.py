@@ -1,0 +1,81 @@
+"""``lake:`` and ``spark:`` of the configuration file: where the tables live and who runs Spark."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from catalog.errcodes import FeatureNotSupported, InvalidParameterValue
+from config.problem import problem
+
+FORMATS: Final = ("iceberg", "delta")
+
+
+def _format(value: Any) -> str:
+    if value not in FORMATS:
+        raise problem(
+            InvalidParameterValue(
+                f'invalid value for parameter "format": "{value}"',
+                hint="Available values: iceberg.",
+            )
+        )
+    if value == "delta":
+        raise problem(
+            FeatureNotSupported(
+                "lake format delta is not supported yet", hint="Use format: iceberg."
+            )
+        )
+    return "iceberg"
+
+
+def _conf_value(value: Any) -> Any:
+    """Spark's configuration is text; YAML reads some of it as numbers or booleans."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _remote(value: Any) -> Any:
+    if isinstance(value, str) and not value.startswith("sc://"):
+        raise problem(
+            InvalidParameterValue(
+                'invalid value for parameter "remote": it does not begin with "sc://"',
+                hint="Name a Spark Connect server, as in sc://host:15002.",
+            )
+        )
+    return value
+
+
+ConfValue = Annotated[
+    str,
+    BeforeValidator(_conf_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+
+
+class LakeConfig(BaseModel):
+    """Table format and catalog. No ``catalog``: SQLite and files under the data directory."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Annotated[str, BeforeValidator(_format), WithJsonSchema({"enum": ["iceberg"]})] = Field(
+        "iceberg", description="table format"
+    )
+    catalog: dict[str, ConfValue] = Field(
+        default_factory=dict,
+        description="keys of spark.sql.catalog.lake, such as type, uri and warehouse",
+    )
+
+
+class SparkConfig(BaseModel):
+    """Where Spark runs. No ``remote``: a Spark Connect server of our own on this machine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    remote: Annotated[str, BeforeValidator(_remote)] | None = Field(
+        None, description="URL of a Spark Connect server, sc://host:port"
+    )
+    conf: dict[str, ConfValue] = Field(
+        default_factory=dict, description="Spark configuration of the embedded server"
+    )

@@ -1,0 +1,407 @@
+"""One subscription as the user writes it: ``CREATE SUBSCRIPTION`` in YAML.
+
+``SubscriptionModel`` is the YAML's shape; its ``statement`` is what the commands take. The
+options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from catalog.errcodes import (
+    DuplicateTable,
+    FeatureNotSupported,
+    InvalidName,
+    InvalidParameterValue,
+    ReplicationError,
+    SyntaxErrorOrAccess,
+)
+from catalog.namespace import NAMEDATALEN, qualified_name, string_to_qualified_name
+from catalog.pg_subscription import (
+    Stream,
+    SyncSlot,
+    TableOptions,
+    check_publications,
+    check_slot_name,
+)
+from config.conninfo import Conninfo, split_password
+from config.problem import problem
+
+_TRUE: Final = ("true", "on", "1")
+_FALSE: Final = ("false", "off", "0")
+_SYNCHRONOUS_COMMIT: Final = ("local", "remote_write", "remote_apply", "on", "off")
+
+
+def _word(value: Any) -> str:
+    """A YAML scalar as the word PostgreSQL's parser would have seen."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value).lower() if isinstance(value, str | int) else ""
+
+
+def _boolean(value: Any, info: ValidationInfo) -> bool:
+    """``defGetBoolean``: no value means true."""
+    word = "true" if value is None else _word(value)
+    if word not in _TRUE + _FALSE:
+        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a Boolean value"))
+    return word in _TRUE
+
+
+def _streaming(value: Any) -> Stream:
+    """``defGetStreamingMode``."""
+    word = "on" if value is None else _word(value)
+    if word == "parallel":
+        return Stream.PARALLEL
+    if word not in _TRUE + _FALSE:
+        raise problem(SyntaxErrorOrAccess('streaming requires a Boolean value or "parallel"'))
+    return Stream.ON if word in _TRUE else Stream.OFF
+
+
+def _origin(value: Any, info: ValidationInfo) -> str:
+    origin = _text(value, info).lower()
+    if origin not in ("any", "none"):
+        raise problem(InvalidParameterValue(f'unrecognized origin value: "{value}"'))
+    return origin
+
+
+def _synchronous_commit(value: Any, info: ValidationInfo) -> str:
+    word = _text(value, info).lower()
+    word = {"true": "on", "yes": "on", "1": "on", "false": "off", "no": "off", "0": "off"}.get(
+        word, word
+    )
+    if word not in _SYNCHRONOUS_COMMIT:
+        raise problem(
+            InvalidParameterValue(
+                f'invalid value for parameter "synchronous_commit": "{value}"',
+                hint=f"Available values: {', '.join(_SYNCHRONOUS_COMMIT)}.",
+            )
+        )
+    return word
+
+
+def _slot_name(value: Any, info: ValidationInfo) -> str | None:
+    """A valid slot name, or NONE in any case."""
+    name = _text(value, info)
+    if name.lower() == "none":
+        return None
+    try:
+        check_slot_name(name)
+    except ReplicationError as error:
+        raise problem(error) from None
+    return name
+
+
+def _text(value: Any, info: ValidationInfo) -> str:
+    """``defGetString``."""
+    if value is None:
+        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a parameter"))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int):
+        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a name"))
+    return str(value)
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean), WithJsonSchema({"type": "boolean"})]
+
+
+class WithOptions(BaseModel):
+    """``with:``; a field that was not written counts as absent, whatever its default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    connect: Boolean = Field(True, description="contact the publisher at CREATE")
+    create_slot: Boolean = Field(True, description="make the replication slot")
+    enabled: Boolean = Field(True, description="start replicating at once")
+    slot_name: Annotated[
+        str | None, BeforeValidator(_slot_name), WithJsonSchema({"type": "string"})
+    ] = Field(None, description="replication slot, or NONE; default: the subscription's name")
+    copy_data: Boolean = Field(True, description="copy the rows that are there already")
+    synchronous_commit: Annotated[
+        str,
+        BeforeValidator(_synchronous_commit),
+        WithJsonSchema({"enum": [*_SYNCHRONOUS_COMMIT, True, False]}),
+    ] = Field("off", description="kept and shown; a lake commit is durable or not made")
+    binary: Boolean = Field(False, description="values in binary format; refused when true")
+    streaming: Annotated[
+        Stream,
+        BeforeValidator(_streaming),
+        WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
+    ] = Field(Stream.PARALLEL, description="kept and shown; runs as off")
+    two_phase: Boolean = Field(False, description="two-phase commit; refused when true")
+    disable_on_error: Boolean = Field(False, description="disable the subscription at an error")
+    password_required: Boolean = Field(True, description="kept and shown")
+    run_as_owner: Boolean = Field(False, description="kept and shown; the lake has no roles")
+    origin: Annotated[str, BeforeValidator(_origin), WithJsonSchema({"enum": ["any", "none"]})] = (
+        Field("any", description="none: only changes without an origin (publisher 16 or later)")
+    )
+    failover: Boolean = Field(False, description="slot is synchronised to standbys (17 or later)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for name in data:
+                if name not in cls.model_fields:
+                    raise problem(
+                        SyntaxErrorOrAccess(f'unrecognized subscription parameter: "{name}"'),
+                        str(name),
+                    )
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class SubOpts:
+    """The options in force, PostgreSQL's ``SubOpts``: defaults and conflicts settled.
+
+    ``slot_name`` is None for NONE. ``specified`` names what the user wrote.
+    """
+
+    specified: frozenset[str]
+    connect: bool
+    create_slot: bool
+    enabled: bool
+    slot_name: str | None
+    copy_data: bool
+    synchronous_commit: str
+    binary: bool
+    streaming: Stream
+    two_phase: bool
+    disable_on_error: bool
+    password_required: bool
+    run_as_owner: bool
+    origin: str
+    failover: bool
+
+
+def parse_subscription_options(options: WithOptions, subname: str) -> SubOpts:
+    """``parse_subscription_options``: settle defaults, refuse what excludes each other (42601)."""
+    specified = frozenset(options.model_fields_set)
+    values = options.model_dump()
+    if not options.connect:
+        for name in ("enabled", "create_slot", "copy_data"):
+            if name in specified and values[name]:
+                raise _exclusive("connect = false", f"{name} = true", name)
+            values[name] = False
+    if options.slot_name is None and "slot_name" in specified:
+        for name in ("enabled", "create_slot"):
+            if values[name] and name in specified:
+                raise _exclusive("slot_name = NONE", f"{name} = true", name)
+            if values[name]:
+                raise problem(
+                    SyntaxErrorOrAccess(
+                        f"subscription with slot_name = NONE must also set {name} = false"
+                    ),
+                    "slot_name",
+                )
+    for name, hint in _NOT_BUILT.items():
+        if values[name]:
+            raise problem(
+                FeatureNotSupported(f"{name} = true is not supported yet", hint=hint), name
+            )
+    if "slot_name" not in specified:
+        try:
+            check_slot_name(subname)
+        except ReplicationError as error:
+            hint = "Name the slot with slot_name, or rename the subscription."
+            raise problem(InvalidName(error.primary, hint=hint, sqlstate=error.code)) from None
+        values["slot_name"] = subname
+    return SubOpts(specified=specified, **values)
+
+
+_NOT_BUILT: Final = {
+    "two_phase": "Leave two_phase out: a prepared transaction then arrives when it is committed.",
+    "binary": "Leave binary out: values then arrive as text.",
+}
+
+
+def _exclusive(one: str, other: str, key: str) -> Exception:
+    return problem(SyntaxErrorOrAccess(f"{one} and {other} are mutually exclusive options"), key)
+
+
+class TableModel(BaseModel):
+    """One entry of ``tables:``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: str | None = Field(None, description="lake table as schema.table; default: the same names")
+    adopt: bool = Field(False, description="use a lake table that exists already")
+    shared: bool = Field(False, description="other tables may be mapped to the same lake table")
+    on_key_conflict: Literal["error", "overwrite"] | None = Field(
+        None, description="an inserted row whose key is in the table"
+    )
+    on_unrepresentable: Literal["error", "null", "text"] = Field(
+        "error", description="a value the lake column cannot hold"
+    )
+    defaults: dict[str, str] = Field(
+        default_factory=dict, description="Spark expressions for columns only the lake has"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, data: Any) -> Any:
+        """YAML reads ``on_unrepresentable: null`` as no value; it means the word."""
+        if isinstance(data, Mapping) and data.get("on_unrepresentable", "") is None:
+            return {**data, "on_unrepresentable": "null"}
+        return data
+
+    def options(self) -> TableOptions:
+        """As the catalog keeps it; 42602 for a ``to`` that is not ``schema.table``."""
+        try:
+            to = None if self.to is None else string_to_qualified_name(self.to)
+        except ReplicationError as error:
+            raise problem(error, "to") from None
+        return TableOptions(
+            to=to,
+            adopt=self.adopt,
+            shared=self.shared,
+            on_key_conflict=self.on_key_conflict,
+            on_unrepresentable=self.on_unrepresentable,
+            defaults=tuple(self.defaults.items()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSubscriptionStmt:
+    """What CREATE SUBSCRIPTION says. ``tables`` is keyed by ``namespace.qualified_name``."""
+
+    name: str
+    connection: Conninfo
+    password_env: str | None
+    publication: tuple[str, ...]
+    options: SubOpts
+    sync_slot: SyncSlot
+    tables: dict[str, TableOptions]
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _connection(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise problem(SyntaxErrorOrAccess("connection requires a libpq connection string"))
+    try:
+        return split_password(value)
+    except ReplicationError as error:
+        raise problem(error) from None
+
+
+class SubscriptionModel(BaseModel):
+    """One entry of ``subscriptions:``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    connection: Annotated[
+        Conninfo, BeforeValidator(_connection), WithJsonSchema({"type": "string"})
+    ] = Field(description="libpq connection string or URI of the publisher")
+    password_env: str | None = Field(
+        None, min_length=1, description="environment variable that holds the password"
+    )
+    publication: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        BeforeValidator(_one_or_more),
+        Field(min_length=1),
+    ] = Field(description="publications to subscribe to, in this order")
+    with_: WithOptions = Field(
+        default_factory=WithOptions, alias="with", description="options of CREATE SUBSCRIPTION"
+    )
+    sync_slot: Literal["temporary", "permanent"] = Field(
+        "temporary", description="replication slot of a table synchronisation"
+    )
+    tables: dict[str, TableModel] = Field(
+        default_factory=dict, description="per published table, as schema.table"
+    )
+
+    def statement(self, name: str) -> CreateSubscriptionStmt:
+        """Check what concerns several keys at once and settle the options.
+
+        Raises the pydantic error of ``problem``, with the key it was found at.
+        """
+        _check_name(name)
+        if self.connection.password is not None and self.password_env is not None:
+            raise problem(
+                SyntaxErrorOrAccess("password in connection and password_env are exclusive"),
+                "password_env",
+            )
+        try:
+            check_publications(self.publication)
+        except ReplicationError as error:
+            raise problem(error, "publication") from None
+        if self.sync_slot == "permanent":
+            raise problem(
+                FeatureNotSupported(
+                    "sync_slot = permanent is not supported yet", hint="Use sync_slot: temporary."
+                ),
+                "sync_slot",
+            )
+        try:
+            options = parse_subscription_options(self.with_, name)
+        except Exception as error:
+            raise _below(error, "with") from None
+        return CreateSubscriptionStmt(
+            name=name,
+            connection=self.connection,
+            password_env=self.password_env,
+            publication=tuple(self.publication),
+            options=options,
+            sync_slot=SyncSlot(self.sync_slot),
+            tables=self._tables(),
+        )
+
+    def _tables(self) -> dict[str, TableOptions]:
+        """The tables by their normal name; each lake table is named once unless shared."""
+        tables: dict[str, TableOptions] = {}
+        targets: dict[tuple[str, str], tuple[str, bool]] = {}
+        for key, model in self.tables.items():
+            try:
+                source = string_to_qualified_name(key)
+                options = model.options()
+            except ReplicationError as error:
+                raise problem(error, "tables", key) from None
+            except Exception as error:
+                raise _below(error, "tables", key) from None
+            name = qualified_name(*source)
+            if name in tables:
+                raise problem(SyntaxErrorOrAccess(f'table "{name}" is named twice'), "tables", key)
+            target = options.to or source
+            other, other_shared = targets.setdefault(target, (name, options.shared))
+            if other != name and not (options.shared and other_shared):
+                raise problem(mapped_twice(target, other, name), "tables", key)
+            tables[name] = options
+        return tables
+
+
+def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTable:
+    """Two published tables that would be written to one lake table."""
+    return DuplicateTable(
+        f'tables "{one}" and "{other}" are both mapped to lake table "{qualified_name(*target)}"',
+        hint="Give one of them another name with to:, or set shared: true for both.",
+    )
+
+
+def _check_name(name: str) -> None:
+    if not name or "\0" in name:
+        raise problem(InvalidName("a subscription needs a name"))
+    if len(name.encode()) >= NAMEDATALEN:
+        raise problem(InvalidName(f'subscription name "{name}" is too long', sqlstate="42622"))
+
+
+def _below(error: Exception, *key: str) -> Exception:
+    """The same problem, found at ``key`` followed by where it was found."""
+    context = getattr(error, "context", None)
+    if not context or "error" not in context:
+        return error
+    return problem(context["error"], *key, *context["key"])
