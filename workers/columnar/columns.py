@@ -1,0 +1,230 @@
+"""From places in a buffer to Arrow columns, a bounded chunk at a time.
+
+``Layout`` says how the columns of a Relation message in force map to columns of the lake table,
+``Changes`` is a run of row changes under one layout, ``ColumnReader`` turns refs (see ``tuples``)
+into typed Arrow arrays. A chunk ends at a number of rows or a number of source bytes, whichever
+comes first, so that neither a wide table nor a large value makes a chunk large; one row is always
+taken, and one value may have the gigabyte PostgreSQL allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catalog.errcodes import (
+    FeatureNotSupported,
+    InternalError,
+    NumericValueOutOfRange,
+    ProtocolViolation,
+    ReplicationError,
+)
+from workers.columnar.tuples import (
+    BINARY_VALUE,
+    KEY_MISSING,
+    KEY_NULL,
+    MISSING,
+    OLD_MISSING,
+    WRONG_COUNT,
+    Bytes,
+    gather,
+    measure,
+    place_rows,
+    readonly,
+)
+from workers.columnar.values import Unrepresentable, typed
+
+CHUNK_ROWS: Final = 65_536
+"""Rows of an output chunk, at most."""
+
+CHUNK_BYTES: Final = 64 << 20
+"""Bytes of text in an output chunk, at most, unless one row alone has more."""
+
+_CELLS: Final = 2 << 20  # values whose places are held at once: 12 bytes each
+
+Array: TypeAlias = "pa.Array[Any]"
+
+_ERRORS: Final = {
+    WRONG_COUNT: "tuple's column count does not match the relation message in force",
+    KEY_MISSING: "replica identity column has no value in the message",
+    KEY_NULL: "null value in replica identity column",
+    OLD_MISSING: "publisher did not send the old row that the replica identity calls for",
+}
+
+
+class UnrepresentableValue(NumericValueOutOfRange):
+    """A value its lake column cannot hold: 22003; carries the column and the change at fault."""
+
+    def __init__(self, column: str, change: int) -> None:
+        super().__init__(f'value of column "{column}" cannot be represented in the lake')
+        self.column = column
+        self.change = change
+
+
+@dataclass(frozen=True, slots=True)
+class MappedColumn:
+    """A published column and the lake column that takes it; ``ordinal`` counts from 0 in R."""
+
+    name: str
+    ordinal: int
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How tuples of ``ncols`` columns map to lake columns; ``key`` are ordinals, each mapped.
+
+    With ``null_unrepresentable`` a value the lake cannot hold becomes NULL, except in the key.
+    """
+
+    ncols: int
+    key: tuple[int, ...]
+    columns: tuple[MappedColumn, ...]
+    null_unrepresentable: bool = False
+
+    def __post_init__(self) -> None:
+        ordinals = [column.ordinal for column in self.columns]
+        if len(set(ordinals)) != len(ordinals) or not set(self.key) <= set(ordinals):
+            raise InternalError("layout maps a column twice or leaves a key column out")
+        if any(not 0 <= ordinal < self.ncols for ordinal in ordinals):
+            raise InternalError("layout maps a column outside the relation")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Row changes in commit order under one layout: the arrays of ``Frame``, cut to a segment."""
+
+    buf: Bytes
+    kind: npt.NDArray[np.uint8]
+    old_kind: npt.NDArray[np.uint8]
+    old_off: npt.NDArray[np.int64]
+    new_off: npt.NDArray[np.int64]
+    txn: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def kernel_error(code: int, change: int) -> ReplicationError:
+    """The error a kernel reported for a change; says nothing of its values."""
+    detail = f"It was met at change {change} of the segment."
+    if code == BINARY_VALUE:
+        return FeatureNotSupported("cannot read a value in binary format", detail=detail)
+    return ProtocolViolation(_ERRORS[code], detail=detail)
+
+
+def slot_of_ordinal(layout: Layout, ordinals: Sequence[int]) -> npt.NDArray[np.int64]:
+    """For each column of the relation its place in ``ordinals``, or -1."""
+    slot = np.full(layout.ncols, -1, np.int64)
+    slot[list(ordinals)] = np.arange(len(ordinals))
+    return slot
+
+
+class ColumnReader:
+    """Reads some columns of the rows that refs name, as typed Arrow arrays.
+
+    ``prev`` gives for each change the row's previous change in the segment (or is empty): where
+    values that were not sent again are found.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        layout: Layout,
+        columns: Sequence[MappedColumn],
+        prev: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        self._changes = changes
+        self._buf = readonly(changes.buf)
+        self.columns = tuple(columns)
+        self._key = [column.ordinal in layout.key for column in self.columns]
+        self._nullable = [layout.null_unrepresentable and not key for key in self._key]
+        self._prev = np.empty(0, np.int32) if prev is None else prev
+        self.arrays = (changes.old_kind, changes.old_off, changes.new_off)
+        self.slots = (
+            slot_of_ordinal(layout, [column.ordinal for column in self.columns]),
+            np.ones(len(self.columns), np.bool_),
+            np.array(self._key, np.bool_),
+        )
+
+    def chunks(
+        self, refs: npt.NDArray[np.int64], rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
+    ) -> Iterator[tuple[slice, list[Array], npt.NDArray[np.bool_] | None]]:
+        """Typed columns of ``refs`` chunk by chunk: which refs, the arrays, and what is missing.
+
+        The third item has the shape (columns, rows) and marks values that stand nowhere in the
+        segment (NULL in the arrays); None when there is none. Raises ``UnrepresentableValue``.
+        """
+        width = max(1, len(self.columns))
+        rows = max(1, min(rows, _CELLS // width, len(refs)))
+        loc = np.empty((width, rows), np.int64)
+        length = np.empty((width, rows), np.int32)
+        begin = 0
+        while begin < len(refs):
+            part = refs[begin : begin + rows]
+            state = np.zeros(3, np.int64)
+            done = place_rows(
+                self._buf, self.arrays, self._prev, part, self.slots, loc, length, size, state
+            )
+            if state[0]:
+                raise kernel_error(int(state[0]), int(part[state[1]] >> 1))
+            missing = None
+            if state[2]:
+                missing = length[:, :done] == MISSING
+            arrays = [
+                self._column(where, part[:done], loc[where, :done], length[where, :done])
+                for where in range(len(self.columns))
+            ]
+            yield slice(begin, begin + done), arrays, missing
+            begin += done
+
+    def _column(
+        self,
+        where: int,
+        refs: npt.NDArray[np.int64],
+        loc: npt.NDArray[np.int64],
+        length: npt.NDArray[np.int32],
+    ) -> Array:
+        column = self.columns[where]
+        strings = text_array(self._buf, loc, length)
+        try:
+            values: Array = typed(strings, column.type, null_unrepresentable=self._nullable[where])
+        except Unrepresentable as bad:
+            change = self._source(int(refs[bad.index]), int(loc[bad.index]))
+            raise UnrepresentableValue(column.name, change) from None
+        return values
+
+    def _source(self, ref: int, loc: int) -> int:
+        """The change whose message holds the byte at ``loc``, for the row of ``ref``."""
+        _, old_off, new_off = self.arrays
+        change = source = ref >> 1
+        nearest = -1
+        while change >= 0:
+            for off in (int(old_off[change]), int(new_off[change])):
+                if nearest < off <= loc:
+                    nearest, source = off, change
+            change = int(self._prev[change]) if len(self._prev) else -1
+        return source
+
+
+def text_array(
+    buf: Bytes, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
+) -> pa.StringArray:
+    """The values at ``loc`` as one string array; below zero in ``length`` is NULL.
+
+    The bytes are not checked to be UTF-8. Their sum must stay below 2 GiB.
+    """
+    rows = len(length)
+    offsets = np.empty(rows + 1, np.int32)
+    valid = np.zeros((rows + 7) // 8, np.uint8)
+    nulls = measure(length, offsets, valid)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    gather(buf, loc, length, offsets, data)
+    py_buffer: Any = pa.py_buffer
+    bits = py_buffer(valid) if nulls else None
+    return pa.StringArray.from_buffers(rows, py_buffer(offsets), py_buffer(data), bits, nulls)

@@ -1,0 +1,388 @@
+"""Framing: from a buffer of spool records to arrays that say where every row change lies.
+
+A spool record is an unsigned 32-bit little-endian length and that many bytes of one pgoutput
+message (the CopyData header already taken off). ``frame`` walks a run of records that begins
+and ends between transactions, checks every byte of structure (lengths, counts, order of Begin
+and Commit) and leaves the row data where it is: row changes become one entry in each of a few
+arrays, everything that is not a row change becomes a ``Control``.
+
+Only version 1 of the protocol is framed; a streamed or prepared transaction is no part of it and
+raises 08P01. All errors are ``ProtocolViolation`` and carry an offset, never a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from catalog.errcodes import ProtocolViolation
+from workers.columnar.columns import Changes
+from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
+
+_B, _C, _O, _R, _Y, _T, _M = (np.uint8(ord(byte)) for byte in "BCORYTM")
+_I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
+_NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
+
+# What went wrong, as the kernels report it: (code, offset of the record).
+_SHORT: Final = 1
+_TRAILING: Final = 2
+_UNKNOWN: Final = 3
+_BAD_FIELD: Final = 4
+_OUT_OF_ORDER: Final = 5
+_WRONG_COMMIT: Final = 6
+_UNFINISHED: Final = 7
+_MESSAGES: Final = {
+    _SHORT: "insufficient data left in message",
+    _TRAILING: "invalid message format",
+    _UNKNOWN: "invalid logical replication message type",
+    _BAD_FIELD: "invalid field in logical replication message",
+    _OUT_OF_ORDER: "logical replication message sent out of order",
+    _WRONG_COMMIT: "incorrect commit LSN in commit message",
+    _UNFINISHED: "transaction ends without a commit message",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A Relation, Type, Truncate, Message or Origin message.
+
+    ``buf[offset:offset + length]`` is the message as ``workers.proto.decode.message`` takes it.
+    ``txn`` is the transaction's index (-1: outside of any), ``before_change`` the index of the
+    first row change that follows.
+    """
+
+    kind: int
+    offset: int
+    length: int
+    txn: int
+    before_change: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """One entry per transaction, int64 each; ``commit_time`` in µs since 2000-01-01.
+
+    ``begin`` and ``end`` are the offsets of the Begin record and of the byte after the Commit
+    record; the row changes of transaction ``t`` are ``first_change[t]:first_change[t + 1]``.
+    """
+
+    final_lsn: npt.NDArray[np.int64]
+    end_lsn: npt.NDArray[np.int64]
+    commit_time: npt.NDArray[np.int64]
+    xid: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    first_change: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.final_lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Row changes in commit order, as arrays of one length, beside controls and transactions.
+
+    ``kind`` is ``I``, ``U`` or ``D``; ``old_kind`` ``K``, ``O`` or 0; ``old_off`` and ``new_off``
+    are offsets into ``buf`` of a tuple's 16-bit column count, -1 when there is none.
+    """
+
+    buf: Bytes
+    kind: npt.NDArray[np.uint8]
+    relid: npt.NDArray[np.uint32]
+    txn: npt.NDArray[np.int32]
+    old_kind: npt.NDArray[np.uint8]
+    old_off: npt.NDArray[np.int64]
+    new_off: npt.NDArray[np.int64]
+    control: list[Control]
+    txns: Transactions
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def changes(self, index: npt.NDArray[Any] | slice) -> Changes:
+        """The changes that ``index`` (positions, a mask or a slice) picks, for a fold."""
+        return Changes(
+            buf=self.buf,
+            kind=self.kind[index],
+            old_kind=self.old_kind[index],
+            old_off=self.old_off[index],
+            new_off=self.new_off[index],
+            txn=self.txn[index],
+        )
+
+
+def frame(buf: Bytes, start: int, end: int) -> Frame:
+    """Frame the spool records in ``buf[start:end]``; raises ``ProtocolViolation`` (08P01)."""
+    if not 0 <= start <= end <= len(buf):
+        raise ValueError("start and end must lie inside the buffer")
+    view = readonly(buf)
+    counts, state = np.zeros(3, np.int64), np.zeros(2, np.int64)
+    _count(view, start, end, counts, state)
+    _check(view, state)
+    changes, controls, transactions = (int(count) for count in counts)
+    kind, old_kind = np.empty(changes, np.uint8), np.empty(changes, np.uint8)
+    relid, txn = np.empty(changes, np.uint32), np.empty(changes, np.int32)
+    old_off, new_off = np.empty(changes, np.int64), np.empty(changes, np.int64)
+    control = np.empty((controls, 5), np.int64)
+    txns = np.empty((7, transactions + 1), np.int64)
+    _fill(view, start, end, (kind, relid, txn, old_kind, old_off, new_off), control, txns, state)
+    _check(view, state)
+    txns[6, transactions] = changes
+    return Frame(
+        buf=view,
+        kind=kind,
+        relid=relid,
+        txn=txn,
+        old_kind=old_kind,
+        old_off=old_off,
+        new_off=new_off,
+        control=[Control(*row) for row in control.tolist()],
+        txns=_transactions(txns),
+    )
+
+
+def _transactions(fields: npt.NDArray[np.int64]) -> Transactions:
+    final_lsn, end_lsn, commit_time, xid, begin, end = fields[:6, :-1]
+    return Transactions(final_lsn, end_lsn, commit_time, xid, begin, end, fields[6])
+
+
+def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
+    code, offset = int(state[0]), int(state[1])
+    if not code:
+        return
+    primary = _MESSAGES[code]
+    if code == _UNKNOWN:
+        byte = int(buf[offset + 4])
+        shown = chr(byte) if 32 < byte < 127 else "???"
+        primary += f' "{shown} ({byte})"'
+    raise ProtocolViolation(primary, detail=f"The message lies at byte {offset} of the spool.")
+
+
+@njit(nogil=True, cache=True)
+def _record(buf: Any, pos: int, end: int) -> Any:
+    """The position after the record at ``pos``, or -1 when it does not fit before ``end``."""
+    if end - pos < 5:
+        return -1
+    length = (
+        np.int64(buf[pos])
+        | np.int64(buf[pos + 1]) << 8
+        | np.int64(buf[pos + 2]) << 16
+        | np.int64(buf[pos + 3]) << 24
+    )
+    after = pos + 4 + length
+    if length < 1 or after > end:
+        return -1
+    return after
+
+
+@njit(nogil=True, cache=True)
+def _count(buf: Any, start: int, end: int, counts: Any, state: Any) -> None:
+    """Count changes, controls and transactions, so that the arrays can be made once."""
+    pos = start
+    while pos < end:
+        after = _record(buf, pos, end)
+        if after < 0:
+            state[0], state[1] = _SHORT, pos
+            return
+        byte = buf[pos + 4]
+        if byte in (_I, _U, _D):
+            counts[0] += 1
+        elif byte == _B:
+            counts[2] += 1
+        elif byte in (_R, _Y, _T, _M, _O):
+            counts[1] += 1
+        elif byte != _C:
+            state[0], state[1] = _UNKNOWN, pos
+            return
+        pos = after
+
+
+@njit(nogil=True, cache=True)
+def _fill(
+    buf: Any, start: int, end: int, changes: Any, control: Any, txns: Any, state: Any
+) -> None:
+    """Second pass: check each message and note where it is."""
+    pos = start
+    nchange = ncontrol = ntxn = 0
+    opened = False
+    code = 0
+    while pos < end:
+        after = _record(buf, pos, end)
+        at = pos + 4
+        byte = buf[at]
+        if byte in (_I, _U, _D):
+            code = _change(buf, at, after, changes, nchange) if opened else _OUT_OF_ORDER
+            changes[2][nchange] = ntxn - 1
+            nchange += 1
+        elif byte == _B:
+            code = _begin(buf, at, after, txns, ntxn) if not opened else _OUT_OF_ORDER
+            txns[4, ntxn], txns[6, ntxn] = pos, nchange
+            opened = True
+            ntxn += 1
+        elif byte == _C:
+            code = _commit(buf, at, after, txns, ntxn - 1) if opened else _OUT_OF_ORDER
+            opened = False
+        else:
+            code = _control(buf, at, after)
+            if not code and byte == _O and not opened:
+                code = _OUT_OF_ORDER
+            control[ncontrol, 0], control[ncontrol, 1] = byte, at
+            control[ncontrol, 2] = after - at
+            control[ncontrol, 3] = ntxn - 1 if opened else -1
+            control[ncontrol, 4] = nchange
+            ncontrol += 1
+        if code:
+            state[0], state[1] = code, pos
+            return
+        pos = after
+    if opened:
+        state[0], state[1] = _UNFINISHED, start
+
+
+@njit(nogil=True, cache=True)
+def _tuple(buf: Any, pos: int, end: int) -> Any:
+    """The position after the tuple at ``pos``, or minus an error code."""
+    if end - pos < 2:
+        return -_SHORT
+    ncols = be16(buf, pos)
+    pos += 2
+    for _ in range(ncols):
+        if pos >= end:
+            return -_SHORT
+        status = buf[pos]
+        pos += 1
+        if status in (_TEXT, _BINARY):
+            if end - pos < 4:
+                return -_SHORT
+            pos += 4 + be32(buf, pos)
+            if pos > end:
+                return -_SHORT
+        elif status != _NULL and status != _UNCHANGED:
+            return -_BAD_FIELD
+    return pos
+
+
+@njit(nogil=True, cache=True)
+def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
+    """Check the I, U or D at ``at`` and fill its entry; 0 or an error code."""
+    kind, relid, _, old_kind, old_off, new_off = changes
+    if end - at < 6:
+        return _SHORT
+    byte = buf[at]
+    kind[index], relid[index] = byte, be32(buf, at + 1)
+    old_kind[index], old_off[index], new_off[index] = 0, -1, -1
+    mark = buf[at + 5]
+    pos = at + 6
+    if byte != _I and mark in (_K, _O):
+        old_kind[index], old_off[index] = mark, pos
+        pos = _tuple(buf, pos, end)
+        if pos < 0:
+            return -pos
+        if byte == _U:
+            if pos >= end:
+                return _SHORT
+            mark = buf[pos]
+            pos += 1
+    elif byte == _D:
+        return _BAD_FIELD
+    if byte != _D:
+        if mark != _N:
+            return _BAD_FIELD
+        new_off[index] = pos
+        pos = _tuple(buf, pos, end)
+        if pos < 0:
+            return -pos
+    return 0 if pos == end else _TRAILING
+
+
+@njit(nogil=True, cache=True)
+def _begin(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
+    if end - at < 21:
+        return _SHORT
+    if end - at > 21:
+        return _TRAILING
+    txns[0, index], txns[2, index] = be64(buf, at + 1), be64(buf, at + 9)
+    txns[3, index] = be32(buf, at + 17)
+    return 0 if txns[0, index] > 0 else _BAD_FIELD
+
+
+@njit(nogil=True, cache=True)
+def _commit(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
+    if end - at < 26:
+        return _SHORT
+    if end - at > 26:
+        return _TRAILING
+    if buf[at + 1] != 0:
+        return _BAD_FIELD
+    if be64(buf, at + 2) != txns[0, index]:
+        return _WRONG_COMMIT
+    txns[1, index], txns[2, index] = be64(buf, at + 10), be64(buf, at + 18)
+    txns[5, index] = end
+    return 0 if txns[1, index] > txns[0, index] else _BAD_FIELD
+
+
+@njit(nogil=True, cache=True)
+def _string(buf: Any, pos: int, end: int) -> Any:
+    """The position after a NUL-terminated string, or minus an error code."""
+    if pos < 0:
+        return pos
+    while pos < end:
+        pos += 1
+        if buf[pos - 1] == 0:
+            return pos
+    return -_SHORT
+
+
+@njit(nogil=True, cache=True)
+def _control(buf: Any, at: int, end: int) -> Any:
+    """Check a control message; 0 or an error code."""
+    byte = buf[at]
+    pos = at + 1
+    if byte == _R:
+        pos = _relation(buf, pos, end)
+    elif byte == _Y:
+        pos = _string(buf, _string(buf, pos + 4, end), end)
+    elif byte == _O:
+        pos = _string(buf, pos + 8, end)
+    elif byte == _T:
+        if end - pos < 5:
+            return _SHORT
+        count = be32(buf, pos)
+        pos += 5 + 4 * count
+    else:
+        pos = _string(buf, pos + 9, end)
+        if pos >= 0:
+            if end - pos < 4:
+                return _SHORT
+            pos += 4 + be32(buf, pos)
+    if pos < 0:
+        return -pos
+    if pos > end:
+        return _SHORT
+    return 0 if pos == end else _TRAILING
+
+
+@njit(nogil=True, cache=True)
+def _relation(buf: Any, pos: int, end: int) -> Any:
+    pos = _string(buf, _string(buf, pos + 4, end), end)
+    if pos < 0:
+        return pos
+    if end - pos < 3:
+        return -_SHORT
+    identity = buf[pos]
+    if identity not in (ord("d"), ord("n"), ord("f"), ord("i")):
+        return -_BAD_FIELD
+    ncols = be16(buf, pos + 1)
+    pos += 3
+    for _ in range(ncols):
+        pos = _string(buf, pos + 1, end)
+        if pos < 0:
+            return pos
+        pos += 8
+        if pos > end:
+            return -_SHORT
+    return pos

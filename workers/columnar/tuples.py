@@ -1,0 +1,240 @@
+"""Walking pgoutput tuples inside a byte buffer: the kernels everything columnar stands on.
+
+A tuple is a 16-bit column count and, per column, a status byte: ``n`` NULL, ``u`` unchanged
+out-of-line value (not sent), ``t`` 32-bit length and text, ``b`` 32-bit length and binary. The
+kernels trust the structure, because ``frame`` has checked every byte of it, but not the count.
+
+A *ref* names one tuple of one change: ``2 * change`` is the old tuple, ``2 * change + 1`` the new
+one. Where a value lies is written as a position and a length into arrays of shape (slots, rows);
+a length below zero is ``NULL`` or ``MISSING``. Kernels never hold the GIL and are cached on disk;
+Numba notices a changed file only for the kernels defined in it, so whoever edits this file in a
+checkout removes ``__pycache__``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+NULL: Final = -1
+MISSING: Final = -2
+
+# Error codes of the kernels; 0 is success.
+WRONG_COUNT: Final = 1
+BINARY_VALUE: Final = 2
+KEY_MISSING: Final = 3
+KEY_NULL: Final = 4
+OLD_MISSING: Final = 5
+
+_N, _U, _T, _B, _O = (np.uint8(ord(byte)) for byte in "nutbO")
+
+
+def readonly(buf: Bytes) -> Bytes:
+    """A read-only plain-ndarray view of ``buf`` (which may be a ``np.memmap``); copies nothing.
+
+    Kernels are compiled for this one kind of array.
+    """
+    view = buf.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+@njit(nogil=True, cache=True)
+def be16(buf: Any, pos: int) -> Any:
+    """Unsigned 16-bit big-endian."""
+    return np.int64(buf[pos]) << 8 | np.int64(buf[pos + 1])
+
+
+@njit(nogil=True, cache=True)
+def be32(buf: Any, pos: int) -> Any:
+    """Unsigned 32-bit big-endian."""
+    return (
+        np.int64(buf[pos]) << 24
+        | np.int64(buf[pos + 1]) << 16
+        | np.int64(buf[pos + 2]) << 8
+        | np.int64(buf[pos + 3])
+    )
+
+
+@njit(nogil=True, cache=True)
+def be64(buf: Any, pos: int) -> Any:
+    """Signed 64-bit big-endian."""
+    return be32(buf, pos) << 32 | be32(buf, pos + 4)
+
+
+@njit(nogil=True, cache=True)
+def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int) -> Any:
+    """Note where the tuple at ``off`` holds each mapped column; returns how many are missing.
+
+    ``slot[ordinal]`` is the column's slot, -1 for a column nobody reads. Returns minus an error
+    code for a column count other than ``len(slot)`` and for a binary value.
+    """
+    ncols = be16(buf, off)
+    if ncols != len(slot):
+        return -WRONG_COUNT
+    pos = off + 2
+    missing = 0
+    for ordinal in range(ncols):
+        status = buf[pos]
+        pos += 1
+        size = 0
+        where = slot[ordinal]
+        if status == _T:
+            size = be32(buf, pos)
+            pos += 4
+            if where >= 0:
+                loc[where, row], length[where, row] = pos, size
+            pos += size
+        elif status == _B:
+            if where >= 0:
+                return -BINARY_VALUE
+            pos += 4 + be32(buf, pos)
+        elif where >= 0:
+            loc[where, row] = -1
+            if status == _U:
+                missing += 1
+                length[where, row] = MISSING
+            else:
+                length[where, row] = NULL
+    return missing
+
+
+@njit(nogil=True, cache=True)
+def fill(buf: Any, off: int, slot: Any, taken: Any, loc: Any, length: Any, row: int) -> Any:
+    """Complete the missing slots that ``taken`` allows from the tuple at ``off``.
+
+    Returns how many were found, or minus an error code.
+    """
+    ncols = be16(buf, off)
+    if ncols != len(slot):
+        return -WRONG_COUNT
+    pos = off + 2
+    found = 0
+    for ordinal in range(ncols):
+        status = buf[pos]
+        pos += 1
+        where = slot[ordinal]
+        wanted = where >= 0 and length[where, row] == MISSING and taken[where]
+        size = 0
+        if status in (_T, _B):
+            size = be32(buf, pos)
+            pos += 4
+        if wanted and status != _U:
+            if status == _B:
+                return -BINARY_VALUE
+            found += 1
+            if status == _T:
+                loc[where, row], length[where, row] = pos, size
+            else:
+                length[where, row] = NULL
+        pos += size
+    return found
+
+
+@njit(nogil=True, cache=True)
+def place_row(
+    buf: Any, changes: Any, prev: Any, ref: int, slots: Any, loc: Any, length: Any, row: int
+) -> Any:
+    """Note where a row's values lie as of the tuple ``ref``, however far back each was sent.
+
+    A value the new tuple does not carry is taken from the old tuple of the same message (all of
+    it under REPLICA IDENTITY FULL, else its key), then from the row's previous change in the
+    segment (``prev``, may be empty), and so on. Returns how many values are nowhere in the
+    segment, or minus an error code. ``slots`` is (slot of each ordinal, every slot, key slots).
+    """
+    old_kind, old_off, new_off = changes
+    slot, every, key = slots
+    change = ref >> 1
+    off = new_off[change] if ref & 1 else old_off[change]
+    missing = place(buf, off, slot, loc, length, row)
+    if not ref & 1:
+        return missing
+    while missing > 0:
+        if old_off[change] >= 0:
+            taken = every if old_kind[change] == _O else key
+            found = fill(buf, old_off[change], slot, taken, loc, length, row)
+            if found < 0:
+                return found
+            missing -= found
+        if len(prev) == 0 or prev[change] < 0 or missing == 0:
+            break
+        change = prev[change]
+        found = fill(buf, new_off[change], slot, every, loc, length, row)
+        if found < 0:
+            return found
+        missing -= found
+    return missing
+
+
+@njit(nogil=True, cache=True)
+def place_rows(
+    buf: Any,
+    changes: Any,
+    prev: Any,
+    refs: Any,
+    slots: Any,
+    loc: Any,
+    length: Any,
+    max_bytes: int,
+    state: Any,
+) -> Any:
+    """``place_row`` for ``refs`` until they or ``max_bytes`` run out; at least one row.
+
+    A ref below zero is a row of NULLs. Returns the number of rows done; ``state`` is
+    (error code, row, number of missing values).
+    """
+    nslots = loc.shape[0]
+    total = 0
+    for row in range(len(refs)):
+        if refs[row] < 0:
+            loc[:, row] = -1
+            length[:, row] = NULL
+            continue
+        missing = place_row(buf, changes, prev, refs[row], slots, loc, length, row)
+        if missing < 0:
+            state[0], state[1] = -missing, row
+            return row
+        state[2] += missing
+        for where in range(nslots):
+            if length[where, row] > 0:
+                total += length[where, row]
+        if total > max_bytes and row > 0:
+            return row
+    return len(refs)
+
+
+@njit(nogil=True, cache=True)
+def measure(length: Any, offsets: Any, valid: Any) -> Any:
+    """Offsets and validity bits of one column from its lengths; returns the number of NULLs."""
+    nulls = 0
+    total = 0
+    offsets[0] = 0
+    for row in range(len(length)):
+        if length[row] >= 0:
+            total += length[row]
+            valid[row >> 3] |= np.uint8(1 << (row & 7))
+        else:
+            nulls += 1
+        offsets[row + 1] = total
+    return nulls
+
+
+@njit(nogil=True, cache=True)
+def gather(buf: Any, loc: Any, length: Any, offsets: Any, data: Any) -> None:
+    """Copy the values of one column side by side."""
+    for row in range(len(length)):
+        size = length[row]
+        if size <= 0:
+            continue
+        source = loc[row]
+        target = offsets[row]
+        if size <= 64:
+            for byte in range(size):
+                data[target + byte] = buf[source + byte]
+        else:
+            data[target : target + size] = buf[source : source + size]

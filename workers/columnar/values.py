@@ -1,0 +1,376 @@
+"""From PostgreSQL's text to typed Arrow arrays, exactly or not at all.
+
+``typed`` reads the text forms that a walsender or COPY sends (DateStyle ISO) into the type a lake
+column has. A value is never rounded, clipped or moved: what the type cannot hold (NaN in a
+decimal, infinity or a BC year in a date, a nested array) is *unrepresentable*, and the caller
+chooses between an error and NULL. Imports only pyarrow, NumPy and the standard library, because
+copy tasks carry this module to Spark's executors by value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+pc: Final[Any] = pyarrow.compute  # its stubs do not know arrays of unknown type
+
+_FIRST_DAY: Final = -719_162  # 0001-01-01 in days since 1970-01-01
+_DAY: Final = 86_400_000_000  # microseconds
+_FIRST_INSTANT: Final = _FIRST_DAY * _DAY
+_LAST_INSTANT: Final = 2_932_897 * _DAY - 1  # 9999-12-31 23:59:59.999999
+
+_ZERO: Final = r"^[-+]?0*\.?0*([eE].*)?$"
+_SECONDS_ZONE: Final = r"^(?P<local>.*)(?P<sign>[-+])(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)$"
+_NEVER: Final = r"^(-?[Ii]nfinity|[Nn]a[Nn])$| BC$|^\d{5,}-"
+
+_ESCAPED: Final = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+_ELEMENT: Final = re.compile(
+    r'"((?:[^"\\]|\\.)*)"|((?:[^"\\{},\s]|\\.)+)', re.DOTALL
+)  # quoted or plain
+_BACKSLASHED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+_BLANK: Final = np.zeros(256, np.bool_)
+_BLANK[list(b" \t\n\r\v\f")] = True
+
+_HEX: Final = np.full(256, 255, np.uint8)
+for _digit, _byte in enumerate(b"0123456789abcdef"):
+    _HEX[_byte] = _digit
+for _digit, _byte in enumerate(b"ABCDEF", 10):
+    _HEX[_byte] = _digit
+
+
+class Unrepresentable(ValueError):  # noqa: N818 - it is a finding; the caller makes the error
+    """The value at ``index`` cannot be held by the type asked for. Carries no value."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"value {index} cannot be represented")
+        self.index = index
+
+
+_MISFITS: Final = (Unrepresentable, pa.ArrowInvalid, UnicodeDecodeError)
+"""What a reader raises when some value does not fit."""
+
+
+def typed(strings: Any, type: Any, *, null_unrepresentable: bool = False) -> Any:
+    """Read text as values of ``type``.
+
+    ``strings`` is a string or large_string array; the result has its length. Supported types:
+    bool, integers, float32/64, decimal128, string, large_string, binary, large_binary, date32,
+    timestamp(us) with and without UTC, and lists of those. Raises ``Unrepresentable`` with the
+    first row that does not fit, or with ``null_unrepresentable`` makes it NULL; ``TypeError``
+    for another type.
+    """
+    reader = _reader(type)
+    try:
+        return reader(strings, type)
+    except _MISFITS:
+        if not null_unrepresentable:
+            raise Unrepresentable(_first_bad(reader, strings, type)) from None
+    hopeless = _hopeless(strings, type)
+    if hopeless is not None:
+        strings = pc.if_else(hopeless, pa.scalar(None, strings.type), strings)
+    parts: list[Any] = []
+    _null_bad(reader, strings, type, parts)
+    return pa.concat_arrays(parts)
+
+
+def _reader(type: Any) -> Any:
+    """The function (strings, type) → array that raises when any value does not fit."""
+    for test, reader in _READERS:
+        if test(type):
+            return reader
+    raise TypeError(f"no text form is known for {type}")
+
+
+def _fits(reader: Any, strings: Any, type: Any) -> Any:
+    """The typed array, or None when some value does not fit."""
+    try:
+        return reader(strings, type)
+    except _MISFITS:
+        return None
+
+
+def _first_bad(reader: Any, strings: Any, type: Any) -> int:
+    """The first row that does not fit, by halving; one of ``strings`` must not."""
+    low, high = 0, len(strings)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(reader, strings.slice(low, middle - low), type) is None:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _null_bad(reader: Any, strings: Any, type: Any, parts: list[Any]) -> None:
+    """Append typed pieces of ``strings`` with NULL for what does not fit, by halving."""
+    array = _fits(reader, strings, type)
+    if array is not None:
+        parts.append(array)
+    elif len(strings) == 1:
+        parts.append(pa.nulls(1, type))
+    else:
+        half = len(strings) // 2
+        _null_bad(reader, strings.slice(0, half), type, parts)
+        _null_bad(reader, strings.slice(half), type, parts)
+
+
+def _hopeless(strings: Any, type: Any) -> Any:
+    """A mask of rows that certainly do not fit, so that many of them cost no halving."""
+    if pa.types.is_decimal(type):
+        whole, scale = type.precision - type.scale, type.scale
+        fits = pc.match_substring_regex(strings, rf"^[-+]?0*\d{{0,{whole}}}(\.\d{{0,{scale}}}0*)?$")
+        number = pc.match_substring_regex(strings, r"^[-+]?\d+(\.\d*)?$|^NaN$|^-?Infinity$")
+        return pc.fill_null(pc.and_not(number, fits), False)
+    if pa.types.is_temporal(type):
+        return pc.fill_null(pc.match_substring_regex(strings, _NEVER), False)
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return pc.fill_null(pc.match_substring_regex(strings, r"^[^{]|^\{\{"), False)
+    return None
+
+
+def _cast(strings: Any, type: Any) -> Any:
+    return strings.cast(type)
+
+
+def _bool(strings: Any, type: Any) -> Any:
+    values = pc.equal(strings, "t")
+    fits = pc.or_(values, pc.equal(strings, "f"))
+    if pc.all(fits).as_py() is False:
+        raise Unrepresentable(-1)
+    return values
+
+
+def _float(strings: Any, type: Any) -> Any:
+    """Arrow reads what is too large as infinity and too small as zero; those do not fit."""
+    values = strings.cast(type)
+    numbers = values.to_numpy(zero_copy_only=False)  # NULL is NaN here
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if len(infinite):
+        words = strings.take(pa.array(infinite))
+        if not pc.all(pc.match_substring_regex(words, "^[-+]?[iI]")).as_py():
+            raise Unrepresentable(-1)
+    zero = np.flatnonzero(numbers == 0)
+    if len(zero):
+        words = strings.take(pa.array(zero))
+        if not pc.all(pc.match_substring_regex(words, _ZERO)).as_py():
+            raise Unrepresentable(-1)
+    return values
+
+
+def _string(strings: Any, type: Any) -> Any:
+    strings.validate(full=True)  # PostgreSQL's SQL_ASCII lets other bytes through
+    return strings if strings.type == type else strings.cast(type)
+
+
+def _date(strings: Any, type: Any) -> Any:
+    values = strings.cast(type)
+    first = pc.min(values.view(pa.int32())).as_py()
+    if first is not None and first < _FIRST_DAY:
+        raise Unrepresentable(-1)
+    return values
+
+
+def _timestamp(strings: Any, type: Any) -> Any:
+    if type.tz is not None:
+        strings, shift = _without_seconds_zone(strings)
+    else:
+        shift = None
+    values = strings.cast(type)
+    if shift is not None:
+        values = pc.subtract(values.view(pa.int64()), shift).view(type)
+    bounds = pc.min_max(values.view(pa.int64()))
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is not None and (first < _FIRST_INSTANT or last > _LAST_INSTANT):
+        raise Unrepresentable(-1)
+    return values
+
+
+def _without_seconds_zone(strings: Any) -> tuple[Any, Any]:
+    """Rewrite ``…+HH:MM:SS`` (local mean time of old dates) as ``…Z`` and µs to subtract."""
+    mask = pc.match_substring_regex(strings, _SECONDS_ZONE)
+    if not pc.any(mask).as_py():
+        return strings, None
+    mask = pc.fill_null(mask, False)
+    parts = pc.extract_regex(strings.filter(mask), _SECONDS_ZONE)
+    seconds = np.zeros(len(parts), np.int64)
+    for name, unit in (("h", 3600), ("m", 60), ("s", 1)):
+        number = parts.field(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        seconds += number * unit
+    sign = pc.equal(parts.field("sign"), "-").to_numpy(zero_copy_only=False)
+    shift = np.zeros(len(strings), np.int64)
+    where = mask.to_numpy(zero_copy_only=False)
+    shift[where] = np.where(sign, -seconds, seconds) * 1_000_000
+    local = pc.binary_join_element_wise(parts.field("local").cast(strings.type), "Z", "")
+    return pc.replace_with_mask(strings, mask, local), pa.array(shift)
+
+
+def _binary(strings: Any, type: Any) -> Any:
+    """``\\x`` and hex digits; with ``bytea_output = escape`` a chunk is read row by row."""
+    if pc.all(pc.starts_with(strings, "\\x")).as_py() is False:
+        return pa.array([_bytea(value) for value in strings.to_pylist()], type)
+    dense, valid = _dense(strings)
+    offsets, data = _buffers(dense)
+    sizes = np.diff(offsets) // 2 - 1
+    digits = np.ones(len(data), np.bool_)
+    digits[offsets[:-1]] = digits[offsets[:-1] + 1] = False
+    nibbles = _HEX[data[digits]]
+    if np.any(np.diff(offsets) & 1) or np.any(nibbles == 255):
+        raise Unrepresentable(-1)
+    content = nibbles[0::2] << 4 | nibbles[1::2]
+    return _sparse(_from_sizes(sizes, content, pa.large_binary()).cast(type), valid)
+
+
+def _bytea(value: str | None) -> bytes | None:
+    """One bytea in either of its text forms."""
+    if value is None:
+        return None
+    if value.startswith("\\x"):
+        digits = _HEX[np.frombuffer(value[2:].encode(), np.uint8)]
+        if len(digits) & 1 or np.any(digits == 255):
+            raise Unrepresentable(-1)
+        return (digits[0::2] << 4 | digits[1::2]).tobytes()
+    if not _ESCAPED.fullmatch(value):
+        raise Unrepresentable(-1)
+    return _ESCAPE.sub(_unescape, value.encode())
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 8)])
+
+
+def _list(strings: Any, type: Any) -> Any:
+    """A one-dimensional array; rows with a backslash are read one by one, others together."""
+    dense, valid = _dense(strings)
+    escaped = pc.match_substring(dense, "\\")
+    if pc.any(escaped).as_py():
+        lists = [_elements(value) for value in dense.filter(escaped).to_pylist()]
+        slow = pa.array(lists, pa.large_list(pa.large_string()))
+        quick = _split(dense.filter(pc.invert(escaped)))
+        mask = escaped.to_numpy(zero_copy_only=False)
+        order = np.where(mask, len(quick) + np.cumsum(mask) - 1, np.cumsum(~mask) - 1)
+        lists = pa.concat_arrays([quick, slow]).take(pa.array(order))
+    else:
+        lists = _split(dense)
+    values = typed(lists.flatten(), type.value_type)
+    large = pa.types.is_large_list(type)
+    offsets = lists.offsets if large else lists.offsets.cast(pa.int32())
+    builder = pa.LargeListArray if large else pa.ListArray
+    return _sparse(builder.from_arrays(offsets, values, type=type), valid)
+
+
+def _split(strings: Any) -> Any:
+    """Arrays without a backslash as large_list<large_string>; there quotes only delimit."""
+    offsets, data = _buffers(strings)
+    first, last = offsets[:-1], offsets[1:] - 1
+    quote = data == ord('"')
+    inside = np.bitwise_xor.accumulate(quote.view(np.uint8)).view(np.bool_)
+    outside = ~inside
+    brace = ((data == ord("{")) | (data == ord("}"))) & outside
+    comma = (data == ord(",")) & outside
+    shaped = np.all(last > first) and np.all(data[first] == ord("{"))
+    shaped = shaped and np.all(data[last] == ord("}")) and np.all(brace[last])
+    if not shaped or np.count_nonzero(brace) != 2 * len(strings):
+        raise Unrepresentable(-1)
+    if np.any(_BLANK[data] & outside):
+        raise Unrepresentable(-1)
+    commas = np.flatnonzero(comma)
+    filled = last > first + 1
+    starts = np.sort(np.concatenate([first[filled], commas])) + 1
+    ends = np.sort(np.concatenate([last[filled], commas]))
+    quoted = np.zeros(len(starts), np.bool_)
+    solid = starts < ends
+    quoted[solid] = quote[starts[solid]]
+    sizes = ends - starts - 2 * quoted
+    if np.any(sizes + quoted <= 0) or np.count_nonzero(quote) != 2 * np.count_nonzero(quoted):
+        raise Unrepresentable(-1)
+    counts = np.searchsorted(commas, last) - np.searchsorted(commas, first) + filled
+    bounds = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    texts = _from_sizes(sizes, data[~(quote | brace | comma)], pa.large_string())
+    null = pc.and_(pc.equal(texts, "NULL"), pa.array(~quoted))
+    texts = pc.if_else(null, pa.scalar(None, texts.type), texts)
+    array: Any = pa.LargeListArray
+    return array.from_arrays(pa.array(bounds), texts)
+
+
+def _elements(value: str) -> list[str | None]:
+    """The elements of one array, escapes resolved."""
+    if not value.startswith("{") or not value.endswith("}"):
+        raise Unrepresentable(-1)
+    body = value[1:-1]
+    if not body:
+        return []
+    elements: list[str | None] = []
+    at = 0
+    while True:
+        match = _ELEMENT.match(body, at)
+        if match is None:
+            raise Unrepresentable(-1)
+        quoted, plain = match.groups()
+        if quoted is not None:
+            elements.append(_BACKSLASHED.sub(r"\1", quoted))
+        else:
+            elements.append(None if plain == "NULL" else _BACKSLASHED.sub(r"\1", plain))
+        at = match.end()
+        if at == len(body):
+            return elements
+        if body[at] != ",":
+            raise Unrepresentable(-1)
+        at += 1
+
+
+def _dense(strings: Any) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+    """``strings`` without its NULLs, and where values were (None when everywhere)."""
+    if not strings.null_count:
+        return strings, None
+    return strings.drop_null(), strings.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _sparse(values: Any, valid: npt.NDArray[np.bool_] | None) -> Any:
+    """Undo ``_dense``."""
+    if valid is None:
+        return values
+    return values.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+
+def _buffers(strings: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets from 0 and the bytes of a string array without NULLs."""
+    width = np.int64 if pa.types.is_large_string(strings.type) else np.int32
+    _, offsets, data = strings.buffers()
+    if not len(strings) or data is None:
+        return np.zeros(len(strings) + 1, np.int64), np.empty(0, np.uint8)
+    bounds = np.frombuffer(offsets, width)[strings.offset : strings.offset + len(strings) + 1]
+    content = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    return bounds.astype(np.int64) - int(bounds[0]), content
+
+
+def _from_sizes(sizes: npt.NDArray[np.int64], data: Any, type: Any) -> Any:
+    """A large_string or large_binary array from value sizes and their bytes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    py_buffer: Any = pa.py_buffer
+    buffers = [None, py_buffer(offsets), py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(type, len(sizes), buffers)
+
+
+_READERS: Final[tuple[tuple[Any, Any], ...]] = (
+    (pa.types.is_boolean, _bool),
+    (pa.types.is_integer, _cast),
+    (pa.types.is_floating, _float),
+    (pa.types.is_decimal, _cast),
+    (pa.types.is_string, _string),
+    (pa.types.is_large_string, _string),
+    (pa.types.is_binary, _binary),
+    (pa.types.is_large_binary, _binary),
+    (pa.types.is_date32, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_list, _list),
+    (pa.types.is_large_list, _list),
+)
