@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -208,6 +208,11 @@ class Settings(BaseModel):
         10_000, ge=0, le=10_000_000, description="up to this many rows travel without staging"
     )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
+
+
+def stored_settings(stored: Mapping[str, Any]) -> Settings:
+    """The settings of what ``CatalogStore.settings`` returns; {} gives the defaults."""
+    return Settings.model_validate(stored.get("settings", {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from catalog.errcodes import ConfigFileError, ReplicationError
-from config.guc import Settings, setting_docs
+from config.guc import Settings, setting_docs, stored_settings
 from config.lake import LakeConfig, SparkConfig
 from config.problem import unwrap
 from config.subscription import CreateSubscriptionStmt, SubscriptionModel, WithOptions
@@ -56,7 +56,7 @@ def from_stored(stored: Mapping[str, Any]) -> Config:
         subscriptions=[],
         lake=LakeConfig.model_validate(stored.get("lake", {})),
         spark=SparkConfig.model_validate(stored.get("spark", {})),
-        settings=Settings.model_validate(stored.get("settings", {})),
+        settings=stored_settings(stored),
     )
 
 
