@@ -30,6 +30,7 @@ from workers.columnar.tuples import (
     KEY_NULL,
     MISSING,
     OLD_MISSING,
+    VALUE_MISSING,
     WRONG_COUNT,
     Bytes,
     gather,
@@ -54,6 +55,7 @@ _ERRORS: Final = {
     KEY_MISSING: "replica identity column has no value in the message",
     KEY_NULL: "null value in replica identity column",
     OLD_MISSING: "publisher did not send the old row that the replica identity calls for",
+    VALUE_MISSING: "unchanged value in a row that was sent for the first time",
 }
 
 

@@ -30,6 +30,7 @@ BINARY_VALUE: Final = 2
 KEY_MISSING: Final = 3
 KEY_NULL: Final = 4
 OLD_MISSING: Final = 5
+VALUE_MISSING: Final = 6
 
 _N, _U, _T, _B, _O = (np.uint8(ord(byte)) for byte in "nutbO")
 
