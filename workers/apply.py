@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -161,7 +162,7 @@ class Applier:
 
     def _apply_whole(self, batch: Batch) -> None:
         end_lsn = batch.last_end
-        runs = runs_by_target(batch, self.relmap, lambda target: self._gate(target, batch))
+        runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
         work = {self.rels[target].srrelid: own for target, own in runs.items()}
         if work:
             written = self.writer.write(work, end_lsn)
@@ -171,14 +172,20 @@ class Applier:
                 self.writer.publish(written, end_lsn)
         self.gated = end_lsn
 
-    def _gate(self, target: RelName, batch: Batch) -> NDArray[np.bool_]:
-        """Which transactions this worker applies to the table: the gate, then the table's LSN."""
-        rel = self.rels.get(target)
-        takes = should_apply_changes_for_rel(rel, batch.final_lsn, own_relid=self.own_relid)
-        if rel is None or not takes.any():
-            return takes
-        table = self.writer.open(rel)
-        return takes & (batch.end_lsn > max(table.lsn, table.floor))
+    def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:
+        """Which transactions this worker applies to each table: the gate, then the table's LSN."""
+        takes: dict[RelName, NDArray[np.bool_]] = {}
+        for target in targets:
+            gated = should_apply_changes_for_rel(
+                self.rels.get(target), batch.final_lsn, own_relid=self.own_relid
+            )
+            if gated.any():
+                takes[target] = gated
+        opened = self.writer.open_all([self.rels[target] for target in takes])
+        return {
+            target: gated & (batch.end_lsn > max(table.lsn, table.floor))
+            for (target, gated), table in zip(takes.items(), opened, strict=True)
+        }
 
 
 @dataclass(slots=True)

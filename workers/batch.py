@@ -11,7 +11,7 @@ Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,8 @@ from workers.spool import Batch
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-Gate = Callable[[RelName], Bools]
-"""Target → which of the batch's transactions it takes."""
+Gate = Callable[[Sequence[RelName]], Mapping[RelName, Bools]]
+"""Targets → for each, which of the batch's transactions it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[R
     pieces = _pieces(framed, before, cuts)
     targets = {name_of(piece.relation) for piece in pieces} | set(emptied)
     runs: dict[RelName, list[Run]] = {}
-    for target in sorted(targets):
-        takes = gate(target)
+    for target, takes in gate(sorted(targets)).items():
         own = [piece for piece in pieces if name_of(piece.relation) == target]
         truncates = [event for event in emptied.get(target, []) if takes[event.txn]]
         kept = _runs(framed, own, truncates, takes)

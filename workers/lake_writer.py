@@ -71,7 +71,7 @@ class Written:
 
 
 class LakeWriter:
-    """The tables of one worker process. Not thread safe; it runs its own threads inside."""
+    """The tables of one worker process; one thread uses it, and it runs its own inside."""
 
     def __init__(
         self,
@@ -124,6 +124,10 @@ class LakeWriter:
         opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
         self._tables[rel.srrelid] = opened
         return opened
+
+    def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
+        """``open`` for several tables at a time; those that must be read are read in parallel."""
+        return _results([self._pool.submit(self.open, rel) for rel in rels])
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
         """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""

@@ -9,6 +9,7 @@ column type parse it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ProtocolViolation
@@ -71,17 +72,8 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
 
     Raises 55000 naming every published column the lake table lacks, as PostgreSQL does.
     """
+    check_columns([column.name for column in relation.columns], table)
     types = {column.name: column.type for column in table.columns}
-    missing = [column.name for column in relation.columns if column.name not in types]
-    if missing:
-        names = ", ".join(f'"{name}"' for name in missing)
-        plural = "column" if len(missing) == 1 else "columns"
-        raise ObjectNotInPrerequisiteState(
-            f'logical replication target relation "{table.ident}" is missing replicated '
-            f"{plural}: {names}",
-            hint=f"Add the {plural} to the lake table with ALTER TABLE … ADD COLUMN in pgsub sql, "
-            "or leave them out of the publication.",
-        )
     return Layout(
         ncols=len(relation.columns),
         key=key_ordinals(relation),
@@ -90,6 +82,22 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
             for ordinal, column in enumerate(relation.columns)
         ),
         null_unrepresentable=options.on_unrepresentable == "null",
+    )
+
+
+def check_columns(published: Sequence[str], table: LakeTable) -> None:
+    """Every published column must be in the lake table; 55000 naming all that are not."""
+    known = {column.name for column in table.columns}
+    missing = [name for name in published if name not in known]
+    if not missing:
+        return
+    names = ", ".join(f'"{name}"' for name in missing)
+    plural = "column" if len(missing) == 1 else "columns"
+    raise ObjectNotInPrerequisiteState(
+        f'logical replication target relation "{table.ident}" is missing replicated '
+        f"{plural}: {names}",
+        hint=f"Add the {plural} to the lake table with ALTER TABLE … ADD COLUMN in pgsub sql, "
+        "or leave them out of the publication.",
     )
 
 

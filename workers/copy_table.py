@@ -1,0 +1,280 @@
+"""Copying a table's rows into a branch: ``copy_table`` of PostgreSQL's ``tablesync.c``.
+
+Everything happens inside the snapshot transaction of the sync worker's connection. The first
+thing after the slot is a lock: ACCESS SHARE on the table (on every partition, for a partitioned
+one) until the last range is copied. Without it a VACUUM FULL or a rewriting ALTER TABLE between
+two ranges moves rows to places that no range covers or that the snapshot cannot see, and nothing
+ever sends them again. Ranges come from the size measured under the lock; the first has no lower
+and the last no upper bound, so they cover every ctid there can be. Afterwards the file the table
+lives in must be the one the snapshot knew.
+
+A table of one range goes through this worker's own connection. A larger one is copied by Spark
+tasks, each under the exported snapshot; the COMMIT that ends the snapshot is sent only when every
+task has succeeded, because a task that is tried again imports it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import DuplicateTable, ObjectNotInPrerequisiteState
+from catalog.namespace import qualified_name, quote_literal, quote_qualified_identifier
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.copy_task import read_copy
+from workers.lake.destination import (
+    CopyPlan,
+    Destination,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Segment,
+    Stamp,
+)
+from workers.process import WorkerProcess
+from workers.publication import RemoteTable, copy_statement, fetch_remote_table_info
+from workers.relation import check_columns
+from workers.walreceiver import WalReceiverConn, full_conninfo, parse_conninfo
+
+log = logging.getLogger(__name__)
+
+_PLAIN_TABLE: Final = "r"
+_PARTITIONED: Final = "p"
+
+
+def copy_table(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    branch: str,
+    origin_startpos: LSN,
+) -> tuple[SubscriptionRel, LakeTable]:
+    """Make the lake table if it is missing, copy the rows to ``branch``, end the transaction.
+
+    ``conn`` is in the transaction whose snapshot ends at ``origin_startpos``. Returns the catalog
+    row with the floor and the table as the lake has it.
+    """
+    options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+    remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    _lock(conn, remote)
+    lake = prepare_lake_table(sub, rel, remote, options, dest)
+    rel = process.store.update_rel(
+        rel.srsubid,
+        rel.srrelid,
+        base_snapshot=lake.snapshot_id,
+        floor=origin_startpos,
+        fingerprint=remote.fingerprint,
+        remote_relid=remote.relid,
+    )
+    dest.create_branch(lake.ident, branch)
+    statements = _ranges(conn, remote, process.settings.copy_range_bytes)
+    columns = _copied_columns(remote, lake)
+    if len(statements) == 1:
+        rows = _copy_here(
+            process, conn, statements[0], columns, options, rel, lake, dest, branch, origin_startpos
+        )
+    else:
+        rows = _copy_parallel(
+            process, conn, sub, statements, columns, options, rel, lake, dest, branch
+        )
+    _check_not_rewritten(conn, remote)
+    conn.command("COMMIT")
+    log.info(
+        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
+        sub.oid,
+        rel.srrelid,
+        origin_startpos,
+        rows,
+        len(statements),
+        rel.nspname,
+        rel.relname,
+    )
+    return replace(rel, copied=remote.publishes_everything), lake
+
+
+def prepare_lake_table(
+    sub: Subscription,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    options: TableOptions,
+    dest: Destination,
+) -> LakeTable:
+    """The lake table: made now, ours already, or adopted; 42P07 when it is somebody else's."""
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    stamp = Stamp(origin_name(sub.oid), InvalidXLogRecPtr, rel.epoch or "", InvalidXLogRecPtr)
+    lake = dest.table(ident)
+    if lake is None:
+        columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
+        return dest.create_table(ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
+    if lake.owner != sub.subuuid:
+        if not options.adopt:
+            raise DuplicateTable(
+                f'lake table "{ident}" already exists',
+                hint="Say adopt: true for the table if its rows belong to it, map it to another "
+                "name with to:, or drop the lake table.",
+            )
+        lake = dest.adopt_table(ident, owner=sub.subuuid, stamp=stamp)
+    check_columns([column.name for column in remote.columns], lake)
+    return lake
+
+
+def _lock(conn: WalReceiverConn, remote: RemoteTable) -> None:
+    """ACCESS SHARE, which a READ ONLY transaction may take; on all leaves of a partitioned table.
+
+    ONLY for a plain table: its inheritance children are published, and copied, on their own.
+    """
+    name = quote_qualified_identifier(remote.nspname, remote.relname)
+    if remote.relkind == _PARTITIONED:
+        conn.command(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+    elif remote.relkind == _PLAIN_TABLE:
+        conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+
+
+def _check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable) -> None:
+    """The files the snapshot knew must be the ones the tables live in now (55000 if not).
+
+    ``pg_class`` is read under the transaction's snapshot, ``pg_relation_filenode`` is not.
+    """
+    rewritten = conn.exec(
+        "SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relfilenode <> 0 "
+        "AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid) "
+        f"AND (c.oid = {remote.relid} OR c.oid IN "
+        f"(SELECT relid FROM pg_catalog.pg_partition_tree({remote.relid})))"
+    )[0][0]
+    if rewritten != "0":
+        raise ObjectNotInPrerequisiteState(
+            f'table "{remote.nspname}.{remote.relname}" was rewritten while it was copied',
+            detail="A rewriting ALTER TABLE, VACUUM FULL or CLUSTER came between the snapshot and "
+            "the lock.",
+            hint="Nothing is to be done: the copy starts again by itself.",
+        )
+
+
+def _ranges(conn: WalReceiverConn, remote: RemoteTable, range_bytes: int) -> list[str]:
+    """The COPY statements: one, or one per range of blocks of a plain table."""
+    if remote.relkind == _PLAIN_TABLE:
+        size_text, block_text = conn.exec(
+            f"SELECT pg_catalog.pg_relation_size({remote.relid}), "
+            "pg_catalog.current_setting('block_size')"
+        )[0]
+        blocks = int(size_text or 0) // int(block_text or 8192)
+        step = max(1, range_bytes // int(block_text or 8192))
+        if blocks > step:
+            edges = list(range(step, blocks, step))
+            return [
+                copy_statement(remote, ctid_from=low, ctid_to=high)
+                for low, high in zip([None, *edges], [*edges, None], strict=True)
+            ]
+    return [copy_statement(remote)]
+
+
+def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, ...]:
+    """The lake's columns in the order of the COPY."""
+    by_name = {column.name: column for column in lake.columns}
+    return tuple(by_name[column.name] for column in remote.columns)
+
+
+def _copy_here(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    statement: str,
+    columns: tuple[LakeColumn, ...],
+    options: TableOptions,
+    rel: SubscriptionRel,
+    lake: LakeTable,
+    dest: Destination,
+    branch: str,
+    origin_startpos: LSN,
+) -> int:
+    """Through this worker's own connection."""
+    import pyarrow as pa
+
+    batches = read_copy(
+        conn.copy_out(statement),
+        columns,
+        null_unrepresentable=options.on_unrepresentable == "null",
+        relation=f"{rel.nspname}.{rel.relname}",
+    )
+    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(columns)])
+    staged = dest.stage(batches, schema)
+    if not staged.rows:
+        return 0
+    segment = Segment(
+        columns=tuple(column.name for column in columns), append=staged, defaults=options.defaults
+    )
+    stamp = Stamp(origin_name(rel.srsubid), origin_startpos, rel.epoch or "", rel.floor)
+    dest.write(lake.ident, branch, [segment], stamp)
+    dest.discard(staged)
+    process.link.report(progress={"tuples_processed": staged.rows, "done": 1, "ranges": 1})
+    return staged.rows
+
+
+def _copy_parallel(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    sub: Subscription,
+    statements: list[str],
+    columns: tuple[LakeColumn, ...],
+    options: TableOptions,
+    rel: SubscriptionRel,
+    lake: LakeTable,
+    dest: Destination,
+    branch: str,
+) -> int:
+    """By Spark tasks under this transaction's snapshot, exported."""
+    snapshot = conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
+    pinned = parse_conninfo(sub.subconninfo) | conn.host()
+    appname = sync_slot_name(sub.oid, rel.srrelid, "copy")
+    with _passfile(process, sub) as passfile:
+        plan = CopyPlan(
+            conninfo=full_conninfo(_join(pinned), appname, passfile=passfile, replication=False),
+            passfile=passfile,
+            snapshot=snapshot or "",
+            statements=tuple(statements),
+            columns=columns,
+            on_unrepresentable=options.on_unrepresentable,
+            relation=f"{rel.nspname}.{rel.relname}",
+            defaults=options.defaults,
+        )
+        return dest.copy(
+            lake.ident,
+            branch,
+            plan,
+            lambda done, total: process.link.report(progress={"done": done, "ranges": total}),
+        )
+
+
+def _join(parts: dict[str, str]) -> str:
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo("", **parts)
+
+
+@contextmanager
+def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]:
+    """A 0600 password file for the copy tasks when the password is in our environment only."""
+    password = os.environ.get(sub.password_env) if sub.password_env else None
+    if password is None:
+        yield sub.passfile
+        return
+    folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(folder) / "passfile"
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"*:*:*:*:{escaped}\n")
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,185 @@
+"""The logical replication messages as values, named and laid out as PostgreSQL's structs are.
+
+Times are microseconds since 2000-01-01 UTC. Where a message has an LSN of a commit record's
+start (``final_lsn``, ``commit_lsn``) and of its end (``end_lsn``), only the latter is a position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from catalog.pg_lsn import LSN
+
+
+class LogicalRepMsgType(IntEnum):
+    """The byte a message begins with."""
+
+    BEGIN = ord("B")
+    COMMIT = ord("C")
+    ORIGIN = ord("O")
+    INSERT = ord("I")
+    UPDATE = ord("U")
+    DELETE = ord("D")
+    TRUNCATE = ord("T")
+    RELATION = ord("R")
+    TYPE = ord("Y")
+    MESSAGE = ord("M")
+
+
+class ColumnStatus(IntEnum):
+    """What a column of a tuple holds."""
+
+    NULL = ord("n")
+    UNCHANGED = ord("u")
+    TEXT = ord("t")
+    BINARY = ord("b")
+
+
+@dataclass(frozen=True, slots=True)
+class XLogData:
+    """A ``w`` message; ``data`` is one logical replication message."""
+
+    start_lsn: LSN
+    end_lsn: LSN
+    send_time: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeepalive:
+    """A ``k`` message."""
+
+    end_lsn: LSN
+    send_time: int
+    reply_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyStatusUpdate:
+    """An ``r`` message, ours to the publisher; all three LSNs are "last byte + 1"."""
+
+    write_lsn: LSN
+    flush_lsn: LSN
+    apply_lsn: LSN
+    send_time: int
+    reply_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """``LogicalRepBeginData``."""
+
+    final_lsn: LSN
+    committime: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``LogicalRepCommitData``."""
+
+    commit_lsn: LSN
+    end_lsn: LSN
+    committime: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a transaction was first committed."""
+
+    origin_lsn: LSN
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A published column; ``key``: it is part of the replica identity."""
+
+    key: bool
+    name: str
+    typid: int
+    typmod: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``LogicalRepRelation``; ``replident`` is d, n, f or i."""
+
+    relid: int
+    nspname: str
+    relname: str
+    replident: str
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type that is not built in."""
+
+    typid: int
+    nspname: str
+    typname: str
+
+
+@dataclass(frozen=True, slots=True)
+class TupleColumn:
+    """A column's status, and its bytes where there are any."""
+
+    status: ColumnStatus
+    value: bytes | None = None
+
+
+TupleData = tuple[TupleColumn, ...]
+"""``LogicalRepTupleData``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row."""
+
+    relid: int
+    new: TupleData
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A changed row; ``old_kind`` is K (key), O (whole row) or None."""
+
+    relid: int
+    old_kind: str | None
+    old: TupleData | None
+    new: TupleData
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A removed row."""
+
+    relid: int
+    old_kind: str
+    old: TupleData
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Emptied tables."""
+
+    cascade: bool
+    restart_seqs: bool
+    relids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """``pg_logical_emit_message``; apply ignores it."""
+
+    transactional: bool
+    lsn: LSN
+    prefix: str
+    content: bytes
+
+
+Message = (
+    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+)
