@@ -1,0 +1,137 @@
+"""The publisher queries against real servers of both embedded versions."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from catalog.errcodes import FeatureNotSupported
+from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import Database
+from workers.publication import (
+    RemoteTable,
+    copy_statement,
+    fetch_leaves,
+    fetch_remote_table_info,
+    fetch_slot,
+    fetch_table_list,
+    missing_publications,
+    tables_of_other_origins,
+)
+from workers.walreceiver import WalReceiverConn, connect
+
+SCHEMA = """
+CREATE DOMAIN price AS numeric(10, 2);
+CREATE DOMAIN dear AS price;
+CREATE TYPE mood AS ENUM ('ok', 'sad');
+CREATE TABLE "Odd ""name" (id int PRIMARY KEY, gone text, "Big Col" dear, m mood, l price[],
+    p point, n numeric(8, 3)[]);
+ALTER TABLE "Odd ""name" DROP COLUMN gone;
+CREATE TABLE filtered (a int, b text, c int, PRIMARY KEY (b) INCLUDE (a));
+CREATE TABLE plain (a int, g int GENERATED ALWAYS AS (a * 2) STORED);
+CREATE TABLE parent (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE leaf1 (v text, id int NOT NULL);
+ALTER TABLE parent ATTACH PARTITION leaf1 FOR VALUES FROM (0) TO (10);
+CREATE TABLE leaf2 PARTITION OF parent FOR VALUES FROM (10) TO (20);
+INSERT INTO filtered SELECT i, i::text, i FROM generate_series(1, 20) i;
+INSERT INTO parent SELECT i, i::text FROM generate_series(0, 19) i;
+INSERT INTO plain VALUES (1);
+CREATE PUBLICATION "it's" FOR TABLE "Odd ""name", plain;
+CREATE PUBLICATION two FOR TABLE filtered (a, b) WHERE (a > 5) WITH (publish = 'insert');
+CREATE PUBLICATION three FOR TABLE filtered (b, a) WHERE (a < 3) WITH (publish = 'update');
+CREATE PUBLICATION lists FOR TABLE filtered (b);
+CREATE PUBLICATION root FOR TABLE parent WITH (publish_via_partition_root);
+CREATE PUBLICATION leaves FOR TABLE parent;
+"""
+
+
+@pytest.fixture(scope="module", params=[16, 18])
+def conn(
+    request: pytest.FixtureRequest, make_database: Callable[..., Database]
+) -> Iterator[WalReceiverConn]:
+    name = "publisher" if request.param == 18 else "publisher_16"
+    server: EmbeddedPublisher = request.getfixturevalue(name)
+    database = make_database(server, f"queries_{request.param}")
+    database.execute(SCHEMA)
+    conn = connect(database.dsn, "queries")
+    yield conn
+    conn.close()
+
+
+pytestmark = pytest.mark.postgres
+
+
+def rows(conn: WalReceiverConn, remote: RemoteTable, statement: str) -> list[str]:
+    return sorted(b"".join(conn.copy_out(statement)).decode().splitlines())
+
+
+def test_publications(conn: WalReceiverConn) -> None:
+    assert missing_publications(conn, ["nosuch", "it's", "two"]) == ["nosuch"]
+    assert fetch_table_list(conn, ["it's"]) == [("public", 'Odd "name'), ("public", "plain")]
+    assert fetch_table_list(conn, ["nosuch"]) == []
+    assert fetch_table_list(conn, ["root", "leaves"]) == [("public", "parent")]
+    assert fetch_table_list(conn, ["leaves"]) == [("public", "leaf1"), ("public", "leaf2")]
+    assert tables_of_other_origins(conn, ["it's", "root"]) == []
+
+
+def test_lists_must_agree(conn: WalReceiverConn) -> None:
+    assert fetch_table_list(conn, ["two", "three"]) == [("public", "filtered")]
+    with pytest.raises(FeatureNotSupported):
+        fetch_table_list(conn, ["two", "lists"])
+    with pytest.raises(FeatureNotSupported):
+        fetch_remote_table_info(conn, "public", "filtered", ["two", "lists"])
+
+
+def test_types(conn: WalReceiverConn) -> None:
+    remote = fetch_remote_table_info(conn, "public", 'Odd "name', ["it's"])
+    assert (remote.relkind, remote.relreplident, remote.publishes_everything) == ("r", "d", True)
+    columns = {column.name: column for column in remote.columns}
+    assert list(columns) == ["id", "Big Col", "m", "l", "p", "n"]
+    assert [name for name, column in columns.items() if column.in_key] == ["id"]
+    assert [name for name, column in columns.items() if column.notnull] == ["id"]
+    dear, array = columns["Big Col"].type, columns["l"].type
+    assert (dear.typname, dear.typmod) == ("numeric", (10 << 16 | 2) + 4)
+    assert array.element == dear
+    assert (columns["m"].type.typtype, columns["p"].type.element) == ("e", None)
+    element = columns["n"].type.element
+    assert element is not None
+    assert element.typmod == (8 << 16 | 3) + 4
+
+
+def test_filters_and_lists(conn: WalReceiverConn) -> None:
+    remote = fetch_remote_table_info(conn, "public", "filtered", ["two", "three"])
+    assert [(column.name, column.in_key) for column in remote.columns] == [
+        ("a", False),
+        ("b", True),
+    ]
+    assert sorted(remote.row_filters) == ["(a < 3)", "(a > 5)"]
+    assert remote.fingerprint == "iu--- OR (a < 3) OR (a > 5)"
+    assert len(rows(conn, remote, copy_statement(remote))) == 17
+    assert len(rows(conn, remote, copy_statement(remote, ctid_from=0))) == 17
+    assert rows(conn, remote, copy_statement(remote, ctid_from=1)) == []
+
+
+def test_generated_column(conn: WalReceiverConn) -> None:
+    remote = fetch_remote_table_info(conn, "public", "plain", ["it's"])
+    assert [column.name for column in remote.columns] == ["a"]
+    assert rows(conn, remote, copy_statement(remote)) == ["1"]
+
+
+def test_partitions(conn: WalReceiverConn) -> None:
+    remote = fetch_remote_table_info(conn, "public", "parent", ["root"])
+    assert (remote.relkind, remote.fingerprint) == ("p", "iudtv")
+    everything = rows(conn, remote, copy_statement(remote))
+    leaves = fetch_leaves(conn, remote)
+    assert [leaf.relname for leaf in leaves] == ["leaf1", "leaf2"]
+    by_leaf = [rows(conn, remote, copy_statement(remote, leaf=leaf)) for leaf in leaves]
+    assert len(everything) == 20
+    assert everything == sorted(by_leaf[0] + by_leaf[1])
+
+
+def test_slot(conn: WalReceiverConn) -> None:
+    assert fetch_slot(conn, "nosuch") is None
+    name = f"queries_{conn.server_version}"
+    point = conn.create_slot(name, temporary=True, snapshot="nothing")
+    slot = fetch_slot(conn, name)
+    assert slot is not None
+    assert (slot.active, slot.ours, slot.confirmed_flush_lsn) == (True, True, point)
+    conn.drop_slot(name)

@@ -1,0 +1,156 @@
+-- What a subscriber asks the publisher, by name. Words after a colon are replaced by literals or
+-- identifiers that publication.py has quoted; nothing else is put into a statement.
+
+-- name: publications
+SELECT t.pubname FROM pg_catalog.pg_publication t WHERE t.pubname IN (:publications)
+
+-- name: tables_16
+SELECT DISTINCT n.nspname, c.relname, gpt.attrs
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN (SELECT (pg_catalog.pg_get_publication_tables(
+                VARIADIC pg_catalog.array_agg(pubname::pg_catalog.text))).*
+      FROM pg_catalog.pg_publication
+      WHERE pubname IN (:publications)) AS gpt ON gpt.relid = c.oid
+ORDER BY 1, 2
+
+-- A publisher before 16 also lists a partition that another publication already sends as part of
+-- its root: it would be copied twice.
+-- name: tables_15
+SELECT DISTINCT t.schemaname, t.tablename, t.attnames
+FROM pg_catalog.pg_publication_tables t
+WHERE t.pubname IN (:publications) AND NOT EXISTS (:listed_ancestor)
+ORDER BY 1, 2
+
+-- name: tables_13
+SELECT DISTINCT t.schemaname, t.tablename
+FROM pg_catalog.pg_publication_tables t
+WHERE t.pubname IN (:publications) AND NOT EXISTS (:listed_ancestor)
+ORDER BY 1, 2
+
+-- name: listed_ancestor
+SELECT 1
+FROM pg_catalog.pg_publication_tables o
+JOIN pg_catalog.pg_namespace n ON n.nspname = o.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = o.tablename
+JOIN pg_catalog.pg_namespace tn ON tn.nspname = t.schemaname
+JOIN pg_catalog.pg_class tc ON tc.relnamespace = tn.oid AND tc.relname = t.tablename
+WHERE o.pubname IN (:publications) AND c.relkind = 'p' AND c.oid <> tc.oid
+  AND c.oid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(tc.oid))
+
+-- name: tables_10
+SELECT DISTINCT t.schemaname, t.tablename
+FROM pg_catalog.pg_publication_tables t
+WHERE t.pubname IN (:publications)
+ORDER BY 1, 2
+
+-- name: other_origins
+SELECT DISTINCT n.nspname, c.relname, p.pubname
+FROM pg_catalog.pg_publication p
+CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_subscription_rel ps ON gpt.relid = ps.srrelid
+  OR gpt.relid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(ps.srrelid)
+                   UNION SELECT relid FROM pg_catalog.pg_partition_tree(ps.srrelid))
+WHERE p.pubname IN (:publications)
+ORDER BY 1, 2, 3
+
+-- name: relation
+SELECT c.oid, c.relreplident, c.relkind
+FROM pg_catalog.pg_class c
+INNER JOIN pg_catalog.pg_namespace n ON c.relnamespace = n.oid
+WHERE n.nspname = :schema AND c.relname = :table
+
+-- name: column_list
+SELECT DISTINCT CASE WHEN pg_catalog.array_length(gpt.attrs, 1) = c.relnatts THEN NULL
+                     ELSE gpt.attrs END
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt,
+     pg_catalog.pg_class c
+WHERE gpt.relid = :relid AND c.oid = gpt.relid AND p.pubname IN (:publications)
+
+-- name: columns_18
+SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
+       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), a.attgenerated <> ''
+FROM pg_catalog.pg_attribute a
+LEFT JOIN pg_catalog.pg_index i
+  ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
+WHERE a.attnum > 0::pg_catalog.int2 AND NOT a.attisdropped AND a.attrelid = :relid
+ORDER BY a.attnum
+
+-- name: columns_12
+SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
+       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), false
+FROM pg_catalog.pg_attribute a
+LEFT JOIN pg_catalog.pg_index i
+  ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
+WHERE a.attnum > 0::pg_catalog.int2 AND NOT a.attisdropped AND a.attrelid = :relid
+  AND a.attgenerated = ''
+ORDER BY a.attnum
+
+-- name: columns_10
+SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
+       a.attnum = ANY (i.indkey), false
+FROM pg_catalog.pg_attribute a
+LEFT JOIN pg_catalog.pg_index i
+  ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
+WHERE a.attnum > 0::pg_catalog.int2 AND NOT a.attisdropped AND a.attrelid = :relid
+ORDER BY a.attnum
+
+-- name: row_filters
+SELECT DISTINCT pg_catalog.pg_get_expr(gpt.qual, gpt.relid)
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+
+-- What a column's text is made of: domains down to their base, arrays down to their elements.
+-- An array is what array_in reads: point, int2vector and others also have a typelem.
+-- name: types
+WITH RECURSIVE needed (oid) AS (
+    SELECT t.oid FROM pg_catalog.pg_type t WHERE t.oid IN (:types)
+    UNION
+    SELECT part.oid
+    FROM needed
+    JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+    JOIN pg_catalog.pg_type part ON part.oid IN (t.typbasetype, t.typelem)
+)
+SELECT t.oid, n.nspname, t.typname, t.typtype, t.typbasetype, t.typtypmod,
+       CASE WHEN t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc THEN t.typelem ELSE 0 END
+FROM needed
+JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+
+-- name: actions_13
+SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), bool_or(p.pubtruncate),
+       bool_or(p.pubviaroot)
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+
+-- name: actions_11
+SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), bool_or(p.pubtruncate),
+       false
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+
+-- name: actions_10
+SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), false, false
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+
+-- Where a table's rows are stored: itself, or a partitioned table's leaves.
+-- name: leaves
+SELECT c.oid, n.nspname, c.relname, c.relkind
+FROM pg_catalog.pg_partition_tree(:relid) t
+JOIN pg_catalog.pg_class c ON c.oid = t.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE t.isleaf
+ORDER BY c.oid
+
+-- name: slot
+SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
+       pg_catalog.current_database()
+FROM pg_catalog.pg_replication_slots WHERE slot_name = :slot
