@@ -7,6 +7,7 @@ as text is read as text here too, so that the two sides compare with ``==``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import sql
@@ -128,8 +129,16 @@ def native_rows(
 
 
 def in_order(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows in the order of their representation."""
-    return sorted(rows, key=repr)
+    """Rows in the order of their representation; instants in UTC."""
+    return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value
 
 
 def _read(name: str, typname: str, typmod: int, elem: str | None) -> sql.Composable:

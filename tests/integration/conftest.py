@@ -1,0 +1,35 @@
+"""``make_flow(server, name)``: a flow per module, dropped after its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.harness import Pgsub
+from tests.integration.flow import Flow
+from tests.twin import NativeTwin
+
+FLOW_TIMEOUT = 600  # a module's first test waits for the whole flow
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Flows take longer than a test may."""
+    for item in items:
+        if "integration" in item.path.parts and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(FLOW_TIMEOUT))
+
+
+@pytest.fixture(scope="module")
+def make_flow(pgsub: Pgsub, twin: NativeTwin) -> Iterator[Callable[..., Flow]]:
+    """Flows that are closed after the module."""
+    made: list[Flow] = []
+
+    def make(server: EmbeddedPublisher, name: str) -> Flow:
+        made.append(Flow(pgsub, twin, server, name))
+        return made[-1]
+
+    yield make
+    for flow in made:
+        flow.close()

@@ -1,0 +1,132 @@
+"""A flow: a scenario of PostgreSQL's suite run once, its own subscriber beside ours.
+
+A module's fixture runs the whole flow and records rows at checkpoints; the numbered tests then
+look at what was recorded. Names: on the publisher and on the twin everything is in a schema with
+the flow's name, so the lake's tables are ``lake.<flow>.<table>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import Database, new_database
+from tests.harness import Pgsub
+from tests.twin import NativeTwin, column_names, in_order, native_rows
+
+Rows = list[tuple[Any, ...]]
+
+
+class Flow:
+    """Two subscribers of one publisher, and what they held at each checkpoint."""
+
+    def __init__(self, pgsub: Pgsub, twin: NativeTwin, server: EmbeddedPublisher, name: str):
+        self.pgsub = pgsub
+        self.twin = twin
+        self.name = name
+        self.pub: Database = new_database(server, name, schema=name)
+        self.sub: Database = new_database(twin.server, name, schema=name)
+        self.subscriptions: list[str] = []
+        self.native_only: list[str] = []
+        self.recorded: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+        self.facts: dict[str, Any] = {}
+
+    def both(self, *statements: str) -> None:
+        """Run statements on the publisher and on the twin."""
+        self.pub.run(*statements)
+        self.sub.run(*statements)
+
+    def subscribe(
+        self,
+        base: str,
+        publications: Sequence[str],
+        *,
+        tables: Mapping[str, Mapping[str, Any]] | None = None,
+        sync_slot: str | None = None,
+        **options: Any,
+    ) -> str:
+        """Create the subscription on both sides; ours is named, the twin's has ``_native``."""
+        name = f"{self.name}_{base}"
+        native = {word: str(value).lower() for word, value in options.items()}
+        if "slot_name" in native:
+            native["slot_name"] = f"{options['slot_name']}_native"
+        self.twin.subscribe(self.sub, self.pub, f"{name}_native", publications, **native)
+        keyed = {".".join(self.qualified(table)): spec for table, spec in (tables or {}).items()}
+        self.pgsub.create(
+            name, self.pub.dsn, publications, tables=keyed, sync_slot=sync_slot, **options
+        )
+        self.subscriptions.append(name)
+        return name
+
+    def drop(self, name: str) -> None:
+        """Drop one of the flow's subscriptions on both sides."""
+        self.subscriptions.remove(name)
+        self.pgsub.drop(name)
+        self.sub.execute(f'DROP SUBSCRIPTION "{name}_native"')
+
+    def catch_up(self, *, ours: bool = True) -> None:
+        """Until both sides hold all that the publisher has committed by now."""
+        for name in self.subscriptions if ours else ():
+            self.pgsub.wait(name)
+        self.twin.wait_synced(self.sub)
+        for name in self.subscriptions:
+            self.twin.wait_caught_up(self.pub, f"{name}_native")
+
+    def checkpoint(
+        self, label: str, *tables: str, columns: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Catch up and record the tables' rows on both sides."""
+        self.catch_up()
+        for table in tables:
+            wanted = (columns or {}).get(table) or column_names(self.sub, table)
+            self.recorded[label, table] = (
+                native_rows(self.sub, table, wanted),
+                self.pgsub.rows(*self.qualified(table), wanted),
+            )
+
+    def qualified(self, table: str) -> tuple[str, str]:
+        """Schema and name; the schema is the flow's where none is said."""
+        schema, _, name = table.rpartition(".")
+        return schema or self.name, name
+
+    def same(self, label: str, table: str) -> Rows:
+        """The rows of a table at a checkpoint, which are the twin's too."""
+        native, ours = self.recorded[label, table]
+        assert in_order(ours) == native
+        return ours
+
+    def lake(self, statement: str) -> list[dict[str, Any]]:
+        """Spark SQL; ``{t}`` stands for the flow's lake schema."""
+        return self.pgsub.sql(statement.replace("{t}", f"lake.{self.name}"))
+
+    def lake_tables(self) -> set[str]:
+        """The tables of the flow's lake schema."""
+        return {row["tableName"] for row in self.lake("SHOW TABLES IN {t}")}
+
+    def states(self, name: str) -> dict[str, str]:
+        """State letter of each table of a subscription, as ``status`` shows it."""
+        found = {row["subname"]: row["oid"] for row in self.pgsub.status("pg_subscription")}
+        return {
+            row["relname"]: row["srsubstate"]
+            for row in self.pgsub.status("pg_subscription_rel")
+            if row["srsubid"] == found[name]
+        }
+
+    def close(self) -> None:
+        """Drop what the flow made on the three servers; the lake's tables may stay."""
+        for name in list(self.subscriptions):
+            self.drop(name)
+        self.sub.drop()
+        self.pub.drop()
+
+
+def n_min_max(rows: Rows) -> tuple[int, Any, Any]:
+    """Count, least and greatest first column."""
+    values = [row[0] for row in rows if row[0] is not None]
+    return len(rows), min(values, default=None), max(values, default=None)
+
+
+def first(rows: Rows) -> list[Any]:
+    """The first column, in order."""
+    return sorted(row[0] for row in rows)

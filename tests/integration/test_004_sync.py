@@ -1,0 +1,99 @@
+"""PostgreSQL's 004_sync: copying, again and again.
+
+Left out: S-004-2 (needs a unique violation), -7 and -8 (REFRESH), -9 (the pace is a unit's test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.flow import Flow, n_min_max
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
+    name = "publisher" if request.param == 18 else "publisher_16"
+    flow = make_flow(request.getfixturevalue(name), f"t004_{request.param}")
+    flow.both("CREATE TABLE tab_rep (a int PRIMARY KEY)")
+    flow.pub.run(
+        "INSERT INTO tab_rep SELECT generate_series(1, 10)",
+        "CREATE PUBLICATION tap_pub FOR ALL TABLES",
+    )
+    sub = flow.subscribe("tap_sub", ["tap_pub"])
+    flow.checkpoint("copy", "tab_rep")
+    flow.facts["states"] = flow.states(sub)
+    flow.drop(sub)
+    flow.facts["after drop"] = _left_over(flow, sub)
+
+    flow.pub.run("INSERT INTO tab_rep SELECT generate_series(11, 20)")
+    flow.sub.run("TRUNCATE tab_rep")
+    flow.lake("DELETE FROM {t}.tab_rep")
+    again = flow.subscribe("tap_sub2", ["tap_pub"], tables={"tab_rep": {"adopt": True}})
+    flow.checkpoint("recreated", "tab_rep")
+
+    flow.both("CREATE TABLE tab_rep_next (a int)")
+    flow.pub.run("INSERT INTO tab_rep_next SELECT generate_series(1, 10)")
+    flow.pub.run("INSERT INTO tab_rep SELECT generate_series(21, 30)")
+    flow.checkpoint("a table joins", "tab_rep")
+    flow.facts["tables"] = flow.lake_tables()
+    flow.facts["native next"] = flow.sub.value("SELECT count(*) FROM tab_rep_next")
+    flow.drop(again)
+    flow.facts["while copying"] = _drop_while_copying(flow)
+    return flow
+
+
+def _left_over(flow: Flow, name: str) -> tuple[int, int]:
+    """Slots on the publisher, subscriptions in the catalog."""
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
+    wait_until(lambda: flow.pub.value(slots, (flow.pub.name,)) == 0, 30, "the slots are gone")
+    found = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
+    return flow.pub.value(slots, (flow.pub.name,)), len(found)
+
+
+def _drop_while_copying(flow: Flow) -> tuple[int, int]:
+    """A copy that waits for a lock, dropped."""
+    flow.pub.run("CREATE PUBLICATION tap_pub_next FOR TABLE tab_rep_next")
+    with flow.pub.connect() as holder, holder.transaction():
+        holder.execute("LOCK TABLE tab_rep_next IN ACCESS EXCLUSIVE MODE")
+        name = f"{flow.name}_held"
+        flow.pgsub.create(name, flow.pub.dsn, ["tap_pub_next"])
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
+        wait_until(
+            lambda: flow.pub.value(slots, (flow.pub.name,)) == 2, 60, "the sync worker has a slot"
+        )
+        flow.facts["held state"] = flow.states(name)
+        flow.pgsub.drop(name)
+        left = _left_over(flow, name)
+    flow.facts["origins"] = flow.pgsub.status("pg_replication_origin")
+    return left
+
+
+def test_s_004_1_the_initial_copy(flow: Flow) -> None:
+    assert n_min_max(flow.same("copy", "tab_rep")) == (10, 1, 10)
+    assert flow.facts["states"] == {"tab_rep": "r"}
+
+
+def test_s_004_4_drop_leaves_no_subscription_and_no_slot(flow: Flow) -> None:
+    assert flow.facts["after drop"] == (0, 0)
+
+
+def test_s_004_5_recreated_after_a_clean_up(flow: Flow) -> None:
+    assert n_min_max(flow.same("recreated", "tab_rep")) == (20, 1, 20)
+
+
+def test_s_004_6_a_table_that_joins_later_waits_for_refresh(flow: Flow) -> None:
+    assert flow.facts["native next"] == 0
+    assert "tab_rep_next" not in flow.facts["tables"]
+    assert n_min_max(flow.same("a table joins", "tab_rep")) == (30, 1, 30)
+
+
+def test_s_004_10_drop_while_copying_removes_the_slots(flow: Flow) -> None:
+    assert flow.facts["held state"] == {"tab_rep_next": "d"}
+    assert flow.facts["while copying"] == (0, 0)
+
+
+def test_s_004_11_and_leaves_no_origin(flow: Flow) -> None:
+    assert flow.facts["origins"] == []

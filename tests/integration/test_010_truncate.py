@@ -1,0 +1,126 @@
+"""PostgreSQL's 010_truncate, in order with the changes around it.
+
+Left out: S-010-2 (no sequences), -8 and -9 (two subscriptions into one lake table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.integration.flow import Flow, first, n_min_max
+
+SCHEMA = (
+    "CREATE TABLE tab1 (a int PRIMARY KEY)",
+    "CREATE TABLE tab2 (a int PRIMARY KEY)",
+    "CREATE TABLE tab3 (a int PRIMARY KEY)",
+    "CREATE TABLE tab4 (x int PRIMARY KEY, y int REFERENCES tab3)",
+)
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(publisher, "t010")
+    flow.both(*SCHEMA)
+    flow.pub.run(
+        "CREATE PUBLICATION pub1 FOR TABLE tab1",
+        "CREATE PUBLICATION pub2 FOR TABLE tab2 WITH (publish = 'insert')",
+        "CREATE PUBLICATION pub3 FOR TABLE tab3, tab4",
+    )
+    flow.subscribe("sub1", ["pub1"])
+    flow.subscribe("sub2", ["pub2"])
+    flow.subscribe("sub3", ["pub3"])
+    flow.catch_up()
+    _plain(flow)
+    _in_order(flow)
+    _publish_set(flow)
+    _linked_tables(flow)
+    _synchronous(flow)
+    return flow
+
+
+def _plain(flow: Flow) -> None:
+    flow.pub.run("INSERT INTO tab1 VALUES (1), (2), (3)")
+    flow.checkpoint("before", "tab1")
+    flow.pub.run("TRUNCATE tab1")
+    flow.checkpoint("truncated", "tab1")
+    flow.pub.run("TRUNCATE tab1 RESTART IDENTITY", "INSERT INTO tab1 VALUES (1)")
+    flow.checkpoint("restarted", "tab1")
+
+
+def _in_order(flow: Flow) -> None:
+    flow.pub.execute(
+        "INSERT INTO tab1 VALUES (10), (11); DELETE FROM tab1 WHERE a = 10; TRUNCATE tab1;"
+        " INSERT INTO tab1 VALUES (10), (12); UPDATE tab1 SET a = 13 WHERE a = 12;"
+    )
+    flow.pub.run(
+        "TRUNCATE tab1", "INSERT INTO tab1 VALUES (20), (21)", "DELETE FROM tab1 WHERE a=20"
+    )
+    flow.checkpoint("in order", "tab1")
+
+
+def _publish_set(flow: Flow) -> None:
+    flow.pub.run("INSERT INTO tab2 VALUES (1), (2), (3)", "TRUNCATE tab2")
+    flow.checkpoint("not published", "tab2")
+    flow.pub.run("ALTER PUBLICATION pub2 SET (publish = 'insert, truncate')", "TRUNCATE tab2")
+    flow.checkpoint("published", "tab2")
+
+
+def _linked_tables(flow: Flow) -> None:
+    flow.pub.run(
+        "INSERT INTO tab3 VALUES (1), (2), (3)",
+        "INSERT INTO tab4 VALUES (11, 1), (111, 1), (22, 2)",
+    )
+    flow.checkpoint("linked before", "tab3", "tab4")
+    flow.pub.run("TRUNCATE tab3, tab4")
+    flow.checkpoint("linked", "tab3", "tab4")
+
+
+def _synchronous(flow: Flow) -> None:
+    server = flow.pub.server
+    server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '\"{flow.subscriptions[0]}\"'")
+    server.execute("SELECT pg_reload_conf()")
+    try:
+        flow.pub.run("SET statement_timeout = '60s'", "INSERT INTO tab1 VALUES (1), (2), (3)")
+        # The commit has returned: what it waited for is in the lake without any further wait.
+        flow.facts["synchronous"] = flow.pgsub.rows(flow.name, "tab1")
+        flow.pub.run("SET statement_timeout = '60s'", "TRUNCATE tab1")
+        flow.facts["synchronous truncate"] = flow.pgsub.rows(flow.name, "tab1")
+        query = "SELECT sync_state FROM pg_stat_replication WHERE application_name = %s"
+        flow.facts["state"] = flow.pub.value(query, (flow.subscriptions[0],))
+    finally:
+        server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        server.execute("SELECT pg_reload_conf()")
+    flow.checkpoint("synchronous", "tab1")
+
+
+def test_s_010_1_truncate_empties_the_table(flow: Flow) -> None:
+    assert n_min_max(flow.same("before", "tab1")) == (3, 1, 3)
+    assert flow.same("truncated", "tab1") == []
+    assert flow.same("restarted", "tab1") == [(1,)]
+
+
+def test_truncate_is_in_order_with_the_changes_around_it(flow: Flow) -> None:
+    assert flow.same("in order", "tab1") == [(21,)]
+
+
+def test_s_010_3_a_publication_without_truncate(flow: Flow) -> None:
+    assert n_min_max(flow.same("not published", "tab2")) == (3, 1, 3)
+
+
+def test_s_010_4_truncate_added_to_the_publish_set(flow: Flow) -> None:
+    assert flow.same("published", "tab2") == []
+
+
+def test_s_010_5_linked_tables_in_one_message(flow: Flow) -> None:
+    assert first(flow.same("linked before", "tab4")) == [11, 22, 111]
+    assert flow.same("linked", "tab3") == flow.same("linked", "tab4") == []
+
+
+def test_s_010_7_the_subscription_is_the_synchronous_standby(flow: Flow) -> None:
+    assert flow.facts["state"] == "sync"
+    assert n_min_max(flow.facts["synchronous"])[0] == 4  # 21 and the three
+    assert flow.facts["synchronous truncate"] == []
+    assert flow.same("synchronous", "tab1") == []

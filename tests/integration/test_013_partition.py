@@ -1,0 +1,196 @@
+"""PostgreSQL's 013_partition: changes under the leaf's identity, or under the root's.
+
+Left out: S-013-2 and -5 (several leaves into one lake table), -3 (triggers), -10, -21, -22
+(conflict counters), -23 (DDL on the target), -25 (identity of local objects). S-013-12 needs a
+publisher of 16 or newer, as both here are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.flow import Flow, first
+
+LEAVES = ("tab1_1", "tab1_2", "tab1_def")
+
+
+@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
+    name = "publisher" if request.param == 18 else "publisher_16"
+    flow = make_flow(request.getfixturevalue(name), f"t013_{request.param}")
+    _leaf_identity(flow)
+    _via_root(flow)
+    _via_root_dml(flow)
+    _columns_change(flow)
+    return flow
+
+
+def _leaf_identity(flow: Flow) -> None:
+    flow.pub.run(
+        "CREATE TABLE tab1 (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
+        "CREATE TABLE tab1_1 (b text, a int NOT NULL)",  # another column order than the root's
+        "ALTER TABLE tab1 ATTACH PARTITION tab1_1 FOR VALUES IN (1, 2, 3)",
+        "CREATE TABLE tab1_2 PARTITION OF tab1 FOR VALUES IN (4, 5, 6)",
+        "CREATE TABLE tab1_def PARTITION OF tab1 DEFAULT",
+        "CREATE PUBLICATION pub1 FOR TABLE tab1",
+    )
+    flow.sub.run(*(f"CREATE TABLE {leaf} (a int PRIMARY KEY, b text)" for leaf in LEAVES))
+    flow.subscribe("sub1", ["pub1"])
+    flow.catch_up()
+    flow.pub.run("INSERT INTO tab1 VALUES (1)", "INSERT INTO tab1_1 (a) VALUES (3)")
+    flow.pub.run("INSERT INTO tab1_2 VALUES (5)", "INSERT INTO tab1 VALUES (0)")
+    flow.checkpoint("insert", *LEAVES)
+    flow.pub.run("UPDATE tab1 SET a = 2 WHERE a = 1", "UPDATE tab1 SET a = 6 WHERE a = 5")
+    flow.checkpoint("inside a leaf", *LEAVES)
+    flow.pub.run("UPDATE tab1 SET a = 1 WHERE a = 0", "UPDATE tab1 SET a = 4 WHERE a = 1")
+    flow.checkpoint("across leaves", *LEAVES)
+    flow.pub.run("DELETE FROM tab1 WHERE a IN (2, 3, 5)", "DELETE FROM tab1_2")
+    flow.checkpoint("delete", *LEAVES)
+    flow.pub.run("INSERT INTO tab1 VALUES (1), (2), (5)", "TRUNCATE tab1_2")
+    flow.checkpoint("truncate a leaf", *LEAVES)
+    flow.pub.run("TRUNCATE tab1")
+    flow.checkpoint("truncate the root", *LEAVES)
+
+
+def _via_root(flow: Flow) -> None:
+    root = "WITH (publish_via_partition_root = true)"
+    flow.pub.run(
+        "CREATE TABLE tab2 (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
+        "CREATE TABLE tab2_1 (b text, a int NOT NULL)",
+        "ALTER TABLE tab2 ATTACH PARTITION tab2_1 FOR VALUES IN (0, 1, 2, 3)",
+        "CREATE TABLE tab2_2 PARTITION OF tab2 FOR VALUES IN (5, 6)",
+        "CREATE TABLE tab3 (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
+        "CREATE TABLE tab3_1 PARTITION OF tab3 FOR VALUES IN (0, 1, 2, 3, 5, 6)",
+        "CREATE TABLE tab4 (a int PRIMARY KEY) PARTITION BY LIST (a)",
+        "CREATE TABLE tab4_1 PARTITION OF tab4 FOR VALUES IN (-1, 0, 1) PARTITION BY LIST (a)",
+        "CREATE TABLE tab4_1_1 PARTITION OF tab4_1 FOR VALUES IN (-1, 0, 1)",
+        f"CREATE PUBLICATION pub_viaroot FOR TABLE tab2, tab2_1, tab3_1 {root}",
+        f"CREATE PUBLICATION pub_top FOR TABLE tab4 {root}",
+        f"CREATE PUBLICATION pub_lower_level FOR TABLE tab4_1 {root}",
+        "INSERT INTO tab2 VALUES (1)",
+        "INSERT INTO tab4 VALUES (-1)",
+    )
+    flow.sub.run(
+        "CREATE TABLE tab2 (a int PRIMARY KEY, b text)",
+        "CREATE TABLE tab3_1 (a int PRIMARY KEY, b text)",
+        "CREATE TABLE tab4 (a int PRIMARY KEY)",
+        "CREATE TABLE tab4_1 (a int PRIMARY KEY)",
+    )
+    flow.subscribe("viaroot", ["pub_viaroot"])
+    swapped = flow.subscribe("lower", ["pub_top", "pub_lower_level"])
+    flow.checkpoint("root copy", "tab2", "tab3_1", "tab4")
+    flow.facts["tables"] = flow.lake_tables()
+    flow.facts["lower"] = flow.states(swapped)
+
+
+def _via_root_dml(flow: Flow) -> None:
+    flow.pub.run(
+        "INSERT INTO tab2 VALUES (0), (3), (5)",
+        "INSERT INTO tab3 VALUES (1), (0), (3), (5)",
+        "INSERT INTO tab4 VALUES (0)",
+    )
+    flow.checkpoint("root insert", "tab2", "tab3_1", "tab4")
+    flow.pub.run("UPDATE tab2 SET a = 6 WHERE a = 5", "UPDATE tab3 SET a = 6 WHERE a = 5")
+    flow.checkpoint("root update", "tab2", "tab3_1")
+    flow.pub.run("UPDATE tab2 SET a = 2 WHERE a = 6", "UPDATE tab3 SET a = 2 WHERE a = 6")
+    flow.checkpoint("across, as the root", "tab2", "tab3_1")
+    flow.pub.run("DELETE FROM tab2", "DELETE FROM tab3")
+    flow.checkpoint("root delete", "tab2", "tab3_1")
+    flow.pub.run("INSERT INTO tab2 VALUES (1), (2), (5)", "TRUNCATE tab2_1")
+    flow.checkpoint("leaf truncate, as the root", "tab2")
+    flow.pub.run("TRUNCATE tab2")
+    flow.checkpoint("root truncate", "tab2")
+
+    flow.drop(flow.subscriptions[-1])
+    flow.sub.run("TRUNCATE tab4, tab4_1")
+    flow.lake("DELETE FROM {t}.tab4")
+    flow.subscribe("swapped", ["pub_lower_level", "pub_top"], tables={"tab4": {"adopt": True}})
+    flow.catch_up()
+    flow.pub.run("INSERT INTO tab4 VALUES (1)")
+    flow.checkpoint("list swapped", "tab4")
+
+
+def _columns_change(flow: Flow) -> None:
+    """S-013-24 without a column that leaves: the publisher's order of columns changes."""
+    flow.pub.run(
+        "INSERT INTO tab2 VALUES (1, 'one')",
+        "ALTER TABLE tab2 ADD COLUMN c int",
+        "ALTER TABLE tab2 DROP COLUMN c",
+        "INSERT INTO tab2 VALUES (2, 'two')",
+        "UPDATE tab2 SET b = 'eins' WHERE a = 1",
+    )
+    flow.checkpoint("columns change", "tab2")
+
+
+def _leaves(flow: Flow, label: str) -> dict[str, list[int]]:
+    return {leaf: first(flow.same(label, leaf)) for leaf in LEAVES}
+
+
+def test_s_013_1_changes_carry_the_leaf_s_identity(flow: Flow) -> None:
+    assert _leaves(flow, "insert") == {"tab1_1": [1, 3], "tab1_2": [5], "tab1_def": [0]}
+    assert "tab1" not in flow.facts["tables"]
+
+
+def test_s_013_4_an_update_inside_a_leaf(flow: Flow) -> None:
+    assert _leaves(flow, "inside a leaf") == {"tab1_1": [2, 3], "tab1_2": [6], "tab1_def": [0]}
+
+
+def test_s_013_6_an_update_across_leaves_is_a_delete_and_an_insert(flow: Flow) -> None:
+    assert _leaves(flow, "across leaves") == {"tab1_1": [2, 3], "tab1_2": [4, 6], "tab1_def": []}
+
+
+def test_s_013_7_deletes_through_root_and_leaf(flow: Flow) -> None:
+    assert _leaves(flow, "delete") == {"tab1_1": [], "tab1_2": [], "tab1_def": []}
+
+
+def test_s_013_8_truncate_of_one_leaf(flow: Flow) -> None:
+    assert _leaves(flow, "truncate a leaf") == {"tab1_1": [1, 2], "tab1_2": [], "tab1_def": []}
+
+
+def test_s_013_9_truncate_of_the_root_lists_its_leaves(flow: Flow) -> None:
+    assert _leaves(flow, "truncate the root") == {"tab1_1": [], "tab1_2": [], "tab1_def": []}
+
+
+def test_s_013_11_a_leaf_listed_with_its_root_is_sent_once(flow: Flow) -> None:
+    assert first(flow.same("root copy", "tab2")) == [1]
+    assert "tab2_1" not in flow.facts["tables"]
+    assert {"tab2", "tab3_1"} <= flow.facts["tables"]
+
+
+def test_s_013_12_only_the_topmost_ancestor_is_copied(flow: Flow) -> None:
+    assert first(flow.same("root copy", "tab4")) == [-1]
+    assert flow.facts["lower"] == {"tab4": "r"}
+
+
+def test_s_013_13_inserts_through_the_root(flow: Flow) -> None:
+    assert first(flow.same("root insert", "tab2")) == [0, 1, 3, 5]
+    assert first(flow.same("root insert", "tab3_1")) == [0, 1, 3, 5]
+    assert first(flow.same("root insert", "tab4")) == [-1, 0]
+
+
+def test_s_013_14_the_order_of_the_publications_does_not_matter(flow: Flow) -> None:
+    assert first(flow.same("list swapped", "tab4")) == [-1, 0, 1]
+
+
+def test_s_013_16_an_update_across_leaves_under_the_root(flow: Flow) -> None:
+    assert first(flow.same("root update", "tab2")) == [0, 1, 3, 6]
+    assert first(flow.same("across, as the root", "tab2")) == [0, 1, 2, 3]
+    assert first(flow.same("across, as the root", "tab3_1")) == [0, 1, 2, 3]
+
+
+def test_s_013_17_deletes_under_the_root(flow: Flow) -> None:
+    assert flow.same("root delete", "tab2") == flow.same("root delete", "tab3_1") == []
+
+
+def test_s_013_18_truncate_of_a_leaf_is_not_sent_under_the_root(flow: Flow) -> None:
+    assert first(flow.same("leaf truncate, as the root", "tab2")) == [1, 2, 5]
+
+
+def test_s_013_19_truncate_of_the_root_is(flow: Flow) -> None:
+    assert flow.same("root truncate", "tab2") == []
+
+
+def test_s_013_24_the_publisher_s_columns_come_and_go(flow: Flow) -> None:
+    assert flow.same("columns change", "tab2") == [(1, "eins"), (2, "two")]

@@ -1,0 +1,136 @@
+"""PostgreSQL's 100_bugs: what once went wrong.
+
+Left out: S-100-1, -4, -10 (publisher's or heap's affairs), -9 and -13 (the client's own tests),
+-11 (no triggers), -12 (a subscription that never connected).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.integration.flow import Flow
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(publisher, "t100")
+    _unlogged_tables(flow)
+    _dropped_columns(flow)
+    _fast_default(flow)
+    _slot_made_before(flow)
+    return flow
+
+
+def _unlogged_tables(flow: Flow) -> None:
+    flow.both("CREATE TABLE plain (a int)", "CREATE UNLOGGED TABLE unlogged (a int)")
+    flow.pub.run("CREATE PUBLICATION pub_all FOR ALL TABLES")
+    name = flow.subscribe("all", ["pub_all"])
+    flow.catch_up()
+    flow.pub.run(
+        "CREATE TEMP TABLE temporary (a int)",
+        "INSERT INTO temporary VALUES (1)",
+        "INSERT INTO unlogged VALUES (1)",
+        "INSERT INTO plain VALUES (1)",
+    )
+    flow.checkpoint("unlogged", "plain")
+    flow.facts["tables"] = flow.lake_tables()
+    flow.drop(name)
+    flow.pub.run("DROP PUBLICATION pub_all", "DROP TABLE plain", "DROP TABLE unlogged")
+
+
+def _dropped_columns(flow: Flow) -> None:
+    flow.both(
+        "CREATE TABLE dropped_cols (a int, b_drop int, c int)",
+        "ALTER TABLE dropped_cols REPLICA IDENTITY FULL",
+        "CREATE TABLE generated_cols (a int, b_gen int GENERATED ALWAYS AS (5 * a) STORED, c int)",
+        "ALTER TABLE generated_cols REPLICA IDENTITY FULL",
+    )
+    flow.pub.run(
+        "CREATE PUBLICATION pub_dropped FOR TABLE dropped_cols, generated_cols",
+        "INSERT INTO dropped_cols VALUES (1, 1, 1)",
+        "INSERT INTO generated_cols (a, c) VALUES (1, 1)",
+    )
+    name = flow.subscribe("dropped", ["pub_dropped"])
+    flow.catch_up()
+    flow.both("ALTER TABLE dropped_cols DROP COLUMN b_drop")
+    flow.pub.run("UPDATE dropped_cols SET a = 100", "UPDATE generated_cols SET a = 100")
+    columns = {"dropped_cols": ["a", "c"], "generated_cols": ["a", "c"]}
+    flow.checkpoint("dropped", "dropped_cols", "generated_cols", columns=columns)
+    flow.drop(name)
+
+
+def _fast_default(flow: Flow) -> None:
+    flow.both("CREATE TABLE tab_default (a int)", "ALTER TABLE tab_default REPLICA IDENTITY FULL")
+    flow.pub.run(
+        "INSERT INTO tab_default VALUES (1), (2)",
+        "ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false",
+        "INSERT INTO tab_default VALUES (3, true)",
+        "CREATE PUBLICATION pub_default FOR TABLE tab_default",
+    )
+    flow.sub.run("ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false")
+    name = flow.subscribe("default", ["pub_default"])
+    flow.catch_up()
+    flow.pub.run("DELETE FROM tab_default WHERE a = 1", "UPDATE tab_default SET a = 4 WHERE a = 2")
+    flow.checkpoint("fast default", "tab_default")
+    flow.drop(name)
+
+
+def _slot_made_before(flow: Flow) -> None:
+    """Rows committed before, during and after the copy, under a slot older than all of them."""
+    flow.both("CREATE TABLE t (a int)", "CREATE TABLE t2 (a int)")
+    flow.pub.run(
+        "INSERT INTO t SELECT generate_series(1, 1000)",
+        "INSERT INTO t2 SELECT generate_series(1, 1000)",
+        "CREATE PUBLICATION pub_slot FOR TABLE t, t2",
+    )
+    for suffix in ("", "_native"):
+        create = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
+        flow.pub.execute(create, (f"t100_slot{suffix}",))
+    flow.pub.run("INSERT INTO t SELECT generate_series(1001, 2000)")
+    writer = threading.Thread(target=_write, args=(flow,))
+    writer.start()
+    try:
+        name = flow.subscribe(
+            "slot", ["pub_slot"], slot_name="t100_slot", create_slot=False, copy_data=True
+        )
+    finally:
+        writer.join()
+    flow.checkpoint("slot", "t", "t2")
+    flow.facts["published"] = [
+        flow.pub.execute(f"SELECT a FROM {table} ORDER BY a") for table in ("t", "t2")
+    ]
+    flow.drop(name)
+
+
+def _write(flow: Flow) -> None:
+    with flow.pub.connect() as connection:
+        for number in range(2001, 6001):
+            connection.execute("INSERT INTO t VALUES (%s)", (number,))
+            if number % 4 == 0:
+                connection.execute(
+                    "INSERT INTO t2 SELECT generate_series(%s, %s)", (number, number + 3)
+                )
+
+
+def test_s_100_2_temporary_and_unlogged_tables_send_nothing(flow: Flow) -> None:
+    assert flow.same("unlogged", "plain") == [(1,)]
+    assert "unlogged" not in flow.facts["tables"]
+
+
+def test_s_100_3_a_slot_older_than_the_copy_loses_and_doubles_nothing(flow: Flow) -> None:
+    for table, published in zip(("t", "t2"), flow.facts["published"], strict=True):
+        assert sorted(flow.same("slot", table)) == published
+    assert len(flow.same("slot", "t")) == 6000
+
+
+def test_s_100_7_dropped_and_generated_columns_under_identity_full(flow: Flow) -> None:
+    assert flow.same("dropped", "dropped_cols") == [(100, 1)]
+    assert flow.same("dropped", "generated_cols") == [(100, 1)]
+
+
+def test_s_100_8_a_column_added_with_a_fast_default(flow: Flow) -> None:
+    assert flow.same("fast default", "tab_default") == [(3, True), (4, False)]
