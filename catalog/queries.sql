@@ -37,6 +37,12 @@ WHERE oid = :oid
 -- name: delete_subscription
 DELETE FROM pg_subscription WHERE oid = :oid
 
+-- name: insert_former_owner
+INSERT OR IGNORE INTO former_owner SELECT subuuid FROM pg_subscription WHERE oid = :oid
+
+-- name: former_owners
+SELECT subuuid FROM former_owner
+
 -- name: next_generation
 UPDATE pg_subscription SET generation = generation + 1 WHERE oid = :oid RETURNING generation
 

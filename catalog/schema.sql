@@ -39,6 +39,11 @@ CREATE TABLE pg_subscription (
     UNIQUE (subdbid, subname)
 ) STRICT;
 
+-- Uuids of subscriptions that were dropped: their lake tables are free to be adopted.
+CREATE TABLE former_owner (
+    subuuid TEXT PRIMARY KEY
+) STRICT;
+
 -- Which oid stands for which lake table; a row outlives the subscriptions that used it.
 CREATE TABLE lake_relation (
     oid         INTEGER PRIMARY KEY,

@@ -212,7 +212,13 @@ class CatalogStore:
 
     def delete_subscription(self, subid: int) -> None:
         """Forget a subscription, its tables and what it had in flight; missing is fine."""
-        self._write("delete_subscription", {"oid": subid})
+        with self.transaction():
+            self._write("insert_former_owner", {"oid": subid})
+            self._write("delete_subscription", {"oid": subid})
+
+    def former_owners(self) -> set[str]:
+        """The uuids of dropped subscriptions; a lake table one of them owned may be adopted."""
+        return set(self._all("former_owners", lambda row: str(row[0])))
 
     def next_generation(self, subid: int) -> int:
         """A worker generation of this subscription that was never handed out before."""

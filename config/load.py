@@ -65,9 +65,7 @@ class FileModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="pgsub configuration")
 
-    subscriptions: dict[str, SubscriptionModel] = Field(
-        min_length=1, description="subscriptions by name"
-    )
+    subscriptions: dict[str, SubscriptionModel] = Field(description="subscriptions by name")
     lake: LakeConfig = Field(default_factory=LakeConfig, description="the tables' format and home")
     spark: SparkConfig = Field(default_factory=SparkConfig, description="who runs Spark")
     settings: Settings = Field(

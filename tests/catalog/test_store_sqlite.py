@@ -56,8 +56,10 @@ def test_subscription_round_trip(store: CatalogStore) -> None:
     changed = store.update_subscription(16384, subenabled=False, subcreate=SubCreate.READY)
     assert store.subscription(16384) == changed
     assert (changed.subenabled, changed.subcreate) == (False, SubCreate.READY)
+    assert store.former_owners() == set()
     store.delete_subscription(16384)
     assert store.subscription(16384) is None
+    assert store.former_owners() == {"c0ffee"}
 
 
 def test_names_are_unique_and_oids_never_used_again(store: CatalogStore) -> None:

@@ -75,7 +75,6 @@ def test_tables_of_the_reference() -> None:
             "subscriptions.s.connection",
             "invalid connection string syntax",
         ),
-        ("subscriptions: {}\n", 1, "subscriptions", "must not be empty"),
         ("subscriptions:\n", 1, "subscriptions", "must be a mapping"),
         ("settings: {}\n", 1, "subscriptions", "is missing"),
         ("- a\n", 1, "top level", "must be a mapping"),
@@ -91,6 +90,10 @@ def test_place_of_a_mistake(text: str, line: int, key: str, said: str) -> None:
     place = f'configuration file "my.yaml", line {line}, key "{key}": '
     assert caught.value.primary.startswith(place)
     assert said in caught.value.primary
+
+
+def test_no_subscription_is_fine() -> None:
+    assert parse("subscriptions: {}", "my.yaml").subscriptions == []
 
 
 def test_duplicate_subscription() -> None:
