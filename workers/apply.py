@@ -63,6 +63,7 @@ from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
+from workers.publication import fetch_remote_table_info
 from workers.receive import ReceiveStats
 from workers.relation import LogicalRepRelMap, RelName
 from workers.segments import FailedTransaction
@@ -77,6 +78,7 @@ from workers.syncutils import (
     process_syncing_tables_for_apply,
     should_apply_changes_for_rel,
 )
+from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +220,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     try:
         _check_publisher(store, sub, conn.identify_system().systemid)
+        writer.republished = republished_tables(conn, sub, store.rels(sub.oid))
         with error_context(f'starting replication on slot "{sub.subslotname}"'):
             stream = start_stream(
                 conn,
@@ -265,6 +268,29 @@ def _check_publisher(store: CatalogStore, sub: Subscription, systemid: str) -> N
             hint="Point the connection at the old server again; or drop the subscription and "
             "create it anew, which copies the tables again.",
         )
+
+
+def republished_tables(
+    conn: WalReceiverConn, sub: Subscription, rels: Sequence[SubscriptionRel]
+) -> set[int]:
+    """Tables whose publications publish something else than when they were copied.
+
+    There an inserted key may be in the lake already (a DELETE was not published, an UPDATE
+    entered a new row filter), so it is looked for first.
+    """
+    changed: set[int] = set()
+    for rel in rels:
+        if not rel.copied:
+            continue
+        try:
+            remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+        except ReplicationError as error:
+            if error.code != "42P01":
+                raise
+            continue  # no such table any more: nothing of it will come
+        if remote.fingerprint != rel.fingerprint:
+            changed.add(rel.srrelid)
+    return changed
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +159,7 @@ def _runs(
 def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
     """Pieces of several relations (partitions, a renamed table) that interleave are split up."""
     pieces = sorted(pieces, key=lambda piece: int(piece.positions[0]))
-    if all(a.positions[-1] < b.positions[0] for a, b in zip(pieces, pieces[1:], strict=False)):
+    if all(a.positions[-1] < b.positions[0] for a, b in pairwise(pieces)):
         return pieces
     which = np.concatenate([np.full(len(p.positions), n) for n, p in enumerate(pieces)])
     positions = np.concatenate([p.positions for p in pieces])

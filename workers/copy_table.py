@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from catalog.errcodes import DuplicateTable, ObjectNotInPrerequisiteState
-from catalog.namespace import qualified_name, quote_literal, quote_qualified_identifier
+from catalog.namespace import qualified_name, quote_qualified_identifier
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
@@ -39,15 +38,21 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
+from workers.lake.typemap import lake_type
 from workers.process import WorkerProcess
-from workers.publication import RemoteTable, copy_statement, fetch_remote_table_info
+from workers.publication import (
+    PLAIN_TABLE,
+    Leaf,
+    RemoteTable,
+    copy_statement,
+    fetch_leaves,
+    fetch_remote_table_info,
+    is_rewritten,
+)
 from workers.relation import check_columns
 from workers.walreceiver import WalReceiverConn, full_conninfo, parse_conninfo
 
 log = logging.getLogger(__name__)
-
-_PLAIN_TABLE: Final = "r"
-_PARTITIONED: Final = "p"
 
 
 def copy_table(
@@ -66,7 +71,8 @@ def copy_table(
     """
     options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
-    _lock(conn, remote)
+    leaves = fetch_leaves(conn, remote)
+    _lock(conn, leaves)
     lake = prepare_lake_table(sub, rel, remote, options, dest)
     rel = process.store.update_rel(
         rel.srsubid,
@@ -77,7 +83,7 @@ def copy_table(
         remote_relid=remote.relid,
     )
     dest.create_branch(lake.ident, branch)
-    statements = _ranges(conn, remote, process.settings.copy_range_bytes)
+    statements = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
     columns = _copied_columns(remote, lake)
     if len(statements) == 1:
         rows = _copy_here(
@@ -87,7 +93,7 @@ def copy_table(
         rows = _copy_parallel(
             process, conn, sub, statements, columns, options, rel, lake, dest, branch
         )
-    _check_not_rewritten(conn, remote)
+    _check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
     log.info(
         'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
@@ -114,7 +120,7 @@ def prepare_lake_table(
     stamp = Stamp(origin_name(sub.oid), InvalidXLogRecPtr, rel.epoch or "", InvalidXLogRecPtr)
     lake = dest.table(ident)
     if lake is None:
-        columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
+        columns = lake_columns(remote, as_text=options.on_unrepresentable == "text")
         return dest.create_table(ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
     if lake.owner != sub.subuuid:
         if not options.adopt:
@@ -128,30 +134,22 @@ def prepare_lake_table(
     return lake
 
 
-def _lock(conn: WalReceiverConn, remote: RemoteTable) -> None:
-    """ACCESS SHARE, which a READ ONLY transaction may take; on all leaves of a partitioned table.
+def _lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
+    """ACCESS SHARE, which a READ ONLY transaction may take, on every relation that stores rows.
 
-    ONLY for a plain table: its inheritance children are published, and copied, on their own.
+    ONLY, because inheritance children are published, and copied, on their own.
     """
-    name = quote_qualified_identifier(remote.nspname, remote.relname)
-    if remote.relkind == _PARTITIONED:
-        conn.command(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
-    elif remote.relkind == _PLAIN_TABLE:
-        conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+    for leaf in leaves:
+        if leaf.relkind == PLAIN_TABLE:
+            name = quote_qualified_identifier(leaf.nspname, leaf.relname)
+            conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
 
 
-def _check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable) -> None:
-    """The files the snapshot knew must be the ones the tables live in now (55000 if not).
-
-    ``pg_class`` is read under the transaction's snapshot, ``pg_relation_filenode`` is not.
-    """
-    rewritten = conn.exec(
-        "SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relfilenode <> 0 "
-        "AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid) "
-        f"AND (c.oid = {remote.relid} OR c.oid IN "
-        f"(SELECT relid FROM pg_catalog.pg_partition_tree({remote.relid})))"
-    )[0][0]
-    if rewritten != "0":
+def _check_not_rewritten(
+    conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]
+) -> None:
+    """The files the snapshot knew must be the ones the tables live in now (55000 if not)."""
+    if is_rewritten(conn, leaves):
         raise ObjectNotInPrerequisiteState(
             f'table "{remote.nspname}.{remote.relname}" was rewritten while it was copied',
             detail="A rewriting ALTER TABLE, VACUUM FULL or CLUSTER came between the snapshot and "
@@ -160,22 +158,45 @@ def _check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable) -> None:
         )
 
 
-def _ranges(conn: WalReceiverConn, remote: RemoteTable, range_bytes: int) -> list[str]:
-    """The COPY statements: one, or one per range of blocks of a plain table."""
-    if remote.relkind == _PLAIN_TABLE:
-        size_text, block_text = conn.exec(
-            f"SELECT pg_catalog.pg_relation_size({remote.relid}), "
-            "pg_catalog.current_setting('block_size')"
-        )[0]
-        blocks = int(size_text or 0) // int(block_text or 8192)
-        step = max(1, range_bytes // int(block_text or 8192))
-        if blocks > step:
-            edges = list(range(step, blocks, step))
-            return [
-                copy_statement(remote, ctid_from=low, ctid_to=high)
-                for low, high in zip([None, *edges], [*edges, None], strict=True)
-            ]
-    return [copy_statement(remote)]
+def _ranges(
+    conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf], range_bytes: int
+) -> list[str]:
+    """The COPY statements: one for the whole table, or one per range of blocks of each leaf.
+
+    A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
+    """
+    block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
+    blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
+    step = max(1, range_bytes // block_size)
+    if sum(blocks.values()) <= step:
+        return [copy_statement(remote)]
+    statements = []
+    for leaf in leaves:
+        edges = list(range(step, blocks[leaf.relid], step))
+        statements += [
+            copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high)
+            for low, high in zip([None, *edges], [*edges, None], strict=True)
+        ]
+    return statements
+
+
+def _blocks(conn: WalReceiverConn, leaf: Leaf, block_size: int) -> int:
+    if leaf.relkind != PLAIN_TABLE:
+        return 0
+    size = conn.exec(f"SELECT pg_catalog.pg_relation_size({leaf.relid})")[0][0]
+    return int(size or 0) // block_size
+
+
+def lake_columns(remote: RemoteTable, *, as_text: bool) -> tuple[LakeColumn, ...]:
+    """The columns of a new lake table; all nullable, since the publisher's rules are its own.
+
+    ``as_text`` (``on_unrepresentable: text``) keeps every type some of whose values a lake column
+    cannot hold as exact text.
+    """
+    return tuple(
+        LakeColumn(column.name, lake_type(column.type, as_text=as_text))
+        for column in remote.columns
+    )
 
 
 def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, ...]:

@@ -90,6 +90,8 @@ class LakeWriter:
         self._prefix = f"pgsub_{sub.oid}_{generation}"
         self._attempt = 0
         self._tables: dict[int, OpenTable] = {}
+        self.republished: set[int] = set()
+        """Tables whose publications publish something else than when they were copied."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ class LakeWriter:
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
         declared = self.options(table.rel).on_key_conflict is not None
-        return declared or not table.rel.copied
+        return declared or not table.rel.copied or table.rel.srrelid in self.republished
 
     def _with_branch(self, table: OpenTable) -> OpenTable:
         if table.branch is not None:

@@ -258,6 +258,12 @@ def fetch_leaves(conn: PublisherConn, table: RemoteTable) -> list[Leaf]:
     return [Leaf(_number(r[0]), _text(r[1]), _text(r[2]), _text(r[3])) for r in rows]
 
 
+def is_rewritten(conn: PublisherConn, leaves: Sequence[Leaf]) -> bool:
+    """Whether a relation lives in another file than the transaction's snapshot knew."""
+    relids = ", ".join(str(leaf.relid) for leaf in leaves)
+    return bool(leaves) and conn.exec(query("rewritten", relids=relids))[0][0] != "0"
+
+
 def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
     """A replication slot by name, None if there is none."""
     rows = conn.exec(query("slot", slot=quote_literal(name)))

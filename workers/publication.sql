@@ -154,3 +154,10 @@ ORDER BY c.oid
 SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
        pg_catalog.current_database()
 FROM pg_catalog.pg_replication_slots WHERE slot_name = :slot
+
+-- pg_class is read under the transaction's snapshot, pg_relation_filenode is not.
+-- name: rewritten
+SELECT count(*)
+FROM pg_catalog.pg_class c
+WHERE c.oid IN (:relids) AND c.relfilenode <> 0
+  AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)

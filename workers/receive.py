@@ -169,7 +169,8 @@ class Receiver(threading.Thread):
             raise self._conn.stream_error()
         else:
             self._maybe_send_feedback()
-            self._wait()
+            if result.status == DrainStatus.IDLE:
+                self._wait()
 
     def _heard_something(self, send_time: int) -> None:
         self._heard = time.monotonic()

@@ -1,9 +1,9 @@
 """From a run of changes to staged rows: fold, decode, stage. No position is decided here.
 
-A run becomes one ``Segment``. Keyed runs fold to the last change per row; runs of tables matched by
-whole rows (REPLICA IDENTITY FULL) hand the lake their old rows and decide when it has answered
-which of them exist. An error that one transaction is to blame for says which (``FailedTransaction``),
-so that the caller can cut the batch there.
+A run becomes one ``Segment``. Keyed runs fold to the last change per row; runs of tables matched
+by whole rows (REPLICA IDENTITY FULL) hand the lake their old rows and decide when it has answered
+which of them exist. An error that one transaction is to blame for says which
+(``FailedTransaction``), so that the caller can cut the batch there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
 _INSERT = ord("I")
 
 
-class FailedTransaction(Exception):
+class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
     """``error`` is transaction ``txn``'s fault (an index into the batch)."""
 
     def __init__(self, txn: int, error: ReplicationError) -> None:
@@ -82,9 +82,9 @@ def _keyed_segment(
     truncate: bool,
     probe: bool,
 ) -> Segment:
-    folded = fold_keyed(changes, layout)
+    folded = fold_keyed(changes, layout, check_inserts=probe)
     key = tuple(columns[ordinal] for ordinal in layout.key)
-    if folded.duplicate_insert >= 0 and key and options.on_key_conflict != "overwrite":
+    if probe and folded.duplicate_insert >= 0 and options.on_key_conflict != "overwrite":
         names = ", ".join(key)
         raise FailedTransaction(
             int(changes.txn[folded.duplicate_insert]),
@@ -98,7 +98,7 @@ def _keyed_segment(
         merge = _staged(dest, folded.merge_batches(), folded.merge_schema, folded.merge_rows)
         append = _staged(dest, folded.append_batches(), folded.append_schema, folded.append_rows)
     except UnrepresentableValue as error:
-        raise _value_error(error, changes, table) from None
+        raise _value_error(error, changes, layout, table) from None
     return Segment(
         columns=columns,
         key=key,
@@ -136,13 +136,13 @@ def _full_segment(
             )
             append = _staged(dest, full.append_batches(), full.append_schema, full.append_rows)
         except UnrepresentableValue as error:
-            raise _value_error(error, changes, table) from None
+            raise _value_error(error, changes, layout, table) from None
         return positions, append
 
     try:
         images = dest.stage(full.image_batches(), full.image_schema)
     except UnrepresentableValue as error:
-        raise _value_error(error, changes, table) from None
+        raise _value_error(error, changes, layout, table) from None
     return Segment(
         columns=columns,
         truncate=truncate,
@@ -156,14 +156,15 @@ def _staged(dest: Destination, batches: object, schema: pa.Schema, rows: int) ->
 
 
 def _value_error(
-    error: UnrepresentableValue, changes: Changes, table: LakeTable
+    error: UnrepresentableValue, changes: Changes, layout: Layout, table: LakeTable
 ) -> FailedTransaction:
+    types = {column.name: column.type for column in layout.columns}
     return FailedTransaction(
         int(changes.txn[error.change]),
         NumericValueOutOfRange(
             f'column "{error.column}" of lake table "{table.ident}" cannot hold a value '
             "the publisher sent",
-            detail=f"The column's type in the lake is {error.type}.",
+            detail=f"The column's type in the lake is {types[error.column]}.",
             hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
             "or correct the value on the publisher.",
         ),

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import replace
 from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
@@ -44,7 +43,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers.apply import NAPTIME_PER_CYCLE, Applier, report_stream
-from workers.copy_table import copy_table, prepare_lake_table
+from workers.copy_table import copy_table
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
@@ -138,7 +137,7 @@ def _undo_published_attempt(
         if rel.base_snapshot is None:
             raise ObjectNotInPrerequisiteState(
                 f'lake table "{lake.ident}" holds a copy that cannot be taken back',
-                hint=f"DROP TABLE it with pgsub sql, then wait for the copy to start again.",
+                hint="DROP TABLE it with pgsub sql, then wait for the copy to start again.",
             )
         log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
         dest.rollback(lake.ident, rel.base_snapshot)

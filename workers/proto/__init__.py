@@ -1,0 +1,1 @@
+"""The logical replication protocol as bytes and as values; no I/O."""

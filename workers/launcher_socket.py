@@ -1,0 +1,179 @@
+"""Where the launcher's socket is, and how messages travel on it: one JSON object a line.
+
+The socket lies in the data directory, mode 0600. A Unix socket's path is short by nature (108
+bytes on Linux, less elsewhere), so a data directory too deep for one gets its socket in a 0700
+folder of the runtime or the temporary directory. Either way the lock file says where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from catalog.errcodes import ConnectionFailure, IoError, ProtocolViolation, ReplicationError
+
+LOCK_FILE: Final = "pgsub.lock"
+SOCKET_NAME: Final = ".s.pgsub"
+SOCKET_FOLDER_PREFIX: Final = "pgsub-"
+MAX_SOCKET_PATH: Final = 100
+MAX_LINE: Final = 4 * 2**20
+_CHUNK: Final = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """What the lock file says of the launcher that holds it, or held it last; information only.
+
+    ``start_time`` is in microseconds since 1970.
+    """
+
+    pid: int
+    socket: Path
+    start_time: int
+
+    def to_json(self) -> bytes:
+        """The lock file's content."""
+        row = {"pid": self.pid, "socket": str(self.socket), "start_time": self.start_time}
+        return json.dumps(row).encode() + b"\n"
+
+
+def read_lock_file(data_dir: Path) -> LockInfo | None:
+    """What the lock file says; None if there is none or it says nothing (yet, or any more)."""
+    try:
+        row = json.loads((data_dir / LOCK_FILE).read_bytes())
+        return LockInfo(int(row["pid"]), Path(row["socket"]), int(row["start_time"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def make_socket_path(data_dir: Path) -> Path:
+    """Where to listen; makes the folder if it is not the data directory. 58030 if none will do."""
+    own = data_dir / SOCKET_NAME
+    if len(os.fsencode(own)) <= MAX_SOCKET_PATH:
+        return own
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folders = [runtime, tempfile.gettempdir(), "/tmp"]  # noqa: S108 (mkdtemp makes it safe)
+    for folder in [folder for folder in folders if folder]:
+        try:
+            made = tempfile.mkdtemp(prefix=SOCKET_FOLDER_PREFIX, dir=folder)
+        except OSError:
+            continue
+        path = Path(made) / SOCKET_NAME
+        if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
+            return path
+        path.parent.rmdir()
+    raise IoError(
+        "could not find a place for the launcher's socket",
+        detail=f'The path "{own}" is longer than {MAX_SOCKET_PATH} bytes.',
+        hint="Set TMPDIR or XDG_RUNTIME_DIR to a directory that you may write to.",
+    )
+
+
+def remove_socket(path: Path, data_dir: Path) -> None:
+    """Remove a socket of ours, and its folder if that is one of ours too."""
+    path.unlink(missing_ok=True)
+    if path.parent != data_dir and path.parent.name.startswith(SOCKET_FOLDER_PREFIX):
+        try:
+            path.parent.rmdir()
+        except OSError:
+            return  # somebody else's, or gone
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as it travels."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+class LineReader:
+    """Bytes in, messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that ``data`` completes; 08P01 for anything that is no JSON object."""
+        self._buffer += data
+        *lines, rest = self._buffer.split(b"\n")
+        if len(rest) > MAX_LINE:
+            raise ProtocolViolation("message on the launcher's socket is too long")
+        self._buffer = rest
+        return [_decode(line) for line in lines]
+
+
+def _decode(line: bytearray) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict):
+        raise ProtocolViolation("message on the launcher's socket is not a JSON object")
+    return message
+
+
+def reply_error(message: Mapping[str, Any]) -> ReplicationError | None:
+    """The error that a reply carries, if it does."""
+    error = message.get("error")
+    if not isinstance(error, dict):
+        return None
+    return ReplicationError(
+        str(error.get("primary")), sqlstate=str(error.get("sqlstate")), detail=error.get("detail")
+    )
+
+
+def dial(data_dir: Path) -> socket.socket | None:
+    """A connection to the launcher of a data directory; None if none runs."""
+    info = read_lock_file(data_dir)
+    if info is None:
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(os.fspath(info.socket))
+    except OSError as error:
+        sock.close()
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return None
+        raise ConnectionFailure(
+            f'could not connect to the launcher on socket "{info.socket}": {error.strerror}'
+        ) from None
+    return sock
+
+
+def ask(data_dir: Path, request: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
+    """One request and its reply; None if no launcher runs or it ended before it answered.
+
+    Raises what the reply reports, and 08006 if there is none within ``timeout`` seconds.
+    """
+    sock = dial(data_dir)
+    if sock is None:
+        return None
+    deadline = time.monotonic() + timeout
+    reader = LineReader()
+    with sock:
+        try:
+            sock.settimeout(timeout)
+            sock.sendall(encode({**request, "id": 1}))
+            while True:
+                sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                data = sock.recv(_CHUNK)
+                if not data:
+                    return None
+                for message in reader.feed(data):
+                    if message.get("id") == 1:
+                        error = reply_error(message)
+                        if error is not None:
+                            raise error
+                        return message
+        except TimeoutError:
+            raise ConnectionFailure(
+                "the launcher does not answer",
+                detail=f"There was no reply within {timeout:g} s.",
+            ) from None
+        except (ConnectionResetError, BrokenPipeError):
+            return None

@@ -1,0 +1,146 @@
+"""Log lines as PostgreSQL writes them, of every process of a data directory, in one file.
+
+::
+
+    2026-11-21 04:15:39.123 UTC [412] launcher LOG:  action=worker_start subid=16384 relid=0 pid=415
+    2026-11-21 04:15:40.871 UTC [415] apply 16384/0 ERROR:  action=error subid=16384 relid=0 …
+    2026-11-21 04:15:40.871 UTC [415] apply 16384/0 HINT:  …
+
+A message begins with ``action=`` and a word that stays the same from version to version, then
+``subid``, ``relid``, ``lsn`` and what else there is, then a sentence for people. Lines go to
+``<data directory>/log/pgsub.log`` and to the launcher's standard error. A worker's own standard
+error *is* that file, so that what an interpreter prints while it dies is kept too; the launcher's
+standard error reaches it as one more descriptor, named in the environment.
+
+Other libraries' loggers are silent: what they say may quote values of a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import IoError, ReplicationError
+
+LOG_DIRECTORY: Final = "log"
+LOG_FILE: Final = "pgsub.log"
+
+CONSOLE_ENV: Final = "PGSUB_CONSOLE_FD"
+"""Environment variable with the descriptor of the launcher's standard error."""
+
+_OURS: Final = ("subscriber", "workers", "config", "catalog", "__main__")
+_LEVELS: Final = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "LOG",
+    logging.WARNING: "WARNING",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
+_FIELDS: Final = ("DETAIL", "HINT", "CONTEXT")
+
+log = logging.getLogger(__name__)
+
+
+def setup(name: str, data_dir: Path) -> None:
+    """Log as ``name`` from here on; replaces what an earlier call set up.
+
+    Raises ``IoError`` where the log file cannot be opened.
+    """
+    fd = open_log_file(data_dir)
+    outputs = [_FdHandler(fd, owned=True)]
+    console = _console()
+    if console is not None and not os.path.samestat(os.fstat(console), os.fstat(fd)):
+        outputs.append(_FdHandler(console, owned=False))
+    root = logging.getLogger()
+    for old in [handler for handler in root.handlers if isinstance(handler, _FdHandler)]:
+        root.removeHandler(old)
+        old.close()
+    for output in outputs:
+        output.setFormatter(_PostgresFormatter(name))
+        output.addFilter(_is_ours)
+        root.addHandler(output)
+    for package in _OURS:
+        logging.getLogger(package).setLevel(logging.INFO)
+
+
+def open_log_file(data_dir: Path) -> int:
+    """A descriptor that appends to the log file; the caller's to close. 58030 if it cannot be."""
+    folder = data_dir / LOG_DIRECTORY
+    path = folder / LOG_FILE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise IoError(f'could not open log file "{path}": {error.strerror}') from None
+
+
+def report(error: ReplicationError, *, action: str = "error", **keys: object) -> None:
+    """Log an error with its SQLSTATE, and DETAIL, HINT and CONTEXT on lines of their own.
+
+    ``keys`` are named values such as ``subid`` and ``relid``.
+    """
+    named = "".join(f" {key}={value}" for key, value in keys.items())
+    fields = {"DETAIL": error.detail, "HINT": error.hint, "CONTEXT": "\n".join(error.context)}
+    log.error("action=%s%s sqlstate=%s %s", action, named, error.code, error.primary, extra=fields)
+
+
+class _FdHandler(logging.Handler):
+    """Writes a record with one system call, so that lines of several processes never mix."""
+
+    def __init__(self, fd: int, *, owned: bool) -> None:
+        super().__init__()
+        self._fd = fd
+        self._owned = owned
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = (self.format(record) + "\n").encode(errors="backslashreplace")
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            return  # a closed terminal or a full disk must not stop replication
+
+    def close(self) -> None:
+        if self._owned:
+            os.close(self._fd)
+        super().close()
+
+
+class _PostgresFormatter(logging.Formatter):
+    """``log_line_prefix = '%m [%p] %a '``; further lines of a field are indented by a tab."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = int(record.created)
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+        prefix = f"{stamp}.{int((record.created - seconds) * 1000):03d} UTC [{record.process}]"
+        level = _LEVELS.get(record.levelno, record.levelname)
+        lines = [(level, record.getMessage())]
+        lines += [(name, text) for name in _FIELDS if (text := record.__dict__.get(name))]
+        if record.exc_info:
+            lines.append(("CONTEXT", self.formatException(record.exc_info)))
+        return "\n".join(
+            f"{prefix} {self._name} {label}:  " + text.replace("\n", "\n\t")
+            for label, text in lines
+        )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _OURS
+
+
+def _console() -> int | None:
+    """The launcher's standard error: our own in the launcher, a descriptor of ours in a worker."""
+    named = os.environ.get(CONSOLE_ENV)
+    try:
+        fd = int(named) if named else 2
+        os.fstat(fd)
+    except (ValueError, OSError):
+        return None
+    return fd

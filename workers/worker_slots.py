@@ -1,0 +1,269 @@
+"""The worker slots, and which worker to launch or stop: decisions as data, no clock, no process.
+
+The slots live in the launcher's memory, ``max_logical_replication_workers`` of them for all kinds
+of workers. A slot belongs to its tenant until that process is reaped, not merely until it was told
+to stop: so a successor never runs beside a dead worker's last call. Whoever means a tenant names
+slot, subscription and generation; the next tenant of the slot differs in at least one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, Final, Protocol
+
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import SubCreate
+from config.guc import Settings
+
+
+class WorkerType(StrEnum):
+    """``LogicalRepWorkerType``; the value is the word on a worker's command line."""
+
+    APPLY = "apply"
+    TABLESYNC = "tablesync"
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalRepWorker:
+    """A worker slot in use, as it was when it was asked for.
+
+    ``relid`` is 0 for the apply worker. ``relstate`` and ``relstate_lsn`` are what a sync worker
+    and the apply worker tell each other (``w`` and ``c`` exist nowhere else). Times are
+    microseconds since 1970, 0 for never. ``progress`` is a copy's (None outside one).
+    """
+
+    slot: int
+    generation: int
+    type: WorkerType
+    subid: int
+    relid: int = 0
+    in_use: bool = True
+    attached: bool = False
+    pid: int | None = None
+    launch_time: int = 0
+    relstate: str | None = None
+    relstate_lsn: LSN | None = None
+    last_lsn: LSN = InvalidXLogRecPtr
+    last_send_time: int = 0
+    last_recv_time: int = 0
+    reply_lsn: LSN = InvalidXLogRecPtr
+    reply_time: int = 0
+    phase: str | None = None
+    progress: Mapping[str, Any] | None = None
+
+    @property
+    def tenant(self) -> Tenant:
+        """What tells this worker from every other, past and future."""
+        return (self.slot, self.subid, self.generation)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as the launcher's socket carries it: LSNs are ``X/X`` text."""
+        row = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in _LSN_FIELDS:
+            row[name] = None if row[name] is None else str(row[name])
+        return row
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> LogicalRepWorker:
+        """The inverse of ``to_json``; fields of a later version are ignored."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in row.items() if name in known}
+        values["type"] = WorkerType(values["type"])
+        return cls(**read_lsns(values))
+
+
+Tenant = tuple[int, int, int]
+"""(slot, subid, generation)."""
+
+_LSN_FIELDS: Final = ("relstate_lsn", "last_lsn", "reply_lsn")
+
+REPORTED: Final = frozenset(
+    {
+        "last_lsn",
+        "last_send_time",
+        "last_recv_time",
+        "reply_lsn",
+        "reply_time",
+        "phase",
+        "progress",
+    }
+)
+"""What a worker may say of itself (``LauncherLink.report``)."""
+
+
+def read_lsns(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Field values with their LSNs parsed from text; raises 22P02 for what is none."""
+    return {
+        name: LSN.parse(value) if name in _LSN_FIELDS and isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+class WorkerSlots:
+    """The slots; one thread uses them."""
+
+    def __init__(self, size: int) -> None:
+        self._rows: list[LogicalRepWorker | None] = [None] * size
+
+    def rows(self) -> list[LogicalRepWorker]:
+        """The slots in use, by number."""
+        return [row for row in self._rows if row is not None]
+
+    def find(self, subid: int, relid: int) -> LogicalRepWorker | None:
+        """``logicalrep_worker_find``: the worker of a subscription (relid 0) or of a table."""
+        return next((row for row in self.rows() if (row.subid, row.relid) == (subid, relid)), None)
+
+    def of(self, subid: int) -> list[LogicalRepWorker]:
+        """``logicalrep_workers_find``: all workers of a subscription."""
+        return [row for row in self.rows() if row.subid == subid]
+
+    def free(self) -> bool:
+        """Whether a worker could be launched now."""
+        return None in self._rows
+
+    def claim(
+        self, subid: int, relid: int, generation: int, launch_time: int
+    ) -> LogicalRepWorker | None:
+        """Take the lowest free slot for a worker about to be started; None if there is none."""
+        if None not in self._rows:
+            return None
+        slot = self._rows.index(None)
+        kind = WorkerType.TABLESYNC if relid else WorkerType.APPLY
+        row = LogicalRepWorker(slot, generation, kind, subid, relid, launch_time=launch_time)
+        self._rows[slot] = row
+        return row
+
+    def get(self, tenant: Tenant) -> LogicalRepWorker | None:
+        """The row, if the slot still has this tenant."""
+        slot = tenant[0]
+        row = self._rows[slot] if 0 <= slot < len(self._rows) else None
+        return row if row is not None and row.tenant == tenant else None
+
+    def update(self, tenant: Tenant, **changes: Any) -> LogicalRepWorker | None:
+        """Change fields of a tenant's row; the new row, None if the tenant is gone."""
+        row = self.get(tenant)
+        if row is None:
+            return None
+        row = dataclasses.replace(row, **changes)
+        self._rows[row.slot] = row
+        return row
+
+    def release(self, tenant: Tenant) -> None:
+        """The tenant's process is reaped; nothing happens if the slot has another tenant."""
+        if self.get(tenant) is not None:
+            self._rows[tenant[0]] = None
+
+
+# What to do
+
+
+class SubscriptionState(Protocol):
+    """The columns of pg_subscription that the launcher decides by."""
+
+    @property
+    def oid(self) -> int:
+        """The subscription's oid."""
+
+    @property
+    def subenabled(self) -> bool:
+        """Whether it is to be worked on."""
+
+    @property
+    def subcreate(self) -> str:
+        """How far CREATE or DROP got."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What one look at the catalog and the slots leads to.
+
+    ``launch``: subscriptions whose apply worker starts now; their start times are stamped first.
+    ``no_slot``: those that would, had a slot been free; stamped too, so that the warning comes
+    once an interval. ``stop``: workers whose subscription is gone or disabled. ``wake``: seconds
+    until another look is due, None if only an event can change anything.
+    """
+
+    launch: tuple[int, ...] = ()
+    no_slot: tuple[int, ...] = ()
+    stop: tuple[LogicalRepWorker, ...] = ()
+    wake: float | None = None
+
+
+def decide(
+    subscriptions: Sequence[SubscriptionState],
+    slots: Sequence[LogicalRepWorker],
+    last_start_times: Mapping[int, float],
+    now: float,
+    settings: Settings,
+) -> Actions:
+    """One turn of PostgreSQL's ``ApplyLauncherMain``.
+
+    ``slots`` are those in use, whether their workers have attached or not; ``last_start_times`` is
+    when each subscription's apply worker was last started, on the clock of ``now``; a start time
+    is absent after an exit on purpose. Each subscription waits for its own start time only.
+    """
+    wanted = {sub.oid for sub in subscriptions if is_wanted(sub)}
+    applying = {row.subid for row in slots if row.type is WorkerType.APPLY}
+    free = settings.max_logical_replication_workers - len(slots)
+    interval = settings.wal_retrieve_retry_interval
+    launch, no_slot, waits = [], [], []
+    for subid in [sub.oid for sub in subscriptions if sub.oid in wanted - applying]:
+        last = last_start_times.get(subid)
+        if last is not None and now - last < interval:
+            waits.append(last + interval - now)
+        elif free > 0:
+            free -= 1
+            launch.append(subid)
+        else:
+            no_slot.append(subid)
+            waits.append(interval)
+    return Actions(
+        launch=tuple(launch),
+        no_slot=tuple(no_slot),
+        stop=tuple(row for row in slots if row.subid not in wanted),
+        wake=min(waits, default=None),
+    )
+
+
+def is_wanted(sub: SubscriptionState) -> bool:
+    """Whether workers of this subscription are to run."""
+    return sub.subenabled and sub.subcreate == SubCreate.READY
+
+
+class SyncRefusal(Enum):
+    """Why no sync worker is launched for a table; the apply worker asks again later."""
+
+    NOT_WANTED = "the subscription is gone or disabled"
+    RUNNING = "a worker synchronises the table, or is not reaped yet"
+    SYNC_LIMIT = "max_sync_workers_per_subscription is reached"
+    NO_SLOT = "no worker slot is free"
+
+
+def refuse_sync(
+    subid: int,
+    relid: int,
+    subscriptions: Sequence[SubscriptionState],
+    slots: Sequence[LogicalRepWorker],
+    settings: Settings,
+) -> SyncRefusal | None:
+    """Whether a table's sync worker must not be launched now, and why.
+
+    The last slots are kept for enabled subscriptions whose apply worker is not running (it may be
+    waiting for its interval): table synchronisation never keeps an apply worker out.
+    """
+    wanted = {sub.oid for sub in subscriptions if is_wanted(sub)}
+    if subid not in wanted:
+        return SyncRefusal.NOT_WANTED
+    own = [row for row in slots if row.subid == subid and row.type is WorkerType.TABLESYNC]
+    if any(row.relid == relid for row in own):
+        return SyncRefusal.RUNNING
+    if len(own) >= settings.max_sync_workers_per_subscription:
+        return SyncRefusal.SYNC_LIMIT
+    applying = {row.subid for row in slots if row.type is WorkerType.APPLY}
+    kept = len(wanted - applying)
+    if len(slots) + kept >= settings.max_logical_replication_workers:
+        return SyncRefusal.NO_SLOT
+    return None
