@@ -223,6 +223,10 @@ class Pgsub:
             warnings.simplefilter("ignore")  # pyiceberg's and SQLAlchemy's own
             return self.iceberg_table(schema, table).scan().to_arrow()
 
+    def lake_catalog_file(self) -> Path:
+        """The embedded lake's catalog; pyiceberg's SqlCatalog reads it."""
+        return self.data_dir / "lake" / "catalog.db"
+
     def iceberg_table(self, schema: str, table: str) -> Any:
         """The table as pyiceberg loads it."""
         from pyiceberg.catalog.sql import SqlCatalog
@@ -231,8 +235,8 @@ class Pgsub:
             warnings.simplefilter("ignore")
             catalog = SqlCatalog(
                 "lake",
-                uri=f"sqlite:///{self.data_dir}/lake/catalog.db",
-                warehouse=f"file://{self.data_dir}/lake",
+                uri=f"sqlite:///{self.lake_catalog_file()}",
+                warehouse=f"file://{self.data_dir}/lake/warehouse",
             )
             return catalog.load_table((schema, table))
 

@@ -1,0 +1,259 @@
+"""The two subscribers that are measured, behind one interface."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from catalog.pg_lsn import LSN
+from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import Database
+from tests.harness import Pgsub
+from tests.twin import NativeTwin
+from tests.waiting import wait_until
+
+POLL = 0.02
+SCHEMA = "bench"
+
+SERVER_CONF = {
+    "fsync": "on",
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "track_commit_timestamp": "on",
+}
+
+
+class Side(Protocol):
+    """A subscriber. ``subscribe`` returns at once; the waits return when rows can be read."""
+
+    name: str
+
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
+        """Subscribe to a publication; ``tables`` holds each table's definition."""
+
+    def wait_synced(self, tables: list[str]) -> None:
+        """Until each table's rows at the time of CREATE are visible."""
+
+    def wait_visible(self, table: str, target: LSN) -> None:
+        """Until a reader of the table sees everything up to the position."""
+
+    def count(self, table: str) -> int:
+        """Rows, as a query sees them."""
+
+    def application_name(self) -> str:
+        """Of the walsender that serves the apply worker."""
+
+    def unsubscribe(self) -> None:
+        """Drop the subscription with its slot, and the tables."""
+
+    def pids(self) -> dict[int, str]:
+        """Its processes and what each is."""
+
+
+class Native:
+    """PostgreSQL's own subscriber."""
+
+    name = "native"
+
+    def __init__(self, publisher: Database) -> None:
+        self.twin = NativeTwin(18)
+        self.twin.server = EmbeddedPublisher(18, conf=SERVER_CONF)
+        self.twin.server.start()
+        self.twin.server.create_database("bench")
+        self.here = Database(self.twin.server, "bench", SCHEMA)
+        self.here.execute(f"CREATE SCHEMA {SCHEMA}")
+        self.publisher = publisher
+        self._tables: list[str] = []
+
+    def configuration(self) -> str:
+        """What differs from the server's defaults."""
+        query = (
+            "SELECT string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)"
+            " FROM pg_settings WHERE source = 'command line'"
+        )
+        return f"{self.here.value('SELECT version()')}\n  {self.here.value(query)}"
+
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
+        self._tables = list(tables)
+        self.here.run(*(f"CREATE TABLE {name} ({text})" for name, text in tables.items()))
+        self.twin.subscribe(
+            self.here, self.publisher, "bench_native", [publication], copy_data=str(copy_data)
+        )
+
+    def wait_synced(self, tables: list[str]) -> None:
+        query = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')"
+        with self.here.connect() as connection:
+            wait_until(
+                lambda: connection.execute(query).fetchone() == (len(tables),), 600, pause=POLL
+            )
+
+    def wait_visible(self, table: str, target: LSN) -> None:
+        query = "SELECT replay_lsn FROM pg_stat_replication WHERE application_name = 'bench_native'"
+        with self.publisher.connect() as connection:
+
+            def replayed() -> bool:
+                row = connection.execute(query).fetchone()
+                return row is not None and row[0] is not None and LSN.parse(row[0]) >= target
+
+            wait_until(replayed, 600, f"the native subscriber replayed {target}", pause=POLL)
+
+    def count(self, table: str) -> int:
+        return int(self.here.value(f"SELECT count(*) FROM {table}"))
+
+    def commit_times(self, table: str) -> dict[int, datetime]:
+        """id → when the row's transaction was committed here."""
+        query = f"SELECT id, pg_xact_commit_timestamp(xmin) FROM {table}"
+        return {key: moment.astimezone(UTC) for key, moment in self.here.execute(query)}
+
+    def application_name(self) -> str:
+        return "bench_native"
+
+    def unsubscribe(self) -> None:
+        self.here.execute("DROP SUBSCRIPTION bench_native")
+        self.here.run(*(f"DROP TABLE {name}" for name in self._tables))
+
+    def pids(self) -> dict[int, str]:
+        query = "SELECT pid, backend_type FROM pg_stat_activity WHERE backend_type LIKE 'logical%'"
+        return dict(self.here.execute(query))
+
+    def close(self) -> None:
+        """Stop the server."""
+        self.twin.server.stop()
+
+
+class Ours:
+    """``pgsub`` with its default settings."""
+
+    name = "ours"
+
+    def __init__(self, publisher: Database, folder: Path) -> None:
+        self.publisher = publisher
+        self.pgsub = Pgsub(folder / "data")
+        self.pgsub.up({"subscriptions": {}})
+        self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
+        self._tables: list[str] = []
+
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
+        self._tables = list(tables)
+        self.pgsub.create("bench", self.publisher.dsn, [publication], copy_data=copy_data)
+
+    def wait_synced(self, tables: list[str]) -> None:
+        wait_until(
+            lambda: all(
+                self._position(table) is not None and self._ready(table) for table in tables
+            ),
+            600,
+            "the tables are copied",
+            pause=POLL,
+        )
+
+    def wait_visible(self, table: str, target: LSN) -> None:
+        wait_until(
+            lambda: (self._position(table) or LSN(0)) >= target,
+            600,
+            lambda: (
+                f"{table} carries {target}, not {self._position(table)}\n{self.pgsub.log_tail()}"
+            ),
+            pause=POLL,
+        )
+
+    def count(self, table: str) -> int:
+        [row] = self.pgsub.sql(f"SELECT count(*) AS n FROM lake.{SCHEMA}.{table}")
+        return int(row["n"])
+
+    def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
+        """When ``main`` moved, and the position it then carried."""
+        metadata = self._metadata(table)
+        assert metadata is not None
+        carried = {
+            snapshot["snapshot-id"]: snapshot.get("summary", {}).get("pgsub.lsn")
+            for snapshot in metadata["snapshots"]
+        }
+        moves = []
+        for entry in metadata["snapshot-log"]:
+            text = carried.get(entry["snapshot-id"])
+            if text:
+                moment = datetime.fromtimestamp(entry["timestamp-ms"] / 1000, UTC)
+                moves.append((moment, LSN.parse(text)))
+        return moves
+
+    def query_alone(self, table: str) -> float:
+        """Seconds a count takes, without what any command takes."""
+        taken = []
+        for query in ("SELECT 1", f"SELECT count(*) FROM lake.{SCHEMA}.{table}") * 2:
+            started = time.monotonic()
+            self.pgsub.sql(query)
+            taken.append(time.monotonic() - started)
+        return max(0.0, min(taken[1::2]) - min(taken[::2]))
+
+    def application_name(self) -> str:
+        return "bench"
+
+    def unsubscribe(self) -> None:
+        self.pgsub.drop("bench")
+        for table in self._tables:
+            self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table} PURGE")
+
+    def pids(self) -> dict[int, str]:
+        found = {}
+        for process in self.pgsub.family():
+            words = " ".join(process.cmdline())
+            for mark, role in (
+                ("workers.main apply", "apply worker"),
+                ("workers.main tablesync", "sync worker"),
+                ("java", "lake server"),
+            ):
+                if mark in words:
+                    found[process.pid] = role
+                    break
+            else:
+                found[process.pid] = "launcher"
+        return found
+
+    def close(self) -> None:
+        """Stop the family."""
+        self.pgsub.stop()
+
+    def _ready(self, table: str) -> bool:
+        """The table's state is stored as s or r; read from the durable catalog, which is cheap."""
+        for path in self.pgsub.data_dir.glob("*.db"):
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+                query = "SELECT srsubstate FROM pg_subscription_rel WHERE relname = ?"
+                try:
+                    rows = connection.execute(query, (table,)).fetchall()
+                except sqlite3.OperationalError:
+                    continue
+                return [state for (state,) in rows] in (["s"], ["r"])
+        return False
+
+    def _position(self, table: str) -> LSN | None:
+        """The position that ``main`` of the table carries."""
+        metadata = self._metadata(table)
+        if metadata is None:
+            return None
+        by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
+        snapshot = by_id.get(metadata.get("current-snapshot-id"))
+        while snapshot is not None:
+            text = snapshot.get("summary", {}).get("pgsub.lsn")
+            if text:
+                return LSN.parse(text)
+            snapshot = by_id.get(snapshot.get("parent-snapshot-id"))
+        return None
+
+    def _metadata(self, table: str) -> dict[str, Any] | None:
+        path = self.pgsub.lake_catalog_file()
+        if not path.exists():
+            return None
+        query = (
+            "SELECT metadata_location FROM iceberg_tables"
+            " WHERE table_namespace = ? AND table_name = ?"
+        )
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
+            row = connection.execute(query, (SCHEMA, table)).fetchone()
+        if row is None:
+            return None
+        return dict(json.loads(Path(row[0].removeprefix("file:")).read_text()))
