@@ -58,6 +58,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from workers import failpoints
 from workers.batch import runs_by_target
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
@@ -317,11 +318,13 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         # so a catalog read after seeing it gone shows the s; the other way round, a table would
         # be gated by its old d while its sync worker had already stopped at s.
         sync_workers = _sync_workers(process, applier)
+        change = process.link.catalog_change()
         version = applier.store.data_version()
-        if version != seen_version:
+        if version != seen_version or change is not None:
             seen_version = version
             maybe_reread_subscription(process, applier)
             applier.read_rels()
+            process.link.acknowledge_catalog(change)
             continue
         idle = stream.receiver.idle_position()
         if idle is not None:
@@ -333,6 +336,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         if batch is None:
             latch.wait(NAPTIME_PER_CYCLE)
             continue
+        failpoints.reach("apply.batch_taken")
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
 

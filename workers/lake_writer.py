@@ -35,6 +35,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from workers import failpoints
 from workers.batch import Run
 from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Segment, Stamp
 from workers.segments import build_segments, discard
@@ -214,13 +215,17 @@ class LakeWriter:
     def publish(self, written: Sequence[Written], end_lsn: LSN) -> None:
         """Make a batch visible, table by table, then store how far the subscription is."""
         relids = [each.table.rel.srrelid for each in written]
+        failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
+        failpoints.reach("apply.in_flight_stored")
         published = _results([self._pool.submit(self._publish_table, each) for each in written])
+        failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
                 self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, "")
             self._store.clear_in_flight(self._sub.oid, relids)
+        failpoints.reach("apply.origin_advanced")
         self.keep(published)
 
     def _publish_table(self, written: Written) -> Written:
@@ -234,6 +239,7 @@ class LakeWriter:
                 if error.code != _MAIN_MOVED:
                     raise
             else:
+                failpoints.reach("apply.one_table_published")
                 return written
             fenced = self._dest.fence(written.table.lake.ident)
             stamp = check_stamp(written.table.rel, fenced)

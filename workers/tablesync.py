@@ -42,6 +42,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from workers import failpoints
 from workers.apply import NAPTIME_PER_CYCLE, Applier, report_stream
 from workers.copy_table import copy_table
 from workers.exits import WorkerExit
@@ -89,6 +90,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
         )
         branch = writer.new_branch_name()
         rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
+        failpoints.reach("tablesync.copied")
         writer.adopt_branch(rel, lake, branch, origin_startpos)
         caught_up = _wait_for_catchup(process, sub.oid, rel, origin_startpos)
         applier = Applier(process.store, sub, writer, own_relid=rel.srrelid, gated=origin_startpos)
@@ -154,6 +156,9 @@ def _wait_for_catchup(process: WorkerProcess, subid: int, rel: SubscriptionRel, 
     link = process.link
     link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
     while not process.interrupted():
+        link.acknowledge_catalog(link.catalog_change())
+        if process.store.rel(subid, rel.srrelid) is None:
+            raise WorkerExit("the table has left the subscription")
         own = link.find(subid, rel.srrelid)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn
@@ -202,6 +207,11 @@ def _one_turn(process: WorkerProcess, applier: Applier, stream: Stream) -> None:
     """Apply one batch to the branch, or let an idle stream's position count, or wait."""
     if process.interrupted():
         raise WorkerExit("told to stop")
+    change = process.link.catalog_change()
+    if change is not None:
+        if process.store.rel(applier.sub.oid, applier.own_relid) is None:
+            raise WorkerExit("the table has left the subscription")
+        process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()
     idle = stream.receiver.idle_position()
     if idle is not None and idle > applier.gated:
@@ -227,11 +237,14 @@ def _store_syncdone(
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor)
     dest.write(ident, branch, [], stamp)
+    failpoints.reach("tablesync.caught_up")
     dest.publish(ident, branch, stamp)
+    failpoints.reach("tablesync.published")
     store = process.store
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=rel.copied)
+    failpoints.reach("tablesync.syncdone_stored")
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
     log.info(
