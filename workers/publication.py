@@ -22,7 +22,7 @@ Q7     its row filters                        asked from 15 on
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Final, Protocol
@@ -128,18 +128,7 @@ class RemoteTable:
     @property
     def fingerprint(self) -> str:
         """Changes whenever what is published of the rows does: actions, root, row filters."""
-        actions = self.actions
-        letters = "".join(
-            letter if published else "-"
-            for letter, published in (
-                ("i", actions.insert),
-                ("u", actions.update),
-                ("d", actions.delete),
-                ("t", actions.truncate),
-                ("v", actions.viaroot),
-            )
-        )
-        return " OR ".join([letters, *sorted(self.row_filters)])
+        return _fingerprint(self.actions, self.row_filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +225,7 @@ def fetch_remote_table_info(
         )
     relid, relreplident, relkind = _number(rows[0][0]), _text(rows[0][1]), _text(rows[0][2])
     values = {"relid": str(relid), "publications": quote_literal_list(publications)}
+    actions = _published(conn, publications).get((nspname, relname), [])
     has_lists = conn.server_version >= 15
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
     return RemoteTable(
@@ -246,7 +236,7 @@ def fetch_remote_table_info(
         relreplident=relreplident,
         columns=_columns(conn, relid, listed),
         row_filters=_row_filters(conn, values) if has_lists else (),
-        actions=_actions(conn, values),
+        actions=_together(actions),
     )
 
 
@@ -315,15 +305,51 @@ def _columns(
 
 
 def _row_filters(conn: PublisherConn, values: dict[str, str]) -> tuple[str, ...]:
-    """Q7: none as soon as one publication sends the table without a filter."""
-    filters = [row[0] for row in conn.exec(query("row_filters", **values))]
-    return () if None in filters else tuple(_text(text) for text in filters)
+    """Q7."""
+    return _filters(row[0] for row in conn.exec(query("row_filters", **values)))
 
 
-def _actions(conn: PublisherConn, values: dict[str, str]) -> PublishedActions:
-    name = _newest("actions", conn.server_version, 13, 11, 10)
-    flags = [value == "t" for value in conn.exec(query(name, **values))[0]]
-    return PublishedActions(*flags)
+def fetch_fingerprints(conn: PublisherConn, publications: Sequence[str]) -> dict[TableName, str]:
+    """The fingerprint of every published table, as ``RemoteTable`` has it, in one query."""
+    published = _published(conn, publications)
+    return {
+        table: _fingerprint(_together(parts), _filters(part.row_filter for part in parts))
+        for table, parts in published.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one publication publishes of a table."""
+
+    actions: tuple[bool, ...]
+    row_filter: str | None
+
+
+def _published(conn: PublisherConn, publications: Sequence[str]) -> dict[TableName, list[_Part]]:
+    name = _newest("published", conn.server_version, 15, 13, 11, 10)
+    tables: dict[TableName, list[_Part]] = {}
+    for row in conn.exec(query(name, publications=quote_literal_list(publications))):
+        part = _Part(tuple(value == "t" for value in row[2:7]), row[7])
+        tables.setdefault((_text(row[0]), _text(row[1])), []).append(part)
+    return tables
+
+
+def _together(parts: Sequence[_Part]) -> PublishedActions:
+    """A change is sent if one publication publishes its kind."""
+    return PublishedActions(*(any(part.actions[n] for part in parts) for n in range(5)))
+
+
+def _filters(filters: Iterable[str | None]) -> tuple[str, ...]:
+    """The filters to OR; none as soon as one publication sends the table without."""
+    different = set(filters)
+    return tuple(sorted(text for text in different if text)) if None not in different else ()
+
+
+def _fingerprint(actions: PublishedActions, row_filters: Sequence[str]) -> str:
+    flags = (actions.insert, actions.update, actions.delete, actions.truncate, actions.viaroot)
+    letters = "".join(letter if flag else "-" for letter, flag in zip("iudtv", flags, strict=True))
+    return " OR ".join([letters, *sorted(row_filters)])
 
 
 @dataclass(frozen=True, slots=True)

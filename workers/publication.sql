@@ -121,25 +121,40 @@ FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
--- name: actions_13
-SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), bool_or(p.pubtruncate),
-       bool_or(p.pubviaroot)
+-- Actions and row filter of every table, one row for each publication that has it.
+-- name: published_15
+SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+       pg_catalog.pg_get_expr(gpt.qual, gpt.relid)
 FROM pg_catalog.pg_publication p,
      LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
+     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname IN (:publications)
 
--- name: actions_11
-SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), bool_or(p.pubtruncate),
-       false
+-- name: published_13
+SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+       NULL
 FROM pg_catalog.pg_publication p,
      LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
+     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname IN (:publications)
 
--- name: actions_10
-SELECT bool_or(p.pubinsert), bool_or(p.pubupdate), bool_or(p.pubdelete), false, false
+-- name: published_11
+SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, false, NULL
 FROM pg_catalog.pg_publication p,
      LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-WHERE gpt.relid = :relid AND p.pubname IN (:publications)
+     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
+     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname IN (:publications)
+
+-- name: published_10
+SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, false, false, NULL
+FROM pg_catalog.pg_publication p,
+     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
+     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
+     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname IN (:publications)
 
 -- Where a table's rows are stored: itself, or a partitioned table's leaves.
 -- name: leaves

@@ -10,6 +10,7 @@ from tests.fix_publisher import Database
 from workers.publication import (
     RemoteTable,
     copy_statement,
+    fetch_fingerprints,
     fetch_leaves,
     fetch_remote_table_info,
     fetch_slot,
@@ -105,6 +106,10 @@ def test_filters_and_lists(conn: WalReceiverConn) -> None:
     ]
     assert sorted(remote.row_filters) == ["(a < 3)", "(a > 5)"]
     assert remote.fingerprint == "iu--- OR (a < 3) OR (a > 5)"
+    assert fetch_fingerprints(conn, ["two", "three", "root"]) == {
+        ("public", "filtered"): remote.fingerprint,
+        ("public", "parent"): "iudtv",
+    }
     assert len(rows(conn, remote, copy_statement(remote))) == 17
     assert len(rows(conn, remote, copy_statement(remote, ctid_from=0))) == 17
     assert rows(conn, remote, copy_statement(remote, ctid_from=1)) == []

@@ -13,6 +13,7 @@ from workers.publication import (
     RemoteTable,
     Row,
     copy_statement,
+    fetch_fingerprints,
     fetch_leaves,
     fetch_remote_table_info,
     fetch_slot,
@@ -33,10 +34,8 @@ class ScriptedPublisher:
 
     def exec(self, sql: str) -> list[Row]:
         self.asked.append(sql)
-        for words, rows in self.answers.items():
-            if words in sql:
-                return rows
-        return []
+        found = [rows for words, rows in self.answers.items() if words in sql]
+        return found[-1] if found else []
 
 
 def table(**changes: object) -> RemoteTable:
@@ -112,7 +111,12 @@ def answers() -> dict[str, list[Row]]:
             ("20002", "public", "_money2", "b", "0", "-1", "20000"),
         ],
         "pg_get_expr": [("(id > 5)",), ("(d < 1)",)],
-        "pubinsert": [("t", "t", "f", "t", "f")],
+        "pubinsert": [
+            ("public", "table_1", "t", "f", "f", "t", "f", "(id > 5)"),
+            ("public", "table_1", "t", "t", "f", "f", "f", "(d < 1)"),
+            ("public", "b", "t", "t", "t", "t", "t", "(id > 5)"),
+            ("public", "b", "t", "t", "t", "t", "f", None),
+        ],
     }
 
 
@@ -128,9 +132,18 @@ def test_domains_and_arrays_are_resolved() -> None:
     array = remote.columns[2].type
     assert array.typname == "_money2"
     assert array.element == ColumnType(1700, 655366, "pg_catalog", "numeric", "b")
-    assert remote.row_filters == ("(id > 5)", "(d < 1)")
+    assert remote.row_filters == ("(d < 1)", "(id > 5)")
     assert not remote.publishes_everything
     assert remote.fingerprint == "iu-t- OR (d < 1) OR (id > 5)"
+
+
+def test_fingerprints_of_all_tables_are_those_of_each() -> None:
+    conn = ScriptedPublisher(18, answers())
+    each = fetch_remote_table_info(conn, "public", "table_1", ["p"]).fingerprint
+    assert fetch_fingerprints(conn, ["p", "q"]) == {
+        ("public", "table_1"): each,
+        ("public", "b"): "iudtv",
+    }
 
 
 def test_one_unfiltered_publication_means_every_row() -> None:
