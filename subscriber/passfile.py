@@ -1,0 +1,46 @@
+"""Where a password lives that was written into a connection: a 0600 file of the data directory.
+
+libpq reads it (``passfile=``), our code never does. A new password gets a new file name, so that a
+running worker sees the change as one of its connection.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import IoError
+from config.conninfo import passfile_line
+
+FOLDER: Final = "passfile"
+
+
+def write_passfile(data_dir: Path, subuuid: str, password: str) -> str:
+    """Store ``password`` for any server; the file's path. 58030 if the disk refuses."""
+    path = data_dir / FOLDER / f"{subuuid}.{secrets.token_hex(4)}"
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(passfile_line(password))
+    except OSError as error:
+        raise IoError(f'could not write password file "{path}": {error.strerror}') from None
+    return str(path)
+
+
+def holds(path: str | None, password: str) -> bool:
+    """Whether the file holds just this password."""
+    if path is None:
+        return False
+    try:
+        return Path(path).read_text(encoding="utf-8") == passfile_line(password)
+    except OSError:
+        return False
+
+
+def remove_passfile(path: str | None) -> None:
+    """Remove a password file; missing is fine."""
+    if path is not None:
+        Path(path).unlink(missing_ok=True)

@@ -1,0 +1,166 @@
+"""Bringing a subscription in line with its file, and REFRESH PUBLICATION.
+
+``pgsub up`` does this for every subscription that is there already: options that changed are
+stored (a running worker notices and starts again where it must), then the publications' tables are
+compared with ``pg_subscription_rel``. New ones join in ``i`` (or ``r`` without copy_data), ones
+that are not published any more leave; their lake tables stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Subscription
+from config.subscription import CreateSubscriptionStmt
+from subscriber.passfile import holds, remove_passfile, write_passfile
+from subscriber.remoteslot import retry_leaked_slots
+from subscriber.report import notice, warning
+from subscriber.site import Publisher, Site
+from subscriber.subscriptioncmds import (
+    check_password_env,
+    make_lake_table,
+    new_rel,
+    new_row,
+    published_tables,
+    raise_first,
+    store_new_rel,
+)
+from subscriber.tablemap import MappedTable, lake_findings, lake_ident
+
+_FOLLOWED = (
+    "subconninfo",
+    "subpublications",
+    "substream",
+    "subdisableonerr",
+    "subpasswordrequired",
+    "subrunasowner",
+    "subsynccommit",
+    "suborigin",
+    "sync_slot",
+    "password_env",
+    "tables",
+)
+"""Columns that simply take what the file says."""
+
+
+def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    """Make an existing, ready subscription what its file says; the row as it is then.
+
+    0A000 for a change that cannot be made to an existing subscription. A publisher that cannot be
+    reached is only a warning: the workers go on trying, and the next ``up`` refreshes again.
+    """
+    raise_first(list(_refusals(sub, stmt, site)))
+    check_password_env(stmt)
+    sub = _store_changes(sub, stmt, site)
+    if not stmt.options.connect:
+        return sub
+    try:
+        conn = site.connect(sub)
+    except ConnectionFailure as error:
+        site.notify(
+            warning(
+                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
+                detail=error.detail,
+                hint="The subscription goes on with the tables it has; run up again later.",
+            )
+        )
+        return sub
+    try:
+        refresh_publication(sub, conn, site, copy_data=stmt.options.copy_data)
+        retry_leaked_slots(sub, conn, site)
+    finally:
+        conn.close()
+    return sub
+
+
+def _store_changes(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    wanted = new_row(stmt)
+    changes: dict[str, Any] = {
+        name: getattr(wanted, name)
+        for name in _FOLLOWED
+        if getattr(wanted, name) != getattr(sub, name)
+    }
+    if "enabled" in stmt.options.specified and stmt.options.enabled != sub.subenabled:
+        changes["subenabled"] = stmt.options.enabled
+    password = stmt.connection.password
+    if password is None and sub.passfile is not None:
+        changes["passfile"] = None
+    elif password is not None and not holds(sub.passfile, password):
+        changes["passfile"] = write_passfile(site.data_dir, sub.subuuid, password)
+    if not changes:
+        return sub
+    changed = site.store.update_subscription(sub.oid, **changes)
+    if "passfile" in changes:
+        remove_passfile(sub.passfile)
+    names = ", ".join(sorted(name.removeprefix("sub") for name in changes))
+    site.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
+    site.wake_launcher()
+    return changed
+
+
+def _refusals(
+    sub: Subscription, stmt: CreateSubscriptionStmt, site: Site
+) -> Iterator[ReplicationError]:
+    options = stmt.options
+    if "failover" in options.specified and options.failover != sub.subfailover:
+        yield _fixed(sub, "failover")
+    if "slot_name" in options.specified and options.slot_name != sub.subslotname:
+        yield _fixed(sub, "slot_name")
+    for rel in site.store.rels(sub.oid):
+        ident, _ = lake_ident(rel.nspname, rel.relname, stmt.tables)
+        if (ident.schema, ident.table) != (rel.lake_schema, rel.lake_table):
+            yield FeatureNotSupported(
+                f'table "{qualified_name(rel.nspname, rel.relname)}" of subscription '
+                f'"{sub.subname}" is written to lake table '
+                f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
+                hint="Drop the subscription and create it again.",
+            )
+
+
+def _fixed(sub: Subscription, option: str) -> FeatureNotSupported:
+    return FeatureNotSupported(
+        f'option "{option}" of subscription "{sub.subname}" cannot be changed',
+        hint="Drop the subscription and create it again.",
+    )
+
+
+def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> None:
+    """ALTER SUBSCRIPTION … REFRESH PUBLICATION, over the whole publication list."""
+    mapped = published_tables(conn, sub, site)
+    known = {(rel.nspname, rel.relname): rel for rel in site.store.rels(sub.oid)}
+    new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
+    if new:
+        raise_first(list(lake_findings(new, site.lake(), site.store, sub)))
+        _add_tables(sub, new, site, copy_data=copy_data)
+    published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
+    with site.store.transaction():
+        for name, rel in known.items():
+            table = published.get(name)
+            if table is None:
+                site.store.delete_rel(sub.oid, rel.srrelid)
+                site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+                site.notify(notice(f'table "{qualified_name(*name)}" removed from "{sub.subname}"'))
+            elif rel.fingerprint != table.remote.fingerprint:
+                # What the copy was trusted by has changed: inserted keys may be there already.
+                site.store.update_rel(
+                    sub.oid, rel.srrelid, copied=False, fingerprint=table.remote.fingerprint
+                )
+    site.wake_launcher()
+
+
+def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_data: bool) -> None:
+    """Rows and, without copy_data, lake tables whose changes begin where the worker stands."""
+    store = site.store
+    origin = store.origin_by_name(origin_name(sub.oid))
+    floor = LSN(max(sub.max_flush_lsn, origin.remote_lsn if origin else 0))
+    with store.transaction():
+        for table in new:
+            rel = store.insert_rel(new_rel(sub.oid, table, copy_data))
+            if not copy_data:
+                store_new_rel(make_lake_table(sub, rel, table, floor, site), site)
+            site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))

@@ -1,0 +1,143 @@
+"""The main replication slot on the publisher: made at CREATE, released at DROP, or leaked.
+
+A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
+listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
+publisher tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from catalog.errcodes import DuplicateObject, ReplicationError, error_context
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import LeakedSlot
+from subscriber.passfile import remove_passfile
+from subscriber.report import notice, warning
+from subscriber.site import Publisher, Site
+from workers.publication import fetch_slot
+
+SLOT_RELEASE_TIMEOUT: Final = 10.0
+"""Seconds DROP waits for the publisher to notice that a slot's reader is gone."""
+
+_POLL: Final = 0.1
+_UNKNOWN_OUTCOME: Final = ("08", "57")
+"""SQLSTATE classes of errors that say nothing about what the publisher did."""
+
+
+def check_slot_is_free(conn: Publisher, sub: Subscription) -> None:
+    """The slot that CREATE is going to make must not be there (42710)."""
+    if not sub.create_slot or sub.subslotname is None:
+        return
+    if fetch_slot(conn, sub.subslotname) is not None:
+        raise DuplicateObject(
+            f'replication slot "{sub.subslotname}" already exists',
+            hint="Name another one with slot_name, use it with create_slot = false, or drop it on "
+            "the publisher with pg_drop_replication_slot().",
+        )
+
+
+def make_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
+    """Make the slot, or look at the one that was made before; where its changes begin.
+
+    0/0 where there is none. Raises the publisher's own error: wal_level, limits, privileges.
+    """
+    if sub.subslotname is None:
+        return InvalidXLogRecPtr
+    if not sub.create_slot:
+        slot = fetch_slot(conn, sub.subslotname)
+        return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
+    with error_context(f'creating replication slot "{sub.subslotname}" on the publisher'):
+        point = conn.create_slot(
+            sub.subslotname, temporary=False, snapshot="nothing", failover=sub.subfailover
+        )
+    site.notify(notice(f'created replication slot "{sub.subslotname}" on publisher'))
+    return point
+
+
+def may_have_made_slot(error: BaseException) -> bool:
+    """Whether the slot may be there although ``make_slot`` failed with this error."""
+    return not isinstance(error, ReplicationError) or error.code.startswith(_UNKNOWN_OUTCOME)
+
+
+def drop_unused_slot(sub: Subscription, conn: Publisher) -> None:
+    """Drop the slot of a *creating* row, if it is one that CREATE may have made."""
+    if not sub.create_slot or sub.subslotname is None:
+        return
+    slot = fetch_slot(conn, sub.subslotname)
+    if slot is not None and slot.ours and not slot.active:
+        conn.drop_slot(sub.subslotname, wait=False, missing_ok=True)
+
+
+def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
+    """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
+
+    One that is missing is fine: an earlier DROP may have died after dropping it.
+    """
+    name = sub.subslotname
+    if name is None:
+        return False
+    if conn is None:
+        _remember(sub, name, "it was left on purpose", site)
+        return True
+    try:
+        if _drop_when_released(conn, name):
+            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+        else:
+            site.notify(notice(f'replication slot "{name}" does not exist on publisher, skipping'))
+    except ReplicationError as error:
+        _remember(sub, name, error.primary, site)
+        return True
+    return False
+
+
+def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
+    """Drop what was leaked earlier on the publisher that ``conn`` talks to."""
+    for slot in site.store.leaked_slots():
+        if slot.conninfo != sub.subconninfo or slot.slot_name == sub.subslotname:
+            continue
+        try:
+            found = fetch_slot(conn, slot.slot_name)
+            if found is not None:
+                if found.active or not found.ours:
+                    continue
+                conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
+        except ReplicationError:
+            continue
+        site.store.forget_leaked_slot(slot)
+        remove_passfile(slot.passfile)
+
+
+def _drop_when_released(conn: Publisher, name: str) -> bool:
+    """Drop the slot once no walsender holds it any more; False if there is none."""
+    deadline = time.monotonic() + SLOT_RELEASE_TIMEOUT
+    while True:
+        slot = fetch_slot(conn, name)
+        if slot is None:
+            return False
+        if not slot.active or time.monotonic() > deadline:
+            # Still active: the publisher's error says which process holds it.
+            conn.drop_slot(name, wait=False)
+            return True
+        time.sleep(_POLL)
+
+
+def _remember(sub: Subscription, name: str, reason: str, site: Site) -> None:
+    site.store.put_leaked_slot(
+        LeakedSlot(
+            slot_name=name,
+            conninfo=sub.subconninfo,
+            subname=sub.subname,
+            passfile=sub.passfile,
+            reason=reason,
+        )
+    )
+    site.notify(
+        warning(
+            f'replication slot "{name}" stays on the publisher: {reason}',
+            detail="It holds back WAL there until it is dropped.",
+            hint=f"On the publisher: SELECT pg_drop_replication_slot('{name}').",
+        )
+    )

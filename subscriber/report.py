@@ -1,0 +1,82 @@
+"""What a user reads on standard error: notices, warnings and errors, as psql prints them.
+
+Exit status: 2 for what can be seen to be wrong without contacting anything (the configuration;
+arguments are the command line's own), 1 for every other error. No traceback is ever shown; an
+error that is not ours to expect names the place in our code and nothing it held.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from catalog.errcodes import ConfigFileError, InternalError, IoError, ReplicationError
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message that stops nothing; ``severity`` is NOTICE or WARNING."""
+
+    severity: str
+    primary: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+def notice(primary: str) -> Notice:
+    """A NOTICE."""
+    return Notice("NOTICE", primary)
+
+
+def warning(primary: str, *, detail: str | None = None, hint: str | None = None) -> Notice:
+    """A WARNING."""
+    return Notice("WARNING", primary, detail, hint)
+
+
+def print_notice(message: Notice, stream: TextIO | None = None) -> None:
+    """One message with the fields that are set."""
+    lines = [f"{message.severity}:  {message.primary}"]
+    if message.detail:
+        lines.append(f"DETAIL:  {message.detail}")
+    if message.hint:
+        lines.append(f"HINT:  {message.hint}")
+    _print("\n".join(lines), stream)
+
+
+def print_error(error: BaseException, stream: TextIO | None = None) -> int:
+    """Report what ended a command; the exit status it ends with."""
+    known = as_replication_error(error)
+    _print(known.report(), stream)
+    return EXIT_USAGE if isinstance(known, ConfigFileError) else EXIT_ERROR
+
+
+def as_replication_error(error: BaseException) -> ReplicationError:
+    """Any exception as an error that a user may see."""
+    if isinstance(error, ReplicationError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return ReplicationError("canceling command due to user request", sqlstate="57014")
+    if isinstance(error, OSError):
+        place = f' "{error.filename}"' if error.filename else ""
+        return IoError(f"could not access file{place}: {error.strerror or type(error).__name__}")
+    return InternalError(f"unexpected {type(error).__name__} at {_innermost(error)}")
+
+
+def _innermost(error: BaseException) -> str:
+    """The last frame of a traceback as file:line; never its values."""
+    where = "?"
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return where
+
+
+def _print(text: str, stream: TextIO | None) -> None:
+    print(text, file=stream or sys.stderr, flush=True)

@@ -1,0 +1,78 @@
+"""What a command acts on: catalog, publisher, lake, launcher, and where its notices go.
+
+The commands take it as an argument and open nothing themselves, so that they run against twins.
+The lake is opened on first use: a command that needs none starts no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from subscriber.report import Notice
+from workers.lake.destination import Destination
+from workers.publication import PublisherConn
+
+
+class SystemIdentity(Protocol):
+    """The answer to IDENTIFY_SYSTEM."""
+
+    @property
+    def systemid(self) -> str:
+        """The publisher's system identifier."""
+
+    @property
+    def timeline(self) -> int:
+        """Its timeline."""
+
+    @property
+    def xlogpos(self) -> LSN:
+        """Its flush position."""
+
+
+class Publisher(PublisherConn, Protocol):
+    """A walsender connection as the commands use it; ``workers.walreceiver`` has the real one."""
+
+    def identify_system(self) -> SystemIdentity:
+        """IDENTIFY_SYSTEM."""
+
+    def create_slot(
+        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+    ) -> LSN:
+        """CREATE_REPLICATION_SLOT; the consistent point."""
+
+    def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
+        """DROP_REPLICATION_SLOT."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Worker(Protocol):
+    """A worker slot of the launcher, as far as the commands look at it."""
+
+    @property
+    def subid(self) -> int:
+        """Its subscription."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a command may touch; see the module."""
+
+    data_dir: Path
+    store: CatalogStore
+    connect: Callable[[Subscription], Publisher]
+    lake: Callable[[], Destination]
+    workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
+    wake_launcher: Callable[[], None]
+    notify: Callable[[Notice], None]

@@ -1,0 +1,439 @@
+"""CREATE, DROP, ENABLE and DISABLE SUBSCRIPTION.
+
+PostgreSQL's ``subscriptioncmds.c``, in an order that leaks nothing. A replication slot is not
+transactional: whoever makes it before writing down that it will may die in between, and the slot
+holds back WAL until the publisher's disk is full. So CREATE is::
+
+    checks          publisher, published tables, lake tables, slot name: nothing is made yet
+    row creating    with slot name and tables; no worker looks at it
+    slot            on the publisher, or none with create_slot = false
+    lake tables     only without copy_data: empty, stamped with where their changes begin
+    row ready       origin, positions; the launcher is woken
+
+An error after the row undoes what was made; a process that died there leaves a *creating* row, and
+the next CREATE of that name drops its slot and starts over. DROP is the reverse: *dropping* first,
+workers gone, the slot (one that is missing is fine), then the row. A slot that the publisher will
+not drop is remembered as leaked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateObject,
+    InvalidParameterValue,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedObject,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.subscription import CreateSubscriptionStmt
+from subscriber.passfile import remove_passfile, write_passfile
+from subscriber.remoteslot import (
+    check_slot_is_free,
+    drop_unused_slot,
+    make_slot,
+    may_have_made_slot,
+    release_slot,
+    retry_leaked_slots,
+)
+from subscriber.report import warning
+from subscriber.site import Publisher, Site
+from subscriber.tablemap import (
+    MappedTable,
+    fetch_mapped_tables,
+    lake_findings,
+    published_findings,
+    quoted,
+    table_warnings,
+)
+from workers.lake.destination import LakeIdent, Stamp
+from workers.publication import missing_publications, tables_of_other_origins
+
+WORKER_EXIT_TIMEOUT: Final = 120.0
+"""Seconds a command waits for a worker to end; it finishes the lake commit in flight first."""
+
+_POLL: Final = 0.05
+
+
+# CREATE
+
+
+def create_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
+    settle_leftover(stmt.name, site)
+    if site.store.subscription_by_name(stmt.name) is not None:
+        raise DuplicateObject(f'subscription "{stmt.name}" already exists')
+    check_password_env(stmt)
+    sub = new_row(stmt)
+    if stmt.connection.password is not None:
+        passfile = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
+        sub = dataclasses.replace(sub, passfile=passfile)
+    try:
+        stored = _create(sub, stmt, site)
+    except BaseException:
+        if site.store.subscription_by_name(stmt.name) is None:
+            remove_passfile(sub.passfile)
+        raise
+    if stored.subenabled:
+        site.wake_launcher()
+    return stored
+
+
+def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
+    """The row CREATE stores, before anything about the publisher is known."""
+    options = stmt.options
+    return Subscription(
+        subname=stmt.name,
+        subconninfo=stmt.connection.text,
+        subpublications=stmt.publication,
+        subenabled=options.enabled,
+        subbinary=options.binary,
+        substream=options.streaming,
+        subtwophasestate=TwoPhaseState.DISABLED,
+        subdisableonerr=options.disable_on_error,
+        subpasswordrequired=options.password_required,
+        subrunasowner=options.run_as_owner,
+        subfailover=options.failover,
+        subslotname=options.slot_name,
+        subsynccommit=options.synchronous_commit,
+        suborigin=options.origin,
+        subuuid=str(uuid.uuid4()),
+        create_slot=options.create_slot,
+        sync_slot=stmt.sync_slot,
+        password_env=stmt.password_env,
+        tables=stmt.tables,
+    )
+
+
+def check_password_env(stmt: CreateSubscriptionStmt) -> None:
+    """The named environment variable must be there (22023); what it holds is libpq's affair."""
+    if stmt.password_env is not None and stmt.password_env not in os.environ:
+        raise InvalidParameterValue(
+            f'environment variable "{stmt.password_env}" is not set',
+            hint=f'Subscription "{stmt.name}" takes its password from it (password_env).',
+        )
+
+
+def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    if not stmt.options.connect:
+        with site.store.transaction():
+            stored = site.store.insert_subscription(
+                dataclasses.replace(sub, subcreate=SubCreate.READY)
+            )
+            site.store.origin_create(origin_name(stored.oid))
+        site.notify(
+            warning(
+                "subscription was created, but is not connected",
+                hint="To initiate replication, create the replication slot on the publisher and "
+                "enable the subscription.",
+            )
+        )
+        return stored
+    conn = site.connect(sub)
+    try:
+        identity = conn.identify_system()
+        sub = dataclasses.replace(sub, sysid=identity.systemid, timeline=identity.timeline)
+        mapped = published_tables(conn, sub, site)
+        if stmt.options.copy_data:
+            _warn_of_other_origins(conn, sub, site)
+        if mapped:
+            raise_first(list(lake_findings(mapped, site.lake(), site.store, sub)))
+        check_slot_is_free(conn, sub)
+        return _make(sub, mapped, conn, site, copy_data=stmt.options.copy_data)
+    finally:
+        conn.close()
+
+
+def published_tables(conn: Publisher, sub: Subscription, site: Site) -> list[MappedTable]:
+    """What the publications publish; warns of missing ones, raises the first finding."""
+    missing = missing_publications(conn, sub.subpublications)
+    if missing:
+        one = len(missing) == 1
+        site.notify(
+            warning(
+                f"{'publication' if one else 'publications'} {quoted(missing)} "
+                f"{'does' if one else 'do'} not exist on the publisher"
+            )
+        )
+    mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
+    raise_first(list(published_findings(mapped)))
+    for message in table_warnings(mapped, sub.tables):
+        site.notify(message)
+    return mapped
+
+
+def raise_first(findings: Sequence[ReplicationError]) -> None:
+    """Raise the first finding; the others are in its DETAIL."""
+    if not findings:
+        return
+    first = findings[0]
+    if len(findings) > 1:
+        others = "; ".join(other.primary for other in findings[1:])
+        first.detail = f"{first.detail or ''} Also: {others}.".strip()
+    raise first
+
+
+def _warn_of_other_origins(conn: Publisher, sub: Subscription, site: Site) -> None:
+    if sub.suborigin != "none":
+        return
+    written = tables_of_other_origins(conn, sub.subpublications)
+    if written:
+        publications = sorted({publication for _, _, publication in written})
+        one = len(publications) == 1
+        site.notify(
+            warning(
+                f'subscription "{sub.subname}" requested copy_data with origin = NONE but might '
+                "copy data that had a different origin",
+                detail="The subscription subscribes to "
+                f"{'a publication' if one else 'publications'} ({quoted(publications)}) that "
+                f"{'contains' if one else 'contain'} tables that are written to by other "
+                "subscriptions.",
+                hint="Verify that initial data copied from the publisher tables did not come from "
+                "other origins.",
+            )
+        )
+
+
+def _make(
+    sub: Subscription,
+    mapped: Sequence[MappedTable],
+    conn: Publisher,
+    site: Site,
+    *,
+    copy_data: bool,
+) -> Subscription:
+    """Row, slot, lake tables, ready; undone as a whole if one of them fails."""
+    store = site.store
+    with store.transaction():
+        stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
+        rels = [store.insert_rel(new_rel(stored.oid, table, copy_data)) for table in mapped]
+    try:
+        floor = make_slot(stored, conn, site)
+    except BaseException as error:
+        _undo_create(stored, conn, site, slot=may_have_made_slot(error))
+        raise
+    try:
+        if not copy_data:
+            rels = [
+                make_lake_table(stored, rel, table, floor, site)
+                for rel, table in zip(rels, mapped, strict=True)
+            ]
+        with store.transaction():
+            store.origin_create(origin_name(stored.oid))
+            for rel in rels:
+                store_new_rel(rel, site)
+            return store.update_subscription(
+                stored.oid, subcreate=SubCreate.READY, max_flush_lsn=floor
+            )
+    except BaseException:
+        _undo_create(stored, conn, site, slot=True)
+        raise
+
+
+def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
+    """The row of a table that joins a subscription."""
+    return SubscriptionRel(
+        srsubid=subid,
+        srrelid=0,
+        srsubstate=SubRelState.INIT if copy_data else SubRelState.READY,
+        srsublsn=None,
+        nspname=table.remote.nspname,
+        relname=table.remote.relname,
+        lake_schema=table.ident.schema,
+        lake_table=table.ident.table,
+        fingerprint=table.remote.fingerprint,
+        remote_relid=table.remote.relid,
+    )
+
+
+def make_lake_table(
+    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, site: Site
+) -> SubscriptionRel:
+    """The lake table of a table that is not copied, stamped with where its changes begin."""
+    epoch = str(uuid.uuid4())
+    stamp = Stamp(origin_name(sub.oid), floor, epoch, floor)
+    lake = site.lake()
+    if lake.table(table.ident) is None:
+        columns = table.remote.lake_columns(as_text=table.options.on_unrepresentable == "text")
+        lake.create_table(table.ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
+    else:
+        lake.adopt_table(table.ident, owner=sub.subuuid, stamp=stamp)
+    return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
+
+
+def store_new_rel(rel: SubscriptionRel, site: Site) -> None:
+    """Store what ``make_lake_table`` found out about a table."""
+    site.store.update_rel(
+        rel.srsubid, rel.srrelid, epoch=rel.epoch, floor=rel.floor, lake_lsn=rel.lake_lsn
+    )
+
+
+# What a CREATE or DROP that failed or died left behind
+
+
+def settle_leftover(name: str, site: Site) -> None:
+    """Undo a CREATE, or finish a DROP, of this name that never came to its end."""
+    sub = site.store.subscription_by_name(name)
+    if sub is None or sub.subcreate is SubCreate.READY:
+        return
+    if sub.subcreate is SubCreate.DROPPING:
+        drop_subscription(name, site)
+        return
+    conn = site.connect(sub)
+    try:
+        _undo_create(sub, conn, site, slot=True)
+    finally:
+        conn.close()
+
+
+def _undo_create(sub: Subscription, conn: Publisher, site: Site, *, slot: bool) -> None:
+    """Slot, empty lake tables, row. What cannot be undone now is left to the next CREATE."""
+    try:
+        if slot:
+            drop_unused_slot(sub, conn)
+        _drop_unused_tables(sub, site)
+    except ReplicationError as error:
+        site.notify(
+            warning(
+                f'could not undo the creation of subscription "{sub.subname}": {error}',
+                hint="Create it again, or drop it, when the cause is removed.",
+            )
+        )
+        return
+    site.store.delete_subscription(sub.oid)
+    remove_passfile(sub.passfile)
+
+
+def _drop_unused_tables(sub: Subscription, site: Site) -> None:
+    """Drop the lake tables that a failed CREATE made: ours, not adopted, never written."""
+    for rel in site.store.rels(sub.oid):
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+        if rel.srsubstate is not SubRelState.READY or options.adopt or options.shared:
+            continue
+        found = site.lake().table(ident)
+        if found is not None and found.owner == sub.subuuid:
+            site.lake().drop_table(ident)
+
+
+# DROP, ENABLE, DISABLE
+
+
+def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> None:
+    """DROP SUBSCRIPTION. The lake tables stay, as a subscriber's tables do.
+
+    08006 if the publisher cannot be reached to drop the slot, before anything is changed; with
+    ``leave_slot`` it is not asked, and the slot is remembered as leaked.
+    """
+    sub = must_have(name, site)
+    if sub.subcreate is SubCreate.CREATING and not leave_slot:
+        settle_leftover(name, site)
+        if site.store.subscription(sub.oid) is not None:
+            raise ObjectNotInPrerequisiteState(
+                f'could not drop subscription "{name}"',
+                hint=f"Use pgsub drop --leave-slot {name} to drop it without its slot.",
+            )
+        return
+    conn: Publisher | None = None
+    if sub.subslotname is not None and not leave_slot:
+        conn = _connect_to_drop(sub, site)
+    try:
+        site.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
+        site.wake_launcher()
+        wait_for_workers(sub, site)
+        leaked = release_slot(sub, conn, site)
+        if conn is not None:
+            retry_leaked_slots(sub, conn, site)
+    finally:
+        if conn is not None:
+            conn.close()
+    with site.store.transaction():
+        for rel in site.store.rels(sub.oid):
+            site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        site.store.origin_drop(origin_name(sub.oid))
+        site.store.delete_subscription(sub.oid)
+    if not leaked:
+        remove_passfile(sub.passfile)
+    site.wake_launcher()
+
+
+def _connect_to_drop(sub: Subscription, site: Site) -> Publisher:
+    try:
+        return site.connect(sub)
+    except ReplicationError as error:
+        raise ConnectionFailure(
+            "could not connect to publisher when attempting to drop replication slot "
+            f'"{sub.subslotname}": {error.primary}',
+            detail=error.detail,
+            hint=f"Use pgsub drop --leave-slot {sub.subname} to drop the subscription without its "
+            "slot. The slot goes on holding back WAL on the publisher until it is dropped there.",
+        ) from None
+
+
+def enable_subscription(name: str, site: Site) -> None:
+    """ALTER SUBSCRIPTION … ENABLE."""
+    sub = _must_be_ready(name, site)
+    if sub.subslotname is None:
+        raise ObjectNotInPrerequisiteState(
+            "cannot enable subscription that does not have a slot name"
+        )
+    site.store.update_subscription(sub.oid, subenabled=True)
+    site.wake_launcher()
+
+
+def disable_subscription(name: str, site: Site) -> None:
+    """ALTER SUBSCRIPTION … DISABLE; returns when the workers have gone."""
+    sub = _must_be_ready(name, site)
+    site.store.update_subscription(sub.oid, subenabled=False)
+    site.wake_launcher()
+    wait_for_workers(sub, site)
+
+
+def must_have(name: str, site: Site) -> Subscription:
+    """The subscription's row, 42704 if there is none."""
+    sub = site.store.subscription_by_name(name)
+    if sub is None:
+        raise UndefinedObject(f'subscription "{name}" does not exist')
+    return sub
+
+
+def _must_be_ready(name: str, site: Site) -> Subscription:
+    sub = must_have(name, site)
+    if sub.subcreate is not SubCreate.READY:
+        raise ObjectNotInPrerequisiteState(
+            f'subscription "{name}" is only half {_HALF[sub.subcreate]}',
+            hint=f"Run pgsub drop {name}, or create it again.",
+        )
+    return sub
+
+
+_HALF: Final = {SubCreate.CREATING: "created", SubCreate.DROPPING: "dropped"}
+
+
+def wait_for_workers(sub: Subscription, site: Site) -> None:
+    """Until no worker of the subscription runs; they end at their next batch boundary (55006)."""
+    deadline = time.monotonic() + WORKER_EXIT_TIMEOUT
+    while True:
+        pids = [worker.pid for worker in site.workers() if worker.subid == sub.oid]
+        if not pids:
+            return
+        if time.monotonic() > deadline:
+            raise ObjectInUse(
+                f'workers of subscription "{sub.subname}" do not end',
+                detail=f"Processes: {', '.join(map(str, pids))}.",
+                hint="Look into the log for what they are waiting for, then try again.",
+            )
+        time.sleep(_POLL)

@@ -1,0 +1,202 @@
+"""Which lake table each published table is written to, and everything that speaks against it.
+
+CREATE raises the first finding, ``pgsub check`` lists them all; both see the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.errcodes import (
+    DuplicateTable,
+    FeatureNotSupported,
+    InvalidName,
+    ObjectInUse,
+    ReplicationError,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.store_sqlite import CatalogStore
+from config.subscription import mapped_twice
+from subscriber.report import Notice, warning
+from workers.lake.destination import Destination, LakeIdent, LakeTable
+from workers.publication import (
+    PARTITIONED_TABLE,
+    PLAIN_TABLE,
+    PublisherConn,
+    RemoteTable,
+    fetch_remote_table_info,
+    fetch_table_list,
+)
+from workers.relation import check_columns
+
+RESERVED_COLUMNS: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_partition",
+        "_spec_id",
+        "_deleted",
+        "_last_updated_sequence_number",
+        "_row_id",
+    }
+)
+"""Names of Iceberg's metadata columns: a table with one of them cannot be written."""
+
+_LAKE_THREADS: Final = 4
+"""Tables looked up in the lake at a time; each look-up is a round trip of a tenth of a second."""
+
+Tables = Mapping[str, TableOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTable:
+    """A published table, the lake table it goes to, and what the configuration says of it."""
+
+    remote: RemoteTable
+    ident: LakeIdent
+    options: TableOptions
+
+    @property
+    def name(self) -> str:
+        """The publisher's table as ``schema.table``."""
+        return qualified_name(self.remote.nspname, self.remote.relname)
+
+
+def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, TableOptions]:
+    """Where a published table goes: ``to`` if the configuration has it, else its own names."""
+    options = tables.get(qualified_name(nspname, relname), TableOptions())
+    return LakeIdent(*(options.to or (nspname, relname))), options
+
+
+def fetch_mapped_tables(
+    conn: PublisherConn, publications: Sequence[str], tables: Tables
+) -> list[MappedTable]:
+    """Every table the publications publish, by name. Raises the publisher's errors."""
+    mapped = []
+    for nspname, relname in fetch_table_list(conn, publications):
+        remote = fetch_remote_table_info(conn, nspname, relname, publications)
+        mapped.append(MappedTable(remote, *lake_ident(nspname, relname, tables)))
+    return mapped
+
+
+def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationError]:
+    """What is wrong with the tables themselves and with where they are mapped to."""
+    targets: dict[LakeIdent, MappedTable] = {}
+    for table in mapped:
+        yield from _column_findings(table)
+        other = targets.setdefault(table.ident, table)
+        if other is not table and not (other.options.shared and table.options.shared):
+            yield mapped_twice((table.ident.schema, table.ident.table), other.name, table.name)
+
+
+def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
+    remote = table.remote
+    if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
+        yield ReplicationError(
+            f'cannot use relation "{table.name}" as logical replication source',
+            detail="It is neither a table nor a partitioned table.",
+            sqlstate="42809",
+        )
+    if not remote.columns:
+        yield FeatureNotSupported(
+            f'table "{table.name}" has no published columns',
+            detail="A lake table needs at least one column.",
+            hint="Take the table out of the publication, or add a column to it.",
+        )
+    for column in remote.columns:
+        if column.name in RESERVED_COLUMNS:
+            yield InvalidName(
+                f'column name "{column.name}" of table "{table.name}" is reserved in the lake',
+                detail="Iceberg has a metadata column of this name.",
+                hint="Rename the column on the publisher, or leave it out with a column list in "
+                "the publication.",
+                sqlstate="42939",
+            )
+
+
+def lake_findings(
+    mapped: Sequence[MappedTable], lake: Destination, store: CatalogStore, sub: Subscription
+) -> Iterator[ReplicationError]:
+    """What is wrong with the lake tables: taken, somebody else's, or short of columns."""
+    taken = _taken_by_others(store, sub)
+    free = store.former_owners()
+    with ThreadPoolExecutor(_LAKE_THREADS, thread_name_prefix="lake") as pool:
+        found = list(pool.map(lambda table: lake.table(table.ident), mapped))
+    for table, existing in zip(mapped, found, strict=True):
+        owner = taken.get(table.ident)
+        if owner is not None and not table.options.shared:
+            yield ObjectInUse(
+                f'lake table "{table.ident}" belongs to subscription "{owner}"',
+                hint="Map the table to another name with to:, or set shared: true for both.",
+            )
+        elif existing is not None:
+            yield from _existing_findings(table, existing, sub.subuuid, free)
+
+
+def _existing_findings(
+    table: MappedTable, existing: LakeTable, own: str, free: set[str]
+) -> Iterator[ReplicationError]:
+    """``own`` is the subscription's uuid, ``free`` those of dropped ones."""
+    options, owner = table.options, existing.owner
+    if owner != own and not (options.adopt or options.shared):
+        yield DuplicateTable(
+            f'lake table "{table.ident}" already exists',
+            hint="Set adopt: true for the table if its rows belong to it, map it to another name "
+            "with to:, or drop the lake table.",
+        )
+        return
+    if owner is not None and owner != own and owner not in free and not options.shared:
+        yield ObjectInUse(
+            f'lake table "{table.ident}" is written by another subscription',
+            detail=f"Its owner is {owner}, which this data directory does not know.",
+            hint="If that subscription is gone, remove the table's property pgsub.owner with "
+            "ALTER TABLE … UNSET TBLPROPERTIES.",
+        )
+    try:
+        check_columns([column.name for column in table.remote.columns], existing)
+    except ReplicationError as error:
+        yield error
+
+
+def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, str]:
+    """Lake table → name of the other subscription of this data directory that writes it."""
+    return {
+        LakeIdent(rel.lake_schema, rel.lake_table): other.subname
+        for other in store.subscriptions()
+        if other.oid != sub.oid
+        for rel in store.rels(other.oid)
+    }
+
+
+def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:
+    """What is not wrong yet: tables without an identity, names that fit nothing."""
+    names = {table.name for table in mapped}
+    unused = [name for name in tables if name not in names]
+    if unused:
+        yield warning(
+            f"{_plural('table', unused)} {quoted(unused)} of the configuration "
+            f"{'is' if len(unused) == 1 else 'are'} not published"
+        )
+    for table in mapped:
+        remote = table.remote
+        if not (remote.actions.update or remote.actions.delete) or remote.relreplident == "f":
+            continue
+        if not any(column.in_key for column in remote.columns):
+            yield warning(
+                f'table "{table.name}" has no replica identity and publishes updates or deletes',
+                detail="PostgreSQL refuses them on the publisher until it has one.",
+                hint="Give it a primary key, or ALTER TABLE … REPLICA IDENTITY FULL.",
+            )
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as a message lists them."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _plural(word: str, names: Sequence[str]) -> str:
+    return word if len(names) == 1 else f"{word}s"

@@ -1,0 +1,462 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateObject,
+    DuplicateTable,
+    FeatureNotSupported,
+    InvalidName,
+    InvalidParameterValue,
+    IoError,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedObject,
+)
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import SubCreate
+from catalog.pg_subscription_rel import SubRelState
+from subscriber import subscriptioncmds
+from subscriber.subscriptioncmds import (
+    create_subscription,
+    disable_subscription,
+    drop_subscription,
+    enable_subscription,
+)
+from tests.subscriber.twins import (
+    POINT,
+    Around,
+    PublishedTable,
+    Slot,
+    WorkerTwin,
+    around,
+    statement,
+)
+from workers.lake.destination import LakeColumn, LakeIdent
+from workers.publication import RemoteTable
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Around]:
+    def lake_columns(table: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
+        kind = pa.string() if as_text else pa.int32()
+        return tuple(LakeColumn(column.name, kind) for column in table.columns)
+
+    monkeypatch.setattr(RemoteTable, "lake_columns", lake_columns, raising=False)
+    made = around(tmp_path)
+    yield made
+    made.store.close()
+    assert made.publisher.connections == 0
+
+
+def nothing_is_left(world: Around) -> None:
+    assert world.store.subscriptions() == []
+    assert world.store.origins() == []
+    assert world.publisher.slots == {}
+    assert world.lake.tables == {}
+    assert not list(world.site.data_dir.rglob("passfile/*"))
+
+
+def test_create_with_copy(world: Around) -> None:
+    world.publisher.tables["B"] = PublishedTable()
+    sub = create_subscription(statement(), world.site)
+    assert world.store.subscription(sub.oid) == sub
+    assert (sub.subcreate, sub.subslotname, sub.max_flush_lsn) == (SubCreate.READY, "mysub", POINT)
+    assert (sub.sysid, sub.timeline) == ("7329764006882527550", 1)
+    rels = world.store.rels(sub.oid)
+    assert [(rel.relname, rel.srsubstate, rel.srsublsn) for rel in rels] == [
+        ("B", "i", None),
+        ("a", "i", None),
+    ]
+    assert rels[0].fingerprint == "iudt-"
+    assert world.lake.tables == {}
+    assert list(world.publisher.slots) == ["mysub"]
+    assert [origin.roname for origin in world.store.origins()] == [f"pg_{sub.oid}"]
+    assert world.said() == ['NOTICE: created replication slot "mysub" on publisher']
+    assert len(world.wakes) == 1
+
+
+def test_create_without_copy_makes_stamped_tables(world: Around) -> None:
+    stmt = statement(
+        with_={"copy_data": False},
+        tables={"public.a": {"to": "Lake.A", "on_unrepresentable": "text"}},
+    )
+    sub = create_subscription(stmt, world.site)
+    (rel,) = world.store.rels(sub.oid)
+    assert (rel.srsubstate, rel.srsublsn, rel.copied) == (SubRelState.READY, None, False)
+    assert (rel.floor, rel.lake_lsn) == (POINT, POINT)
+    table = world.lake.tables[LakeIdent("Lake", "A")]
+    assert table.owner == sub.subuuid
+    assert table.columns[0].type == pa.string()
+    assert table.stamp is not None
+    assert (table.stamp.origin, table.stamp.lsn, table.stamp.floor, table.stamp.epoch) == (
+        f"pg_{sub.oid}",
+        POINT,
+        POINT,
+        rel.epoch,
+    )
+
+
+def test_row_is_there_before_the_slot(world: Around) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def look() -> None:
+        (row,) = world.store.subscriptions()
+        seen.append((row.subcreate, len(world.store.rels(row.oid))))
+
+    world.publisher.on_create_slot = look
+    create_subscription(statement(), world.site)
+    assert seen == [("creating", 1)]
+
+
+def test_connect_false(world: Around) -> None:
+    world.publisher.fail["connect"] = AssertionError()
+    sub = create_subscription(statement(with_={"connect": False}), world.site)
+    assert (sub.subcreate, sub.subenabled, sub.subslotname) == ("ready", False, "mysub")
+    assert world.store.rels(sub.oid) == []
+    assert world.said() == ["WARNING: subscription was created, but is not connected"]
+    assert world.wakes == []
+
+
+def test_slot_made_before(world: Around) -> None:
+    world.publisher.slots["pre"] = Slot(confirmed=LSN(77))
+    options = {"create_slot": False, "slot_name": "pre"}
+    sub = create_subscription(statement(with_=options), world.site)
+    assert (sub.subslotname, sub.max_flush_lsn) == ("pre", LSN(77))
+    drop_subscription("mysub", world.site)
+    assert world.publisher.slots == {}
+
+
+def test_slot_name_none(world: Around) -> None:
+    options = {"create_slot": False, "slot_name": "NONE", "enabled": False}
+    sub = create_subscription(statement(with_=options), world.site)
+    assert (sub.subslotname, sub.max_flush_lsn) == (None, LSN(0))
+    with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
+        enable_subscription("mysub", world.site)
+    world.publisher.fail["connect"] = AssertionError()
+    drop_subscription("mysub", world.site)
+
+
+def test_missing_publications_only_warn(world: Around) -> None:
+    create_subscription(statement(publication=["x", "pub", "y"]), world.site)
+    assert world.said()[0] == 'WARNING: publications "x", "y" do not exist on the publisher'
+    create_subscription(statement("two", publication="z"), world.site)
+    assert 'WARNING: publication "z" does not exist on the publisher' in world.said()
+
+
+def test_origin_warning(world: Around) -> None:
+    world.publisher.other_origins = [("public", "a", "pub")]
+    create_subscription(statement(with_={"origin": "none"}), world.site)
+    assert "requested copy_data with origin = NONE" in world.said()[0]
+
+
+def test_warnings_about_tables(world: Around) -> None:
+    world.publisher.tables = {"a": PublishedTable(key=False), "b": PublishedTable(letters="tfff")}
+    create_subscription(statement(tables={"public.nosuch": {}}), world.site)
+    assert world.said()[:2] == [
+        'WARNING: table "public.nosuch" of the configuration is not published',
+        'WARNING: table "public.a" has no replica identity and publishes updates or deletes',
+    ]
+
+
+def test_password_goes_to_a_private_file(world: Around) -> None:
+    sub = create_subscription(statement(connection="host=db password=secret"), world.site)
+    assert sub.passfile is not None
+    path = Path(sub.passfile)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() == "*:*:*:*:secret\n"
+    assert "secret" not in repr(world.store.subscriptions())
+    drop_subscription("mysub", world.site)
+    assert not path.exists()
+
+
+def test_password_env_must_be_there(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidParameterValue, match='"NO_SUCH_THING" is not set'):
+        create_subscription(statement(password_env="NO_SUCH_THING"), world.site)
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    sub = create_subscription(statement(password_env="SHOP_PASSWORD"), world.site)
+    assert (sub.password_env, sub.passfile) == ("SHOP_PASSWORD", None)
+
+
+def test_name_taken(world: Around) -> None:
+    create_subscription(statement(), world.site)
+    with pytest.raises(DuplicateObject, match='subscription "mysub" already exists'):
+        create_subscription(statement(), world.site)
+
+
+def test_slot_taken(world: Around) -> None:
+    world.publisher.slots["mysub"] = Slot()
+    with pytest.raises(DuplicateObject, match='replication slot "mysub" already exists'):
+        create_subscription(statement(connection="password=x"), world.site)
+    assert list(world.publisher.slots) == ["mysub"]
+    world.publisher.slots.clear()
+    nothing_is_left(world)
+
+
+def test_slot_taken_in_the_last_moment_is_not_dropped(world: Around) -> None:
+    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
+    world.publisher.fail["create_slot"] = ReplicationError("already exists", sqlstate="42710")
+    with pytest.raises(ReplicationError, match="already exists"):
+        create_subscription(statement(), world.site)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.subscriptions() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("connect", ConnectionFailure("could not connect to the publisher")),
+        ("exec", ReplicationError("permission denied", sqlstate="42501")),
+        ("create_slot", ReplicationError("all replication slots are in use", sqlstate="53400")),
+        ("create_slot", ReplicationError("logical decoding requires wal_level", sqlstate="55000")),
+    ],
+)
+def test_errors_of_the_publisher(world: Around, call: str, error: ReplicationError) -> None:
+    world.publisher.fail[call] = error
+    with pytest.raises(ReplicationError) as caught:
+        create_subscription(statement(connection="host=db password=x"), world.site)
+    assert caught.value is error
+    nothing_is_left(world)
+
+
+def test_slot_made_although_the_answer_was_lost(world: Around) -> None:
+    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
+    world.publisher.fail["create_slot"] = ConnectionFailure("lost the connection")
+    with pytest.raises(ConnectionFailure):
+        create_subscription(statement(), world.site)
+    nothing_is_left(world)
+
+
+def test_lake_not_writable(world: Around) -> None:
+    world.lake.fail["create_table"] = IoError("no space left on device")
+    with pytest.raises(IoError):
+        create_subscription(statement(with_={"copy_data": False}), world.site)
+    nothing_is_left(world)
+
+
+def test_second_lake_table_fails(world: Around) -> None:
+    world.publisher.tables["b"] = PublishedTable()
+    world.lake.fail["create_table b"] = IoError("no space left on device")
+    with pytest.raises(IoError):
+        create_subscription(statement(with_={"copy_data": False}), world.site)
+    nothing_is_left(world)
+
+
+@pytest.mark.parametrize(
+    ("tables", "error", "sqlstate"),
+    [
+        ({"a": PublishedTable(columns=("id", "_file"))}, InvalidName, "42939"),
+        ({"a": PublishedTable(columns=())}, FeatureNotSupported, "0A000"),
+        ({"a": PublishedTable(relkind="S")}, ReplicationError, "42809"),
+    ],
+)
+def test_tables_that_cannot_be_written(
+    world: Around, tables: dict[str, PublishedTable], error: type[Exception], sqlstate: str
+) -> None:
+    world.publisher.tables = tables
+    with pytest.raises(error) as caught:
+        create_subscription(statement(), world.site)
+    assert getattr(caught.value, "code", None) == sqlstate
+    nothing_is_left(world)
+
+
+def test_all_findings_are_told(world: Around) -> None:
+    world.publisher.tables = {
+        "a": PublishedTable(columns=("_pos", "_file")),
+        "b": PublishedTable(columns=()),
+    }
+    with pytest.raises(InvalidName, match='"_pos"') as caught:
+        create_subscription(statement(), world.site)
+    assert '"_file"' in (caught.value.detail or "")
+    assert '"public.b" has no published columns' in (caught.value.detail or "")
+
+
+def test_two_tables_into_one(world: Around) -> None:
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(DuplicateTable, match="both mapped to lake table"):
+        create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.site)
+    nothing_is_left(world)
+    shared = {"public.a": {"to": "x.y", "shared": True}, "public.b": {"to": "x.y", "shared": True}}
+    sub = create_subscription(statement(tables=shared), world.site)
+    assert len({rel.srrelid for rel in world.store.rels(sub.oid)}) == 2
+
+
+def test_two_subscriptions_into_one(world: Around) -> None:
+    create_subscription(statement(), world.site)
+    with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
+        create_subscription(statement("two"), world.site)
+    assert list(world.publisher.slots) == ["mysub"]
+    create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.site)
+
+
+def test_lake_table_exists(world: Around) -> None:
+    world.lake.add("a")
+    with pytest.raises(DuplicateTable, match=r'lake table "public\.a" already exists'):
+        create_subscription(statement(), world.site)
+    adopt = {"public.a": {"adopt": True}}
+    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+    assert world.lake.tables[LakeIdent("public", "a")].snapshot_id == 2
+
+
+def test_adopted_table_lacks_columns(world: Around) -> None:
+    world.lake.add("a", columns=("id",))
+    with pytest.raises(ObjectNotInPrerequisiteState, match='"v"'):
+        create_subscription(statement(tables={"public.a": {"adopt": True}}), world.site)
+
+
+def test_adopting_what_somebody_else_writes(world: Around) -> None:
+    world.lake.add("a", owner="somebody else")
+    adopt = {"public.a": {"adopt": True}}
+    with pytest.raises(ObjectInUse, match="written by another subscription"):
+        create_subscription(statement(tables=adopt), world.site)
+
+
+def test_table_of_a_dropped_subscription_is_adopted(world: Around) -> None:
+    no_copy = {"copy_data": False}
+    create_subscription(statement(with_=no_copy), world.site)
+    drop_subscription("mysub", world.site)
+    with pytest.raises(DuplicateTable):
+        create_subscription(statement(with_=no_copy), world.site)
+    adopt = {"public.a": {"adopt": True}}
+    sub = create_subscription(statement(with_=no_copy, tables=adopt), world.site)
+    assert world.lake.tables[LakeIdent("public", "a")].owner == sub.subuuid
+
+
+def test_adopted_table_survives_a_failed_create(world: Around) -> None:
+    world.lake.add("a")
+    world.publisher.tables["b"] = PublishedTable()
+    world.lake.fail["create_table"] = IoError("no space left on device")
+    adopt = {"public.a": {"adopt": True}}
+    with pytest.raises(IoError):
+        create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+    assert list(world.lake.tables) == [LakeIdent("public", "a")]
+    world.lake.fail.clear()
+    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours runs after it."""
+
+
+def die_in_create(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave what a process killed after making slot and tables leaves."""
+    with monkeypatch.context() as patch:
+        patch.setattr(subscriptioncmds, "_undo_create", lambda *args, **kwargs: None)
+        patch.setattr(subscriptioncmds, "store_new_rel", _killed)
+        with pytest.raises(Killed):
+            create_subscription(statement(with_={"copy_data": False}), world.site)
+    (row,) = world.store.subscriptions()
+    assert row.subcreate is SubCreate.CREATING
+    assert list(world.publisher.slots) == ["mysub"]
+    assert len(world.lake.tables) == 1
+
+
+def _killed(*args: object) -> None:
+    raise Killed
+
+
+def test_killed_create_starts_over(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    die_in_create(world, monkeypatch)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="only half created"):
+        enable_subscription("mysub", world.site)
+    sub = create_subscription(statement(with_={"copy_data": False}), world.site)
+    assert sub.subcreate is SubCreate.READY
+    assert [row.oid for row in world.store.subscriptions()] == [sub.oid]
+
+
+def test_killed_create_can_be_dropped(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    die_in_create(world, monkeypatch)
+    world.publisher.fail["drop_slot"] = ReplicationError("permission denied", sqlstate="42501")
+    with pytest.raises(ObjectNotInPrerequisiteState, match="could not drop"):
+        drop_subscription("mysub", world.site)
+    world.publisher.fail.clear()
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_drop(world: Around) -> None:
+    sub = create_subscription(statement(), world.site)
+    world.store.origin_create(f"pg_{sub.oid}_{world.store.rels(sub.oid)[0].srrelid}")
+    world.workers[:] = [[WorkerTwin(sub.oid), WorkerTwin(1)], [WorkerTwin(1)]]
+    drop_subscription("mysub", world.site)
+    assert world.workers == []
+    nothing_is_left(world)
+    with pytest.raises(UndefinedObject, match='subscription "mysub" does not exist'):
+        drop_subscription("mysub", world.site)
+
+
+def test_drop_with_a_missing_slot(world: Around) -> None:
+    create_subscription(statement(), world.site)
+    world.publisher.slots.clear()
+    drop_subscription("mysub", world.site)
+    assert "does not exist on publisher, skipping" in world.said()[-1]
+    nothing_is_left(world)
+
+
+def test_drop_cannot_reach_the_publisher(world: Around) -> None:
+    sub = create_subscription(statement(), world.site)
+    world.publisher.fail["connect"] = ConnectionFailure("connection refused")
+    with pytest.raises(ConnectionFailure, match="attempting to drop replication slot") as caught:
+        drop_subscription("mysub", world.site)
+    assert "--leave-slot" in (caught.value.hint or "")
+    assert world.store.subscription(sub.oid) == sub
+    drop_subscription("mysub", world.site, leave_slot=True)
+    assert world.store.subscriptions() == []
+    assert [slot.slot_name for slot in world.store.leaked_slots()] == ["mysub"]
+    assert "stays on the publisher" in world.said()[-1]
+
+
+def test_slot_that_is_active_is_leaked_and_tried_again(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
+    create_subscription(statement(connection="host=db password=x"), world.site)
+    world.publisher.slots["mysub"].active = True
+    drop_subscription("mysub", world.site)
+    (leaked,) = world.store.leaked_slots()
+    assert leaked.reason == 'replication slot "mysub" is active'
+    assert Path(leaked.passfile or "").exists()
+    world.publisher.slots["mysub"].active = False
+    create_subscription(statement("two", connection="host=db password=x"), world.site)
+    drop_subscription("two", world.site)
+    assert world.store.leaked_slots() == []
+    nothing_is_left(world)
+
+
+def test_killed_drop_is_finished(world: Around) -> None:
+    sub = create_subscription(statement(), world.site)
+    world.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
+    world.publisher.slots.clear()
+    again = create_subscription(statement(), world.site)
+    assert again.oid != sub.oid
+    world.store.update_subscription(again.oid, subcreate=SubCreate.DROPPING)
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_enable_and_disable(world: Around) -> None:
+    sub = create_subscription(statement(with_={"enabled": False}), world.site)
+    assert not sub.subenabled
+    assert world.wakes == []
+    enable_subscription("mysub", world.site)
+    assert world.store.subscription_by_name("mysub") != sub
+    world.workers[:] = [[WorkerTwin(sub.oid)], []]
+    disable_subscription("mysub", world.site)
+    assert world.store.subscription_by_name("mysub") == sub
+    assert len(world.wakes) == 2
+    for command in (enable_subscription, disable_subscription):
+        with pytest.raises(UndefinedObject):
+            command("nobody", world.site)
+
+
+def test_worker_that_does_not_end(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptioncmds, "WORKER_EXIT_TIMEOUT", 0.0)
+    sub = create_subscription(statement(), world.site)
+    world.workers[:] = [[WorkerTwin(sub.oid, 77)]] * 2
+    with pytest.raises(ObjectInUse, match="do not end") as caught:
+        disable_subscription("mysub", world.site)
+    assert caught.value.detail == "Processes: 77."

@@ -1,0 +1,233 @@
+"""Twins of the publisher, the lake and the launcher for the commands' tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.load import parse
+from config.subscription import CreateSubscriptionStmt
+from subscriber.report import Notice
+from subscriber.site import Site
+from workers.lake.destination import Destination, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.publication import Row
+
+POINT = LSN.parse("0/19BD9E8")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    systemid: str = "7329764006882527550"
+    timeline: int = 1
+    xlogpos: LSN = POINT
+
+
+@dataclass(slots=True)
+class PublishedTable:
+    """A table with int4 columns; the first is the key."""
+
+    columns: Sequence[str] = ("id", "v")
+    relkind: str = "r"
+    key: bool = True
+    letters: str = "tttt"
+    row_filter: str | None = None
+
+
+@dataclass(slots=True)
+class Slot:
+    active: bool = False
+    plugin: str = "pgoutput"
+    confirmed: LSN = POINT
+
+
+@dataclass(slots=True)
+class PublisherTwin:
+    """A publisher with one publication ``pub`` in database ``shop``.
+
+    ``fail`` maps a call's name to the error it raises; ``connections`` counts the open ones.
+    """
+
+    tables: dict[str, PublishedTable] = field(default_factory=lambda: {"a": PublishedTable()})
+    publications: tuple[str, ...] = ("pub",)
+    slots: dict[str, Slot] = field(default_factory=dict)
+    fail: dict[str, BaseException] = field(default_factory=dict)
+    other_origins: list[Row] = field(default_factory=list)
+    server_version: int = 18
+    connections: int = 0
+    on_create_slot: Callable[[], None] = lambda: None
+
+    def connect(self, sub: Subscription) -> PublisherTwin:
+        self._check("connect")
+        self.connections += 1
+        return self
+
+    def close(self) -> None:
+        self.connections -= 1
+
+    def identify_system(self) -> Identity:
+        return Identity()
+
+    def create_slot(
+        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+    ) -> LSN:
+        assert (temporary, snapshot) == (False, "nothing")
+        self.on_create_slot()
+        self._check("create_slot")
+        self.slots[name] = Slot()
+        return POINT
+
+    def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
+        self._check("drop_slot")
+        if self.slots[name].active:
+            raise ReplicationError(f'replication slot "{name}" is active', sqlstate="55006")
+        del self.slots[name]
+
+    def _check(self, call: str) -> None:
+        if call in self.fail:
+            raise self.fail[call]
+
+    def exec(self, sql: str) -> list[Row]:
+        """Answer the queries of ``publication.sql`` by what they are about."""
+        self._check("exec")
+        if "pg_replication_slots" in sql:
+            return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
+        if "pg_subscription_rel" in sql:
+            return self.other_origins
+        if sql.startswith("SELECT t.pubname"):
+            return [(name,) for name in self.publications if f"'{name}'" in sql]
+        if "pub" not in re.findall(r"IN \('(.*?)'", sql) and "pg_publication" in sql:
+            return []
+        if "VARIADIC" in sql:
+            return [("public", name, "1 2") for name in sorted(self.tables)]
+        if "pubinsert" in sql:
+            return [
+                ("public", name, *table.letters, "f", table.row_filter)
+                for name, table in self.tables.items()
+            ]
+        return self._table(sql)
+
+    def _table(self, sql: str) -> list[Row]:
+        oids = {str(n): name for n, name in enumerate(self.tables, 20000)}
+        if "INNER JOIN" in sql:
+            name = re.findall(r"relname = '(.*?)'", sql)[0]
+            oid = next(oid for oid, other in oids.items() if other == name)
+            return [(oid, "d", self.tables[name].relkind)]
+        if "pg_attribute" in sql:
+            table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
+            return [
+                (str(n), name, "23", "-1", "f", "t" if table.key and n == 1 else "f", "f")
+                for n, name in enumerate(table.columns, 1)
+            ]
+        if "pg_type" in sql:
+            return [("23", "pg_catalog", "int4", "b", "0", "-1", "0")]
+        if "pg_get_expr" in sql:
+            return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
+        return [(None,)]
+
+    def _slot(self, name: str) -> list[Row]:
+        slot = self.slots.get(name)
+        if slot is None:
+            return []
+        active = "t" if slot.active else "f"
+        return [(slot.plugin, "logical", "shop", active, None, str(slot.confirmed), "shop")]
+
+
+@dataclass(slots=True)
+class LakeTwin:
+    """The lake's tables, as far as commands touch them."""
+
+    tables: dict[LakeIdent, LakeTable] = field(default_factory=dict)
+    fail: dict[str, BaseException] = field(default_factory=dict)
+
+    def add(
+        self, name: str, columns: Sequence[str] = ("id", "v"), owner: str | None = None
+    ) -> None:
+        ident = LakeIdent("public", name)
+        made = tuple(LakeColumn(column, pa.int32()) for column in columns)
+        self.tables[ident] = LakeTable(ident, made, owner, 1, None)
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        return self.tables.get(ident)
+
+    def create_table(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        stamp: Stamp,
+    ) -> LakeTable:
+        for call in ("create_table", f"create_table {ident.table}"):
+            if call in self.fail:
+                raise self.fail[call]
+        self.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, stamp)
+        return self.tables[ident]
+
+    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+        old = self.tables[ident]
+        self.tables[ident] = LakeTable(ident, old.columns, owner, 2, stamp)
+        return self.tables[ident]
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        del self.tables[ident]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTwin:
+    subid: int
+    pid: int | None = 77
+
+
+@dataclass(slots=True)
+class Around:
+    """Everything around the commands, to look at and to break."""
+
+    store: CatalogStore
+    publisher: PublisherTwin
+    lake: LakeTwin
+    notices: list[Notice]
+    wakes: list[None]
+    workers: list[Sequence[WorkerTwin]]  # what the launcher answers, one after the other
+    site: Site
+
+    def said(self) -> list[str]:
+        """The notices' first lines."""
+        return [f"{notice.severity}: {notice.primary}" for notice in self.notices]
+
+
+def around(data_dir: Path) -> Around:
+    """A site of twins; its catalog is in memory."""
+    store = CatalogStore.open(":memory:")
+    publisher, lake = PublisherTwin(), LakeTwin()
+    notices: list[Notice] = []
+    wakes: list[None] = []
+    workers: list[Sequence[WorkerTwin]] = []
+    site = Site(
+        data_dir=data_dir,
+        store=store,
+        connect=publisher.connect,
+        lake=lambda: cast("Destination", lake),
+        workers=lambda: workers.pop(0) if workers else (),
+        wake_launcher=lambda: wakes.append(None),
+        notify=notices.append,
+    )
+    return Around(store, publisher, lake, notices, wakes, workers, site)
+
+
+def statement(name: str = "mysub", **keys: Any) -> CreateSubscriptionStmt:
+    """A statement as the configuration file would give it; ``with_`` stands for ``with``."""
+    import json
+
+    body: dict[str, Any] = {"connection": "host=db dbname=shop", "publication": ["pub"]}
+    body |= {key.rstrip("_"): value for key, value in keys.items()}
+    return parse(json.dumps({"subscriptions": {name: body}}), "f.yaml").subscriptions[0]
