@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ SCHEMA: Final = "shop"
 PUBLICATION: Final = "shop_pub"
 CUSTOMERS: Final = 20_000
 PRODUCTS: Final = 1_000
-ORDERS: Final = 100_000
+ORDERS: Final = 150_000
 LINES_PER_ORDER: Final = 4
 
 DDL: Final = """
@@ -96,7 +97,7 @@ class Column:
     """A column and how its text is made equal on both sides of the proof."""
 
     name: str
-    kind: str = "plain"  # plain | boolean | instant | array
+    kind: str = "plain"  # plain | instant | array
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ TABLES: Final = (
         "customers",
         CUSTOMERS,
         (
-            Column("id"), Column("name"), Column("email"), Column("newsletter", "boolean"),
+            Column("id"), Column("name"), Column("email"), Column("newsletter"),
             Column("joined"),
         ),
     ),
@@ -150,8 +151,10 @@ def fill(connection: psycopg.Connection) -> None:
         "orders": ORDERS,
         "lines": LINES_PER_ORDER,
     }
+    connection.execute("SET session_replication_role = replica")  # keys are right: no checks
     for statement in filter(None, map(str.strip, FILL.split(";"))):
         connection.execute(statement.encode(), sizes)
+    connection.execute("RESET session_replication_role")
     connection.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLES IN SCHEMA {SCHEMA}".encode())
 
 
@@ -161,7 +164,7 @@ class Workload(threading.Thread):
     ``error`` is what ended it early, if anything did.
     """
 
-    def __init__(self, dsn: str, rate: float, seed: int = 1) -> None:
+    def __init__(self, dsn: Callable[[], str], rate: float, seed: int = 1) -> None:
         super().__init__(name="workload", daemon=True)
         self.rate = rate
         self.transactions = 0
@@ -182,7 +185,7 @@ class Workload(threading.Thread):
     def run(self) -> None:
         """The thread's body."""
         try:
-            with psycopg.connect(self._dsn, application_name="workload") as connection:
+            with psycopg.connect(self._dsn(), application_name="workload") as connection:
                 due = time.monotonic()
                 while not self._ending.wait(max(0.0, due - time.monotonic())):
                     due = max(due + 1 / self.rate, time.monotonic() - 1)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.pg_lsn import LSN
+from subscriber import demo
+from subscriber.demo_view import DemoView
+from subscriber.meter import Meter, Reading, TableProgress
+from subscriber.proof import Digest, Verdict, lake_query, publisher_query, verdicts
+from subscriber.publisher import EmbeddedPublisher
+from subscriber.workload import ORDERS, TABLES, Workload, fill
+from tests.fix_publisher import Database
+from tests.waiting import wait_until
+
+
+def test_the_shop_is_large_enough_and_its_workload_changes_every_kind(
+    publisher: EmbeddedPublisher, database: Database
+) -> None:
+    with publisher.connect(database.name) as connection:
+        fill(connection)
+    counts = {
+        table.name: database.value(f"SELECT count(*) FROM shop.{table.name}") for table in TABLES
+    }
+    assert counts == {table.name: table.rows for table in TABLES}
+    assert max(counts.values()) >= 200_000
+
+    workload = Workload(lambda: database.dsn, rate=500)
+    workload.start()
+    wait_until(lambda: workload.by_kind["deleted"] > 5 or workload.error, 30)
+    workload.stop()
+    assert workload.error is None
+    assert min(workload.by_kind[kind] for kind in ("inserted", "updated", "deleted")) > 0
+    assert database.value("SELECT count(*) FROM shop.orders") > ORDERS
+
+    answers = database.execute(publisher_query())
+    assert [name for name, _, _ in answers] == [table.name for table in TABLES]
+    before = {name: total for name, _, total in answers}
+    database.execute("UPDATE shop.orders SET note = '' WHERE id = 1")  # NULL is not ''
+    after = {name: total for name, _, total in database.execute(publisher_query())}
+    assert {name for name in before if before[name] != after[name]} == {"orders"}
+
+
+def test_the_proof_sees_a_difference() -> None:
+    here = [(table.name, 2, "10") for table in TABLES]
+    there = [{"name": table.name, "n": 2, "digest": "10"} for table in TABLES]
+    assert all(verdict.equal for verdict in verdicts(here, there))
+    there[1]["digest"] = "11"
+    there[2]["n"] = "3"
+    unequal = [verdict.table for verdict in verdicts(here, there) if not verdict.equal]
+    assert unequal == [TABLES[1].name, TABLES[2].name]
+
+
+def test_both_queries_read_every_column() -> None:
+    for table in TABLES:
+        for column in table.columns:
+            assert column.name in publisher_query()
+            assert column.name in lake_query()
+
+
+def test_rates_and_lag_are_those_of_the_confirmed_position(tmp_path: Path) -> None:
+    now, lsn, confirmed, rows = 0.0, 100, 100, 0
+    meter = Meter(
+        tmp_path,
+        "sub",
+        {"t": 10},
+        lambda: (LSN(lsn), LSN(confirmed)),
+        lambda: rows,
+        clock=lambda: now,
+    )
+    assert meter.read().lag_seconds == 0.0
+    for step in range(1, 5):  # a second and 100 rows each; nothing is confirmed
+        now, lsn, rows = float(step), 100 + 10 * step, 100 * step
+        reading = meter.read()
+    assert (reading.lag_bytes, reading.lag_seconds, reading.applied_rate) == (40, 3.0, 0.0)
+    now, confirmed = 5.0, 130
+    reading = meter.read()
+    assert (reading.lag_bytes, reading.lag_seconds) == (10, 1.0)
+    assert reading.applied_rate == pytest.approx(100.0)  # 300 rows in the last 3 s
+    assert reading.phase == "starting"
+    assert not reading.synced
+
+
+def test_without_a_terminal_lines_are_plain() -> None:
+    text = io.StringIO()
+    view = DemoView(Console(file=text, width=200))
+    tables = (
+        TableProgress("orders", "d", 50, 100, 25.0, 2.0),
+        TableProgress("products", "r", 10, 10, None, None),
+    )
+    with view:
+        view.show(Reading(4.0, "running", tables, 12.0, 2048, 0.5), "60 transactions/s")
+        view.show(Reading(4.5, "running", tables, 12.0, 2048, 0.5), "too soon")
+    view.verdict([Verdict("orders", Digest(1, "5"), Digest(1, "6"))])
+    first, second = text.getvalue().splitlines()
+    assert "[  4.0 s] orders d 50%  products r" in first
+    assert "12 rows/s applied, lag 2,048 B, 0.5 s" in first
+    assert "DIFFERENT" in second
+    assert "\x1b" not in text.getvalue()
+
+
+def test_on_a_terminal_there_is_a_table_with_bars() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=120, force_terminal=True)
+    tables = (TableProgress("orders", "d", 50, 100, 25.0, 2.0),)
+    with DemoView(console) as view:
+        view.show(Reading(4.0, "running", tables, 12.0, 20480, 0.5), "60 transactions/s")
+    assert "is being copied" in text.getvalue()
+    assert "━" in text.getvalue()
+
+
+def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("rows")
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        demo.run_demo(tmp_path)
+    assert caught.value.hint
+    assert (tmp_path / "precious").read_text() == "rows"
