@@ -60,11 +60,12 @@ _ERRORS: Final = {
 
 
 class UnrepresentableValue(NumericValueOutOfRange):
-    """A value its lake column cannot hold: 22003; carries the column and the change at fault."""
+    """A value its lake column cannot hold: 22003; carries column, type and the change at fault."""
 
-    def __init__(self, column: str, change: int) -> None:
+    def __init__(self, column: str, type: pa.DataType, change: int) -> None:
         super().__init__(f'value of column "{column}" cannot be represented in the lake')
         self.column = column
+        self.type = type
         self.change = change
 
 
@@ -198,7 +199,7 @@ class ColumnReader:
             values: Array = typed(strings, column.type, null_unrepresentable=self._nullable[where])
         except Unrepresentable as bad:
             change = self._source(int(refs[bad.index]), int(loc[bad.index]))
-            raise UnrepresentableValue(column.name, change) from None
+            raise UnrepresentableValue(column.name, column.type, change) from None
         return values
 
     def _source(self, ref: int, loc: int) -> int:

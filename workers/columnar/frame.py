@@ -27,6 +27,8 @@ _B, _C, _O, _R, _Y, _T, _M = (np.uint8(ord(byte)) for byte in "BCORYTM")
 _I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
 _NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
 
+_MOST_COLUMNS: Final = 0x7FFF  # the count is a signed 16-bit number
+
 # What went wrong, as the kernels report it: (code, offset of the record).
 _SHORT: Final = 1
 _TRAILING: Final = 2
@@ -249,6 +251,8 @@ def _tuple(buf: Any, pos: int, end: int) -> Any:
     if end - pos < 2:
         return -_SHORT
     ncols = be16(buf, pos)
+    if ncols > _MOST_COLUMNS:
+        return -_BAD_FIELD
     pos += 2
     for _ in range(ncols):
         if pos >= end:
@@ -377,6 +381,8 @@ def _relation(buf: Any, pos: int, end: int) -> Any:
     if identity not in (ord("d"), ord("n"), ord("f"), ord("i")):
         return -_BAD_FIELD
     ncols = be16(buf, pos + 1)
+    if ncols > _MOST_COLUMNS:
+        return -_BAD_FIELD
     pos += 3
     for _ in range(ncols):
         pos = _string(buf, pos + 1, end)

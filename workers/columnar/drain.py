@@ -1,0 +1,308 @@
+"""Draining libpq: received messages move into a buffer without a Python object per message.
+
+One kernel, compiled, without the GIL, calls the very libpq that owns the connection:
+``PQgetCopyData`` hands over one message, ``PQconsumeInput`` reads what the socket holds. When a
+read brought only a few messages the kernel naps for 0.2 ms, so that one system call serves many
+messages; when it brought none, it returns and the caller waits on the socket.
+
+A WAL message (``w``) becomes a spool record: its payload behind a little-endian u32 length. A
+keepalive (``k``) only moves positions. Any other type is ignored, as PostgreSQL ignores it. For
+each Commit the kernel notes where its record ends and what it says.
+
+    run → IDLE             nothing is left; wait for the socket
+    run → MORE             the time budget or the table of commits is used up; call again
+    run → FULL             the next message needs ``need`` bytes; it is kept for the next call
+    run → REPLY_REQUESTED  the server wants a status update at once
+    run → END, ERROR       the stream is over; libpq has the result or the error message
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import binding
+from numba import njit, types
+
+from catalog.errcodes import InternalError, ProtocolViolation
+from workers.columnar.tuples import Bytes, be64
+
+COMMIT_ROWS: Final = 4096
+"""Commits one call can report."""
+
+FEW_MESSAGES: Final = 50
+"""Fewer from one read of the socket, and the next read waits a little."""
+
+NAP_NANOSECONDS: Final = 200_000
+BUDGET_NANOSECONDS: Final = 50_000_000
+
+_PREFIX: Final = "pgsub_drain_"
+_get_copy_data = types.ExternalFunction(
+    _PREFIX + "PQgetCopyData", types.int32(types.intp, types.intp, types.int32)
+)
+_consume_input = types.ExternalFunction(_PREFIX + "PQconsumeInput", types.int32(types.intp))
+_freemem = types.ExternalFunction(_PREFIX + "PQfreemem", types.void(types.intp))
+_memcpy = types.ExternalFunction(_PREFIX + "memcpy", types.intp(types.intp, types.intp, types.intp))
+_nanosleep = types.ExternalFunction(_PREFIX + "nanosleep", types.int32(types.intp, types.intp))
+_clock_gettime = types.ExternalFunction(
+    _PREFIX + "clock_gettime", types.int32(types.int32, types.intp)
+)
+
+# Cells of the kernel's state; the first two live from call to call.
+_PENDING, _PENDING_LENGTH, _CHANGES = 0, 1, 2
+_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 3, 4, 5, 6, 7
+_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 8, 9, 10, 11, 12
+_CELLS: Final = 13
+
+_MALFORMED: Final = 6  # only inside: becomes a ProtocolViolation
+_IDLE, _MORE, _FULL, _ASKED, _END, _ERROR = range(6)
+
+_W, _K, _C = (np.uint8(ord(byte)) for byte in "wkC")
+_I, _U, _D, _T = (np.uint8(ord(byte)) for byte in "IUDT")
+
+_HEADER: Final = 25  # type byte, start, end, clock
+_KEEPALIVE_LENGTH: Final = 18
+_COMMIT_LENGTH: Final = 26
+_SCRATCH: Final = 64  # header and the longest Commit
+
+
+class DrainStatus(IntEnum):
+    """Why ``Drain.run`` returned."""
+
+    IDLE = _IDLE
+    MORE = _MORE
+    FULL = _FULL
+    REPLY_REQUESTED = _ASKED
+    END = _END
+    ERROR = _ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class DrainResult:
+    """What one call did. LSNs and times are integers; 0 where nothing was received.
+
+    ``position`` is the end of the records now in the buffer. ``last_received`` is the highest
+    position named by any message that was taken (never by one still kept), ``send_time`` the
+    last server clock in µs since 2000-01-01, ``keepalive_end`` the highest keepalive's position.
+    ``need`` is the free space the kept message wants when ``status`` is FULL. ``commits`` is
+    int64 of shape (n, 5): the offset after the Commit's record, final_lsn, end_lsn, commit time,
+    and the I, U, D and T messages since the previous Commit.
+    """
+
+    position: int
+    status: DrainStatus
+    last_received: int
+    send_time: int
+    keepalive_end: int
+    reply_requested: bool
+    need: int
+    messages: int
+    bytes: int
+    commits: npt.NDArray[np.int64]
+
+
+class Drain:
+    """Drains one connection in COPY_BOTH state; ``conn_ptr`` is its ``PGconn *``.
+
+    The caller owns the connection and is its only user during ``run``.
+    """
+
+    def __init__(self, conn_ptr: int) -> None:
+        register_symbols()
+        self._conn = conn_ptr
+        self._state = np.zeros(_CELLS, np.int64)
+        self._commits = np.empty((COMMIT_ROWS, 5), np.int64)
+        self._scratch = np.zeros(_SCRATCH, np.uint8)
+        self._words = np.zeros(3, np.int64)
+
+    def run(self, buf: Bytes, pos: int, *, budget_ns: int = BUDGET_NANOSECONDS) -> DrainResult:
+        """Fill ``buf`` from ``pos`` on. Raises ``ProtocolViolation`` for a malformed envelope."""
+        if not 0 <= pos <= len(buf):
+            raise ValueError("pos must lie inside the buffer")
+        state = self._state
+        state[_RECEIVED:] = 0
+        state[_POSITION] = pos
+        _drain(self._conn, buf, self._commits, state, self._scratch, self._words, budget_ns)
+        if state[_STATUS] == _MALFORMED:
+            raise ProtocolViolation("invalid message in the replication stream")
+        return DrainResult(
+            position=int(state[_POSITION]),
+            status=DrainStatus(int(state[_STATUS])),
+            last_received=int(state[_RECEIVED]),
+            send_time=int(state[_SEND_TIME]),
+            keepalive_end=int(state[_KEEPALIVE]),
+            reply_requested=bool(state[_REPLY]),
+            need=int(state[_NEED]),
+            messages=int(state[_MESSAGES]),
+            bytes=int(state[_BYTES]),
+            commits=self._commits[: state[_COMMITS]].copy(),
+        )
+
+    def close(self) -> None:
+        """Free a message that is still kept; the connection itself is the caller's."""
+        if self._state[_PENDING]:
+            _release(self._state)
+
+
+def register_symbols() -> None:
+    """Tell the compiler's linker where libpq's and libc's functions are; safe to repeat.
+
+    The libpq must be the one the connection was made with, so it is found through the module
+    that made it, if one is loaded, else through the wheel that would be.
+    """
+    if binding.address_of_symbol(_PREFIX + "PQgetCopyData"):
+        return
+    libpq, libc = _libpq(), ctypes.CDLL(None)
+    for library, names in (
+        (libpq, ("PQgetCopyData", "PQconsumeInput", "PQfreemem")),
+        (libc, ("memcpy", "nanosleep", "clock_gettime")),
+    ):
+        for name in names:
+            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            binding.add_symbol(_PREFIX + name, address)
+
+
+def _libpq() -> ctypes.CDLL:
+    for name in ("psycopg_binary.pq", "psycopg_c.pq"):
+        module = sys.modules.get(name)
+        if module is not None and module.__file__:
+            return ctypes.CDLL(module.__file__)
+    wrapper = sys.modules.get("psycopg.pq._pq_ctypes")
+    if wrapper is not None:
+        library: ctypes.CDLL = wrapper.pq
+        return library
+    spec = importlib.util.find_spec("psycopg_binary")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(folder).glob("pq.*.so")):
+            return ctypes.CDLL(str(path))
+    raise InternalError("no libpq is loaded")
+
+
+@njit(nogil=True, cache=True)
+def _now(words: Any) -> Any:
+    """Nanoseconds of the monotonic clock (Linux's clock 1)."""
+    _clock_gettime(1, words.ctypes.data)
+    return words[0] * 1_000_000_000 + words[1]
+
+
+@njit(nogil=True, cache=True)
+def _nap(words: Any) -> None:
+    words[0], words[1] = 0, NAP_NANOSECONDS
+    _nanosleep(words.ctypes.data, 0)
+
+
+@njit(nogil=True, cache=True)
+def _release(state: Any) -> None:
+    """Give the kept message back to libpq."""
+    _freemem(state[_PENDING])
+    state[_PENDING] = state[_PENDING_LENGTH] = 0
+
+
+@njit(nogil=True, cache=True)
+def _drain(
+    conn: int, out: Any, commits: Any, state: Any, scratch: Any, words: Any, budget: int
+) -> None:
+    """Take messages until a reason to return; the reason goes to ``state[_STATUS]``."""
+    started = _now(words)
+    since_read = 0
+    fresh = True  # nothing was read from the socket yet in this call
+    while True:
+        if state[_PENDING] == 0:
+            got = _get_copy_data(conn, words.ctypes.data + 16, 1)
+            if got > 0:
+                state[_PENDING], state[_PENDING_LENGTH] = words[2], got
+            elif got < 0:
+                state[_STATUS] = _END if got == -1 else _ERROR
+                return
+            else:
+                if not fresh and since_read == 0:
+                    state[_STATUS] = _IDLE
+                    return
+                if _now(words) - started > budget:
+                    state[_STATUS] = _MORE
+                    return
+                if not fresh and since_read < FEW_MESSAGES:
+                    _nap(words)
+                fresh = False
+                since_read = 0
+                if _consume_input(conn) == 0:
+                    state[_STATUS] = _ERROR
+                    return
+                continue
+        status = _take(out, commits, state, scratch)
+        if status == _FULL:
+            state[_STATUS] = _FULL
+            return
+        _release(state)
+        since_read += 1
+        state[_MESSAGES] += 1
+        if status != _IDLE:
+            state[_STATUS] = status
+            return
+        if state[_COMMITS] == len(commits):
+            state[_STATUS] = _MORE
+            return
+
+
+@njit(nogil=True, cache=True)
+def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
+    """Put the kept message where it belongs; ``_IDLE`` when there is nothing to say about it."""
+    source, length = state[_PENDING], state[_PENDING_LENGTH]
+    _memcpy(head.ctypes.data, source, min(length, _SCRATCH))
+    kind = head[0]
+    if kind == _K:
+        if length != _KEEPALIVE_LENGTH:
+            return _MALFORMED
+        end = be64(head, 1)
+        state[_KEEPALIVE] = max(state[_KEEPALIVE], end)
+        state[_RECEIVED] = max(state[_RECEIVED], end)
+        state[_SEND_TIME] = be64(head, 9)
+        if head[17] != 0:
+            state[_REPLY] = 1
+            return _ASKED
+        return _IDLE
+    if kind != _W:
+        return _IDLE
+    if length <= _HEADER:
+        return _MALFORMED
+    payload = length - _HEADER
+    position = state[_POSITION]
+    if position + 4 + payload > len(out):
+        state[_NEED] = 4 + payload
+        return _FULL
+    for byte in range(4):
+        out[position + byte] = np.uint8((payload >> (8 * byte)) & 255)
+    position += 4
+    _memcpy(out.ctypes.data + position, source + _HEADER, payload)
+    state[_POSITION] = position + payload
+    state[_BYTES] += payload
+    state[_RECEIVED] = max(state[_RECEIVED], be64(head, 1), be64(head, 9))
+    state[_SEND_TIME] = be64(head, 17)
+    return _note(head, commits, state, payload)
+
+
+@njit(nogil=True, cache=True)
+def _note(head: Any, commits: Any, state: Any, payload: int) -> Any:
+    """Count a change, or enter a Commit."""
+    kind = head[_HEADER]
+    if kind in (_I, _U, _D, _T):
+        state[_CHANGES] += 1
+    elif kind == _C:
+        if payload != _COMMIT_LENGTH:
+            return _MALFORMED
+        row = state[_COMMITS]
+        commits[row, 0] = state[_POSITION]
+        commits[row, 1] = be64(head, _HEADER + 2)
+        commits[row, 2] = be64(head, _HEADER + 10)
+        commits[row, 3] = be64(head, _HEADER + 18)
+        commits[row, 4] = state[_CHANGES]
+        state[_CHANGES] = 0
+        state[_COMMITS] += 1
+    return _IDLE
