@@ -43,9 +43,10 @@ settles that. It cannot meet a *new* launcher by mistake, because it holds the f
 **Catalog changes take effect between batches.** A command that changed the catalog sends
 ``notify`` with ``wait``; the launcher pushes ``catalog`` with a number to the subscription's
 workers and replies when each of them has sent ``catalog_seen`` with that number or a higher one,
-or is reaped, and with an error naming their processes when that takes too long. A worker takes ``catalog_change()`` before it reads the catalog at a batch boundary
-and gives it back to ``acknowledge_catalog`` after. One that has not attached yet reads the catalog
-later anyway, and is not waited for.
+or is reaped, and with an error naming their processes when that takes too long. A worker takes
+``catalog_change()`` before it reads the catalog at a batch boundary and gives it back to
+``acknowledge_catalog`` after. One that has not attached yet reads the catalog later anyway, and is
+not waited for.
 
 A worker's life, with the messages on its socket::
 
@@ -71,7 +72,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,6 +126,7 @@ class LauncherLink:
     ) -> None:
         self.latch = Latch()
         self.shutdown_requested = threading.Event()
+        self.reload_requested = threading.Event()
         self.lost = threading.Event()
         self.slot = slot
         self.generation = generation
@@ -388,6 +390,8 @@ class LauncherLink:
             self.shutdown_requested.set()
             with self._lake:
                 self._lake.notify_all()
+        if signal.SIGHUP in numbers:
+            self.reload_requested.set()
         self.latch.set()
 
     def _set_lake(self, url: str | None) -> None:
@@ -430,7 +434,7 @@ class LauncherStatus:
     pid: int
     start_time: int
     phase: str
-    lake_url: str | None
+    lake_url: str | None = field(repr=False)  # it holds the server's token
     lake_pid: int | None
     workers: tuple[LogicalRepWorker, ...]
 

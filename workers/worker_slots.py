@@ -151,10 +151,12 @@ class WorkerSlots:
         self._rows[row.slot] = row
         return row
 
-    def release(self, tenant: Tenant) -> None:
-        """The tenant's process is reaped; nothing happens if the slot has another tenant."""
-        if self.get(tenant) is not None:
-            self._rows[tenant[0]] = None
+    def release(self, tenant: Tenant) -> LogicalRepWorker | None:
+        """The tenant's process is reaped; its last row, None if the slot has another tenant."""
+        row = self.get(tenant)
+        if row is not None:
+            self._rows[row.slot] = None
+        return row
 
 
 # What to do
