@@ -1,0 +1,60 @@
+"""Loading every kernel before the first byte arrives.
+
+Kernels are compiled on first use and cached beside their modules; loading them from the cache takes
+tens of milliseconds, compiling them the first time after an installation takes most of a minute.
+A worker calls ``warm`` while it waits for other things.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from workers.columnar.columns import Layout, MappedColumn
+from workers.columnar.drain import Drain
+from workers.columnar.fold import fold_keyed
+from workers.columnar.frame import frame
+from workers.columnar.full import full_images
+
+_NO_CONNECTION = 0  # libpq takes a null connection and answers with an error
+
+
+def warm() -> None:
+    """Run every kernel once on a few bytes; needs no connection."""
+    buf = np.frombuffer(_spool(), np.uint8)
+    framed = frame(buf, 0, len(buf))
+    columns = (MappedColumn("k", 0, pa.int64()), MappedColumn("v", 1, pa.decimal128(9, 1)))
+    changes = framed.changes(slice(None))
+    keyed = fold_keyed(changes, Layout(2, (0,), columns), check_inserts=True)
+    list(keyed.merge_batches())
+    list(keyed.append_batches())
+    full = full_images(changes, Layout(2, (), columns))
+    list(full.image_batches())
+    full.resolve([0])
+    list(full.position_batches(pa.array(["f"]), pa.array([0])))
+    list(full.append_batches())
+    Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
+
+
+def _spool() -> bytes:
+    """One transaction with one change of each kind."""
+    old, new = _tuple(b"1", b"1.0"), _tuple(b"2", b"1")
+    unchanged = struct.pack(">H", 2) + _text(b"2") + b"u"
+    messages = [
+        b"B" + struct.pack(">qqI", 1, 0, 1),
+        b"U\0\0\0\1O" + old + b"N" + unchanged,
+        b"I\0\0\0\1N" + _tuple(b"3", b"4"),
+        b"D\0\0\0\1O" + new,
+        b"C\0" + struct.pack(">qqq", 1, 2, 0),
+    ]
+    return b"".join(struct.pack("<I", len(message)) + message for message in messages)
+
+
+def _tuple(*values: bytes) -> bytes:
+    return struct.pack(">H", len(values)) + b"".join(_text(value) for value in values)
+
+
+def _text(value: bytes) -> bytes:
+    return b"t" + struct.pack(">I", len(value)) + value
