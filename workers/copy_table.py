@@ -38,7 +38,6 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
-from workers.lake.typemap import lake_type
 from workers.process import WorkerProcess
 from workers.publication import (
     PLAIN_TABLE,
@@ -120,7 +119,7 @@ def prepare_lake_table(
     stamp = Stamp(origin_name(sub.oid), InvalidXLogRecPtr, rel.epoch or "", InvalidXLogRecPtr)
     lake = dest.table(ident)
     if lake is None:
-        columns = lake_columns(remote, as_text=options.on_unrepresentable == "text")
+        columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
         return dest.create_table(ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
     if lake.owner != sub.subuuid:
         if not options.adopt:
@@ -185,18 +184,6 @@ def _blocks(conn: WalReceiverConn, leaf: Leaf, block_size: int) -> int:
         return 0
     size = conn.exec(f"SELECT pg_catalog.pg_relation_size({leaf.relid})")[0][0]
     return int(size or 0) // block_size
-
-
-def lake_columns(remote: RemoteTable, *, as_text: bool) -> tuple[LakeColumn, ...]:
-    """The columns of a new lake table; all nullable, since the publisher's rules are its own.
-
-    ``as_text`` (``on_unrepresentable: text``) keeps every type some of whose values a lake column
-    cannot hold as exact text.
-    """
-    return tuple(
-        LakeColumn(column.name, lake_type(column.type, as_text=as_text))
-        for column in remote.columns
-    )
 
 
 def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, ...]:

@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         settings=stored_settings(store.settings()),
     )
     link.attach()
-    return _run(process)
+    status = _run(process)
+    process.close()
+    return status
 
 
 def _run(process: WorkerProcess) -> int:

@@ -7,10 +7,12 @@ after an error, so that the launcher waits ``wal_retrieve_retry_interval``.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
@@ -31,6 +33,7 @@ class WorkerProcess:
     store: CatalogStore
     link: LauncherLink
     settings: Settings
+    dest: Destination | None = None
 
     @property
     def spool_dir(self) -> Path:
@@ -77,7 +80,17 @@ class WorkerProcess:
         for folder in staging.glob(f"{place}*"):
             if folder != own:
                 shutil.rmtree(folder, ignore_errors=True)
+        self.dest = dest
         return dest
+
+    def close(self) -> None:
+        """Close our Spark sessions, say goodbye to the launcher."""
+        if self.dest is not None:
+            with contextlib.suppress(ReplicationError):  # a lake that is gone holds no session
+                self.dest.close()
+                self.store.forget_spark_sessions(self.subid, self.relid, self.generation)
+        self.link.close()
+        self.store.close()
 
     def _remember_session(self, user_id: str, session_id: str) -> None:
         self.store.put_spark_session(self.subid, self.relid, self.generation, user_id, session_id)

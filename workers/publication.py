@@ -35,6 +35,8 @@ from catalog.namespace import (
     quote_qualified_identifier,
 )
 from catalog.pg_lsn import LSN
+from workers.lake.destination import LakeColumn
+from workers.lake.typemap import lake_type
 
 PLAIN_TABLE: Final = "r"
 PARTITIONED_TABLE: Final = "p"
@@ -115,6 +117,17 @@ class RemoteTable:
     columns: tuple[RemoteColumn, ...]
     row_filters: tuple[str, ...]
     actions: PublishedActions
+
+    def lake_columns(self, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
+        """The columns of a new lake table; all nullable, since the publisher's rules are its own.
+
+        ``as_text`` (``on_unrepresentable: text``) keeps every type some of whose values a lake
+        column cannot hold as exact text.
+        """
+        return tuple(
+            LakeColumn(column.name, lake_type(column.type, as_text=as_text))
+            for column in self.columns
+        )
 
     @property
     def publishes_everything(self) -> bool:
