@@ -93,8 +93,17 @@ class CatalogStore:
     # Opening and transactions
 
     @classmethod
-    def open(cls, data_dir: Path | str) -> CatalogStore:
-        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` for tests."""
+    def open(cls, data_dir: Path | str, *, must_exist: bool = False) -> CatalogStore:
+        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` keeps nothing.
+
+        With ``must_exist`` nothing is made, and a missing catalog is 58P01.
+        """
+        if must_exist and not (Path(data_dir) / FILE_NAME).exists():
+            raise IoError(
+                f'"{data_dir}" is not a data directory of pgsub',
+                hint="Name one with --data-dir or PGSUB_DATA_DIR; pgsub up makes one.",
+                sqlstate="58P01",
+            )
         path = ":memory:" if str(data_dir) == ":memory:" else str(_prepare(Path(data_dir)))
         with _sqlite_errors(path):
             connection = sqlite3.connect(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -44,3 +47,15 @@ def remove_passfile(path: str | None) -> None:
     """Remove a password file; missing is fine."""
     if path is not None:
         Path(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_passfile(password: str | None) -> Iterator[str | None]:
+    """A password file for one command only; None without a password."""
+    if password is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="pgsub") as file:
+        file.write(passfile_line(password))
+        file.flush()
+        yield file.name

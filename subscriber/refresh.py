@@ -54,7 +54,7 @@ def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -
     0A000 for a change that cannot be made to an existing subscription. A publisher that cannot be
     reached is only a warning: the workers go on trying, and the next ``up`` refreshes again.
     """
-    raise_first(list(_refusals(sub, stmt, site)))
+    raise_first(list(refusals(sub, stmt, site)))
     check_password_env(stmt)
     sub = _store_changes(sub, stmt, site)
     if not stmt.options.connect:
@@ -103,9 +103,10 @@ def _store_changes(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) 
     return changed
 
 
-def _refusals(
+def refusals(
     sub: Subscription, stmt: CreateSubscriptionStmt, site: Site
 ) -> Iterator[ReplicationError]:
+    """What the file says otherwise and an existing subscription cannot become (0A000 each)."""
     options = stmt.options
     if "failover" in options.specified and options.failover != sub.subfailover:
         yield _fixed(sub, "failover")
@@ -135,7 +136,7 @@ def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_
     known = {(rel.nspname, rel.relname): rel for rel in site.store.rels(sub.oid)}
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
     if new:
-        raise_first(list(lake_findings(new, site.lake(), site.store, sub)))
+        raise_first(list(lake_findings(new, site.lake_tables, site.store, sub)))
         _add_tables(sub, new, site, copy_data=copy_data)
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
     with site.store.transaction():

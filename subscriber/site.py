@@ -15,7 +15,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from subscriber.report import Notice
-from workers.lake.destination import Destination
+from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.publication import PublisherConn
 
 
@@ -73,6 +73,7 @@ class Site:
     store: CatalogStore
     connect: Callable[[Subscription], Publisher]
     lake: Callable[[], Destination]
+    lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
     wake_launcher: Callable[[], None]
     notify: Callable[[Notice], None]

@@ -55,12 +55,13 @@ from subscriber.tablemap import (
     MappedTable,
     fetch_mapped_tables,
     lake_findings,
+    missing_publications_warning,
     published_findings,
     quoted,
     table_warnings,
 )
 from workers.lake.destination import LakeIdent, Stamp
-from workers.publication import missing_publications, tables_of_other_origins
+from workers.publication import tables_of_other_origins
 
 WORKER_EXIT_TIMEOUT: Final = 120.0
 """Seconds a command waits for a worker to end; it finishes the lake commit in flight first."""
@@ -150,7 +151,7 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
         if stmt.options.copy_data:
             _warn_of_other_origins(conn, sub, site)
         if mapped:
-            raise_first(list(lake_findings(mapped, site.lake(), site.store, sub)))
+            raise_first(list(lake_findings(mapped, site.lake_tables, site.store, sub)))
         check_slot_is_free(conn, sub)
         return _make(sub, mapped, conn, site, copy_data=stmt.options.copy_data)
     finally:
@@ -159,15 +160,8 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
 
 def published_tables(conn: Publisher, sub: Subscription, site: Site) -> list[MappedTable]:
     """What the publications publish; warns of missing ones, raises the first finding."""
-    missing = missing_publications(conn, sub.subpublications)
-    if missing:
-        one = len(missing) == 1
-        site.notify(
-            warning(
-                f"{'publication' if one else 'publications'} {quoted(missing)} "
-                f"{'does' if one else 'do'} not exist on the publisher"
-            )
-        )
+    for message in missing_publications_warning(conn, sub.subpublications):
+        site.notify(message)
     mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
     raise_first(list(published_findings(mapped)))
     for message in table_warnings(mapped, sub.tables):

@@ -5,8 +5,7 @@ CREATE raises the first finding, ``pgsub check`` lists them all; both see the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.report import Notice, warning
-from workers.lake.destination import Destination, LakeIdent, LakeTable
+from workers.lake.destination import LakeIdent, LakeTable
 from workers.publication import (
     PARTITIONED_TABLE,
     PLAIN_TABLE,
@@ -30,6 +29,7 @@ from workers.publication import (
     RemoteTable,
     fetch_remote_table_info,
     fetch_table_list,
+    missing_publications,
 )
 from workers.relation import check_columns
 
@@ -46,10 +46,8 @@ RESERVED_COLUMNS: Final = frozenset(
 )
 """Names of Iceberg's metadata columns: a table with one of them cannot be written."""
 
-_LAKE_THREADS: Final = 4
-"""Tables looked up in the lake at a time; each look-up is a round trip of a tenth of a second."""
-
 Tables = Mapping[str, TableOptions]
+LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,18 @@ def fetch_mapped_tables(
         remote = fetch_remote_table_info(conn, nspname, relname, publications)
         mapped.append(MappedTable(remote, *lake_ident(nspname, relname, tables)))
     return mapped
+
+
+def missing_publications_warning(
+    conn: PublisherConn, publications: Sequence[str]
+) -> Iterator[Notice]:
+    """One warning that names every publication the publisher does not have, if any."""
+    missing = missing_publications(conn, publications)
+    if missing:
+        does = "does" if len(missing) == 1 else "do"
+        yield warning(
+            f"{_plural('publication', missing)} {quoted(missing)} {does} not exist on the publisher"
+        )
 
 
 def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationError]:
@@ -119,13 +129,12 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
 
 
 def lake_findings(
-    mapped: Sequence[MappedTable], lake: Destination, store: CatalogStore, sub: Subscription
+    mapped: Sequence[MappedTable], lake_tables: LakeTables, store: CatalogStore, sub: Subscription
 ) -> Iterator[ReplicationError]:
     """What is wrong with the lake tables: taken, somebody else's, or short of columns."""
     taken = _taken_by_others(store, sub)
     free = store.former_owners()
-    with ThreadPoolExecutor(_LAKE_THREADS, thread_name_prefix="lake") as pool:
-        found = list(pool.map(lambda table: lake.table(table.ident), mapped))
+    found = lake_tables([table.ident for table in mapped])
     for table, existing in zip(mapped, found, strict=True):
         owner = taken.get(table.ident)
         if owner is not None and not table.options.shared:

@@ -251,6 +251,15 @@ def test_files_are_private(tmp_path: Path) -> None:
     assert (data_dir / "catalog.db").stat().st_mode & 0o777 == 0o600
 
 
+def test_reading_makes_no_data_directory(tmp_path: Path) -> None:
+    with pytest.raises(IoError, match="is not a data directory") as caught:
+        CatalogStore.open(tmp_path / "data", must_exist=True)
+    assert caught.value.code == "58P01"
+    assert not (tmp_path / "data").exists()
+    CatalogStore.open(tmp_path / "data").close()
+    CatalogStore.open(tmp_path / "data", must_exist=True).close()
+
+
 def test_data_directory_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(IoError, match="could not open data directory"):

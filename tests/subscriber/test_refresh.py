@@ -2,7 +2,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ConnectionFailure, DuplicateTable, FeatureNotSupported
@@ -11,16 +10,11 @@ from catalog.pg_subscription import Stream, Subscription
 from subscriber.refresh import bring_in_line
 from subscriber.subscriptioncmds import create_subscription
 from tests.subscriber.twins import Around, PublishedTable, around, statement
-from workers.lake.destination import LakeColumn, LakeIdent
-from workers.publication import RemoteTable
+from workers.lake.destination import LakeIdent
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Around]:
-    def lake_columns(table: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
-        return tuple(LakeColumn(column.name, pa.int32()) for column in table.columns)
-
-    monkeypatch.setattr(RemoteTable, "lake_columns", lake_columns, raising=False)
+def world(tmp_path: Path) -> Iterator[Around]:
     made = around(tmp_path)
     create_subscription(statement(), made.site)
     made.notices.clear()

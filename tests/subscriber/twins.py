@@ -217,6 +217,7 @@ def around(data_dir: Path) -> Around:
         store=store,
         connect=publisher.connect,
         lake=lambda: cast("Destination", lake),
+        lake_tables=lambda idents: [lake.table(ident) for ident in idents],
         workers=lambda: workers.pop(0) if workers else (),
         wake_launcher=lambda: wakes.append(None),
         notify=notices.append,

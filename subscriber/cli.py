@@ -1,0 +1,314 @@
+"""The command line: parse, call, print. What a verb does is in the module it imports.
+
+Imports are made where they are used, so that ``pgsub --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from catalog.errcodes import InvalidTextRepresentation
+from catalog.pg_lsn import LSN
+from subscriber.report import EXIT_ERROR, print_error, print_notice
+
+if TYPE_CHECKING:
+    from catalog.store_sqlite import CatalogStore
+    from config.load import Config
+    from subscriber.check import Checked
+    from subscriber.site import Site
+    from workers.bgworker import LauncherStatus
+
+app = typer.Typer(
+    name="pgsub",
+    help="PostgreSQL's logical-replication subscriber, writing to Iceberg tables.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(help="Configuration file (YAML).", metavar="FILE")]
+Name = Annotated[str, typer.Argument(help="Name of the subscription.", metavar="NAME")]
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How rows are printed.")]
+
+
+def main() -> int:
+    """The console script; the exit status. Mistakes in the arguments end with 2."""
+    try:
+        app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else EXIT_ERROR
+    except BaseException as error:
+        return print_error(error)
+    return 0
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"pgsub {version('pg-lakehouse-subscriber')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path,
+        typer.Option(envvar="PGSUB_DATA_DIR", help="Where catalog, spool and lake are kept."),
+    ] = Path("pgsub_data"),
+    _show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+    ] = False,
+) -> None:
+    context.obj = data_dir
+
+
+# Opening what a verb works on
+
+
+@contextmanager
+def _catalog(context: typer.Context, *, make: bool = False) -> Iterator[CatalogStore]:
+    """The catalog of the data directory; only ``make`` makes one where there is none."""
+    from catalog.store_sqlite import CatalogStore
+
+    store = CatalogStore.open(context.obj, must_exist=not make)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _site(context: typer.Context, config: Config | None = None) -> Iterator[Site]:
+    """The real publisher, lake and launcher; ``config`` None: what the catalog keeps."""
+    from config.load import from_stored
+    from subscriber.real_site import open_site
+
+    with (
+        _catalog(context, make=config is not None) as store,
+        open_site(context.obj, store, config or from_stored(store.settings())) as site,
+    ):
+        yield site
+
+
+def _launcher(context: typer.Context) -> LauncherStatus | None:
+    from workers.bgworker import query_launcher
+
+    return query_launcher(context.obj)
+
+
+# Verbs
+
+
+@app.command()
+def demo(context: typer.Context) -> None:
+    """Show it all: embedded publisher and lake, live workload, live status."""
+    from subscriber.demo import run_demo
+
+    raise typer.Exit(run_demo(context.obj))
+
+
+@app.command()
+def up(context: typer.Context, file: File) -> None:
+    """Create what FILE describes, bring it in line if it changed, and run."""
+    from subscriber.up import up as run_up
+
+    raise typer.Exit(run_up(context.obj, file))
+
+
+@app.command()
+def run(context: typer.Context) -> None:
+    """Run the launcher for what the catalog holds."""
+    from subscriber.launcher import ApplyLauncherMain
+
+    raise typer.Exit(ApplyLauncherMain(context.obj))
+
+
+@app.command()
+def create(context: typer.Context, file: File) -> None:
+    """CREATE SUBSCRIPTION for each one in FILE."""
+    from config.load import load
+    from subscriber.subscriptioncmds import create_subscription
+    from subscriber.up import keep_settings
+
+    config = load(file)
+    with _site(context, config) as site:
+        keep_settings(config, site)
+        for stmt in config.subscriptions:
+            create_subscription(stmt, site)
+            print("CREATE SUBSCRIPTION")
+
+
+@app.command()
+def drop(
+    context: typer.Context,
+    name: Name,
+    leave_slot: Annotated[
+        bool, typer.Option("--leave-slot", help="Do not contact the publisher; its slot stays.")
+    ] = False,
+) -> None:
+    """DROP SUBSCRIPTION; the lake tables stay."""
+    from subscriber.subscriptioncmds import drop_subscription
+
+    with _site(context) as site:
+        drop_subscription(name, site, leave_slot=leave_slot)
+    print("DROP SUBSCRIPTION")
+
+
+@app.command()
+def enable(context: typer.Context, name: Name) -> None:
+    """ALTER SUBSCRIPTION … ENABLE."""
+    from subscriber.subscriptioncmds import enable_subscription
+
+    with _site(context) as site:
+        enable_subscription(name, site)
+    print("ALTER SUBSCRIPTION")
+
+
+@app.command()
+def disable(context: typer.Context, name: Name) -> None:
+    """ALTER SUBSCRIPTION … DISABLE; returns when its workers have ended."""
+    from subscriber.subscriptioncmds import disable_subscription
+
+    with _site(context) as site:
+        disable_subscription(name, site)
+    print("ALTER SUBSCRIPTION")
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    view: Annotated[
+        str | None,
+        typer.Argument(help="A catalog or view by its PostgreSQL name.", metavar="[VIEW]"),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    watching: Annotated[bool, typer.Option("--watch", help="Show it again every second.")] = False,
+) -> None:
+    """Show pg_subscription, pg_subscription_rel, pg_stat_subscription and others."""
+    import io
+
+    from subscriber import status as views
+
+    with _catalog(context) as store:
+
+        def draw() -> str:
+            found = _launcher(context)
+            workers = found.workers if found else ()
+            if view is None and form is Format.TABLE:
+                return views.overview(store, workers)
+            shown = views.view(view or views.OVERVIEW[0])
+            out = io.StringIO()
+            views.print_rows(
+                shown.columns, shown.rows(store, workers), views.Format(form.value), out
+            )
+            return out.getvalue()
+
+        if watching:
+            views.watch(draw)
+        else:
+            print(draw(), end="")
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    name: Name,
+    lsn: Annotated[
+        str | None, typer.Option(help="Position; default: the publisher's current one.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds; without it there is no limit.", min=0)
+    ] = None,
+) -> None:
+    """Wait until every table is ready and durable up to a position."""
+    from contextlib import closing
+
+    from subscriber.catchup import publisher_position, wait_for_catchup
+
+    given = None if lsn is None else _lsn(lsn)
+    with _site(context) as site:
+
+        def position(sub: Any) -> LSN:
+            if given is not None:
+                return given
+            with closing(site.connect(sub)) as conn:
+                return publisher_position(conn)
+
+        wait_for_catchup(name, site.store, lambda: _launcher(context), position, timeout=timeout)
+
+
+def _lsn(text: str) -> LSN:
+    """An option's LSN; what is none is the command line's mistake."""
+    try:
+        return LSN.parse(text)
+    except InvalidTextRepresentation as error:
+        raise typer.BadParameter(error.primary, param_hint="--lsn") from None
+
+
+@app.command()
+def sql(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="Spark SQL.", metavar="QUERY")],
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Run Spark SQL on the lake; its tables are lake.<schema>.<table>."""
+    from config.load import from_stored
+    from subscriber import status as views
+    from subscriber.command_lake import CommandLake
+    from subscriber.sqlquery import run_sql
+
+    with _catalog(context, make=True) as store:
+        lake = CommandLake(context.obj, store, from_stored(store.settings()))
+        try:
+            run_sql(lake.url(), query, views.Format(form.value))
+        finally:
+            lake.close()
+
+
+@app.command()
+def check(context: typer.Context, file: File) -> None:
+    """List everything CREATE would reject, and why; nothing is created."""
+    from config.load import load
+    from subscriber.check import check_file
+
+    checked = check_file(context.obj, load(file))
+    for result in checked:
+        _print_findings(result)
+    if not all(result.ok for result in checked):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print_findings(checked: Checked) -> None:
+    from subscriber.report import Notice
+
+    state = "could be created" if checked.ok else "would be rejected"
+    print(f'subscription "{checked.name}" {state}', flush=True)
+    for finding in checked.findings:
+        if isinstance(finding, Notice):
+            print_notice(finding)
+        else:
+            print_error(finding)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

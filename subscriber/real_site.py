@@ -1,0 +1,58 @@
+"""A ``Site`` of real things: psycopg's connection, the lake's server, the running launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.load import Config
+from subscriber.command_lake import CommandLake
+from subscriber.report import Notice, print_notice
+from subscriber.site import Publisher, Site, Worker
+from workers.bgworker import notify_launcher, query_launcher
+
+
+@contextmanager
+def open_site(
+    data_dir: Path,
+    store: CatalogStore,
+    config: Config,
+    *,
+    lake_url: str | None = None,
+    notify: Callable[[Notice], None] = print_notice,
+) -> Iterator[Site]:
+    """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is."""
+    lake = CommandLake(data_dir, store, config, lake_url)
+
+    def workers() -> Sequence[Worker]:
+        status = query_launcher(data_dir)
+        return () if status is None else status.workers
+
+    def wake_launcher() -> None:
+        notify_launcher(data_dir)
+
+    try:
+        yield Site(
+            data_dir=data_dir,
+            store=store,
+            connect=connect_publisher,
+            lake=lake.destination,
+            lake_tables=lake.tables,
+            workers=workers,
+            wake_launcher=wake_launcher,
+            notify=notify,
+        )
+    finally:
+        lake.close()
+
+
+def connect_publisher(sub: Subscription) -> Publisher:
+    """A walsender connection under the subscription's name, as CREATE SUBSCRIPTION makes one."""
+    from workers.walreceiver import connect
+
+    return connect(
+        sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
+    )

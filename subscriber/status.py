@@ -1,0 +1,371 @@
+"""``pgsub status``: catalogs and views by their PostgreSQL names, as table, JSON or CSV.
+
+What is durable comes from the catalog, what only workers know from the running launcher; without
+one the stored catalog is shown and the workers' columns are NULL. PostgreSQL's columns come first,
+in its order; columns after them are ours. LSNs are ``X/X``, times are UTC with their offset.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, TextIO
+
+from catalog.errcodes import UndefinedTable
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import (
+    LAKE_DATABASE_ID,
+    PG_SUBSCRIPTION_COLUMNS,
+    Subscription,
+)
+from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from workers.worker_slots import LogicalRepWorker, WorkerType
+
+Row = dict[str, Any]
+Workers = Sequence[LogicalRepWorker]
+
+WATCH_INTERVAL: Final = 1.0
+"""Seconds between two looks of ``--watch``."""
+
+LAKE_DATABASE: Final = "lake"
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A catalog or view: its columns in order, and its rows from catalog and workers."""
+
+    columns: tuple[str, ...]
+    rows: Callable[[CatalogStore, Workers], list[Row]]
+
+
+# The views
+
+
+_SUBSCRIPTION_OURS: Final = (
+    "subuuid",
+    "subcreate",
+    "sync_slot",
+    "password_env",
+    "sysid",
+    "timeline",
+    "max_flush_lsn",
+)
+_REL_OURS: Final = (
+    "nspname",
+    "relname",
+    "lake_schema",
+    "lake_table",
+    "relstate",
+    "attempt",
+    "floor",
+    "lake_lsn",
+    "copied",
+)
+
+
+def _pg_subscription(store: CatalogStore, _workers: Workers) -> list[Row]:
+    columns = PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS
+    return [{name: getattr(sub, name) for name in columns} for sub in store.subscriptions()]
+
+
+def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
+    """``relstate`` is what the table's sync worker says, so also ``w`` and ``c``."""
+    live = {(worker.subid, worker.relid): worker.relstate for worker in workers if worker.relid}
+    rows = []
+    for rel in _all_rels(store):
+        row = {name: getattr(rel, name) for name in PG_SUBSCRIPTION_REL_COLUMNS}
+        ours = {name: getattr(rel, name) for name in _REL_OURS if name != "relstate"}
+        row["relstate"] = live.get((rel.srsubid, rel.srrelid))
+        rows.append(row | ours)
+    return rows
+
+
+def _pg_stat_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
+    """One row per worker, the apply worker first; one of NULLs for a subscription without."""
+    rows = []
+    for sub in store.subscriptions():
+        own = sorted((w for w in workers if w.subid == sub.oid), key=lambda w: w.relid)
+        rows += [_stat_row(sub, worker) for worker in own] or [_stat_row(sub, None)]
+    return rows
+
+
+def _stat_row(sub: Subscription, worker: LogicalRepWorker | None) -> Row:
+    row: Row = dict.fromkeys(_STAT_COLUMNS)
+    row |= {"subid": sub.oid, "subname": sub.subname}
+    if worker is not None:
+        row |= {
+            "worker_type": _WORKER_TYPES[worker.type],
+            "pid": worker.pid,
+            "relid": worker.relid or None,
+            "received_lsn": _known(worker.last_lsn),
+            "last_msg_send_time": _time(worker.last_send_time),
+            "last_msg_receipt_time": _time(worker.last_recv_time),
+            "latest_end_lsn": _known(worker.reply_lsn),
+            "latest_end_time": _time(worker.reply_time),
+        }
+    return row
+
+
+_STAT_COLUMNS: Final = (
+    "subid",
+    "subname",
+    "worker_type",
+    "pid",
+    "leader_pid",
+    "relid",
+    "received_lsn",
+    "last_msg_send_time",
+    "last_msg_receipt_time",
+    "latest_end_lsn",
+    "latest_end_time",
+)
+_WORKER_TYPES: Final = {
+    WorkerType.APPLY: "apply",
+    WorkerType.TABLESYNC: "table synchronization",
+}
+
+
+def _pg_replication_origin(store: CatalogStore, _workers: Workers) -> list[Row]:
+    return [{"roident": origin.roident, "roname": origin.roname} for origin in store.origins()]
+
+
+def _pg_replication_origin_status(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """Origins that have advanced; ``local_lsn`` names the lake commit."""
+    return [
+        {
+            "local_id": origin.roident,
+            "external_id": origin.roname,
+            "remote_lsn": origin.remote_lsn,
+            "local_lsn": origin.local_lsn,
+        }
+        for origin in store.origins()
+        if origin.local_lsn is not None
+    ]
+
+
+def _pg_stat_progress_copy(_store: CatalogStore, workers: Workers) -> list[Row]:
+    """One row per table that is being copied."""
+    return [
+        {
+            "pid": worker.pid,
+            "datid": LAKE_DATABASE_ID,
+            "datname": LAKE_DATABASE,
+            "relid": worker.relid,
+            "command": "COPY FROM",
+            "type": "CALLBACK",
+            "bytes_processed": worker.progress.get("bytes_processed"),
+            "bytes_total": worker.progress.get("bytes_total"),
+            "tuples_processed": worker.progress.get("tuples_processed"),
+            "tuples_excluded": 0,
+            "tuples_skipped": 0,
+            "ranges_done": worker.progress.get("done"),
+            "ranges_total": worker.progress.get("ranges"),
+        }
+        for worker in workers
+        if worker.relid and worker.progress is not None and worker.relstate in (None, "d")
+    ]
+
+
+def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """Replication slots that DROP left on a publisher."""
+    return [
+        {
+            "slot_name": slot.slot_name,
+            "subname": slot.subname,
+            "conninfo": slot.conninfo,
+            "reason": slot.reason,
+        }
+        for slot in store.leaked_slots()
+    ]
+
+
+VIEWS: Final[dict[str, View]] = {
+    "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS, _pg_subscription),
+    "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS, _pg_subscription_rel),
+    "pg_stat_subscription": View(_STAT_COLUMNS, _pg_stat_subscription),
+    "pg_replication_origin": View(("roident", "roname"), _pg_replication_origin),
+    "pg_replication_origin_status": View(
+        ("local_id", "external_id", "remote_lsn", "local_lsn"), _pg_replication_origin_status
+    ),
+    "pg_stat_progress_copy": View(
+        (
+            "pid",
+            "datid",
+            "datname",
+            "relid",
+            "command",
+            "type",
+            "bytes_processed",
+            "bytes_total",
+            "tuples_processed",
+            "tuples_excluded",
+            "tuples_skipped",
+            "ranges_done",
+            "ranges_total",
+        ),
+        _pg_stat_progress_copy,
+    ),
+    "leaked_slots": View(("slot_name", "subname", "conninfo", "reason"), _leaked_slots),
+}
+
+OVERVIEW: Final = ("pg_stat_subscription", "pg_subscription_rel")
+"""What ``pgsub status`` shows when no view is named; and leaked slots, if there are any."""
+
+
+def view(name: str) -> View:
+    """A view by name; 42P01 if there is none."""
+    found = VIEWS.get(name)
+    if found is None:
+        raise UndefinedTable(
+            f'relation "{name}" does not exist', hint=f"There are: {', '.join(VIEWS)}."
+        )
+    return found
+
+
+def _all_rels(store: CatalogStore) -> Iterator[SubscriptionRel]:
+    for sub in store.subscriptions():
+        yield from store.rels(sub.oid)
+
+
+def _known(lsn: LSN) -> LSN | None:
+    return None if lsn == InvalidXLogRecPtr else lsn
+
+
+def _time(microseconds: int) -> datetime | None:
+    """Microseconds since 1970 as a time; 0 stands for never."""
+    if not microseconds:
+        return None
+    seconds, rest = divmod(microseconds, 10**6)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+# Printing
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it: LSNs and times as text, lists as arrays."""
+    if isinstance(value, LSN):
+        return str(value)
+    if isinstance(value, datetime):
+        return _timestamptz(value)
+    if isinstance(value, tuple | list):
+        return [json_value(item) for item in value]
+    return value
+
+
+def text_value(value: Any) -> str | None:
+    """A value as PostgreSQL prints it; None for NULL."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, tuple | list):
+        return "{" + ",".join(_array_element(item) for item in value) + "}"
+    if isinstance(value, datetime):
+        return _timestamptz(value)
+    return str(value)
+
+
+def _array_element(value: Any) -> str:
+    text = text_value(value)
+    if text is None:
+        return "NULL"
+    if text and text.upper() != "NULL" and not any(c in '{}",\\' or c.isspace() for c in text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _timestamptz(value: datetime) -> str:
+    text = value.isoformat(" ", "microseconds" if value.microsecond else "seconds")
+    return text.removesuffix(":00") if text[-6] in "+-" else text
+
+
+def print_rows(
+    columns: Sequence[str], rows: Iterable[Row], form: Format, stream: TextIO | None = None
+) -> None:
+    """Print rows in one of the formats; NULL is null, empty, or an empty cell."""
+    out = stream or sys.stdout
+    if form is Format.JSON:
+        shown = [{name: json_value(row[name]) for name in columns} for row in rows]
+        print(json.dumps(shown, indent=2, ensure_ascii=False), file=out)
+    elif form is Format.CSV:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([text_value(row[name]) for name in columns] for row in rows)
+    else:
+        out.write(as_text_table(columns, list(rows)))
+    out.flush()
+
+
+def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Rows as psql prints them: aligned, numbers to the right, a count below."""
+    cells = [[text_value(row[name]) or "" for name in columns] for row in rows]
+    widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(columns)]
+    right = [bool(rows) and all(_is_number(row[name]) for row in rows) for name in columns]
+    head = " | ".join(name.center(width) for name, width in zip(columns, widths, strict=True))
+    lines = [f" {head}".rstrip(), "-+-".join("-" * width for width in widths).join("--")]
+    for line in cells:
+        shown = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        )
+        lines.append(f" {' | '.join(shown)}".rstrip())
+    count = len(rows)
+    lines.append(f"({count} row{'' if count == 1 else 's'})")
+    return "\n".join(lines) + "\n"
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool | LSN))
+
+
+def overview(store: CatalogStore, workers: Workers) -> str:
+    """Several views one after the other, each under its name."""
+    names = [*OVERVIEW, *(["leaked_slots"] if store.leaked_slots() else [])]
+    tables = []
+    for name in names:
+        shown = VIEWS[name]
+        tables.append(f"{name}\n{as_text_table(shown.columns, shown.rows(store, workers))}")
+    return "\n".join(tables)
+
+
+def watch(draw: Callable[[], str], stop: threading.Event | None = None) -> None:
+    """Show ``draw()`` again and again until Ctrl-C; on a terminal in one place."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    stop = stop or threading.Event()
+    try:
+        if console.is_terminal:
+            with Live(console=console, auto_refresh=False, screen=True) as live:
+                while True:
+                    live.update(Text(draw(), no_wrap=True, overflow="ellipsis"), refresh=True)
+                    if stop.wait(WATCH_INTERVAL):
+                        return
+        last = ""
+        while True:
+            text = draw()
+            if text != last:
+                print(text, flush=True)
+                last = text
+            if stop.wait(WATCH_INTERVAL):
+                return
+    except KeyboardInterrupt:
+        return
