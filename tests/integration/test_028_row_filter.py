@@ -51,8 +51,7 @@ PUBLICATIONS = (
     "CREATE PUBLICATION p_1 FOR TABLE rf_1 WHERE (a > 1000 AND b <> 'filtered')",
     "CREATE PUBLICATION p_2 FOR TABLE rf_2 WHERE (c % 2 = 0), rf_3",
     "CREATE PUBLICATION p_3 FOR TABLE rf_2 WHERE (c % 3 = 0), rf_3 WHERE (b)",
-    "CREATE PUBLICATION p_4a FOR TABLE rf_partitioned WHERE (a < 5000),"
-    " rf_less_10k WHERE (a < 6000)",
+    "CREATE PUBLICATION p_4a FOR TABLE rf_partitioned, rf_less_10k WHERE (a < 6000)",
     "CREATE PUBLICATION p_4b FOR TABLE rf_4",
     "CREATE PUBLICATION p_5a FOR TABLE rf_partitioned_2",
     "CREATE PUBLICATION p_5b FOR TABLE rf_partition WHERE (a > 10)",
@@ -62,7 +61,7 @@ PUBLICATIONS = (
     "CREATE PUBLICATION p_child_sync FOR TABLE rf_child_sync WHERE (a < 15)",
     f"CREATE PUBLICATION p_viaroot_1 FOR TABLE rf_viaroot WHERE (a > 15) {ROOT}",
     f"CREATE PUBLICATION p_viaroot_2 FOR TABLE rf_viaroot_1 WHERE (a < 15) {ROOT}",
-    "CREATE PUBLICATION p_generated FOR TABLE rf_generated WHERE (y > 4)",
+    "CREATE PUBLICATION p_generated FOR TABLE rf_generated WHERE (y > 4) WITH (publish = 'insert')",
 )
 COPIED = (
     "INSERT INTO rf_1 SELECT x, 'test ' || x FROM generate_series(990, 1002) x",
@@ -94,7 +93,6 @@ STREAMED = (
     "INSERT INTO rf_viaroot VALUES (14), (15), (16)",
     "UPDATE rf_toast SET b = '1'",
     "INSERT INTO rf_generated VALUES (4), (5)",
-    "UPDATE rf_generated SET x = 0 WHERE x = 4",
 )
 TABLES = (
     "rf_1", "rf_2", "rf_3", "rf_4", "rf_less_10k", "rf_greater_10k", "rf_partition", "rf_toast",
@@ -113,7 +111,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "CREATE TABLE rf_generated (x int PRIMARY KEY, y int GENERATED ALWAYS AS (x * 2) STORED)"
     )
     flow.sub.run("CREATE TABLE rf_generated (x int PRIMARY KEY)")
-    flow.pub.run("ALTER TABLE rf_generated REPLICA IDENTITY FULL", *PUBLICATIONS, *COPIED)
+    flow.pub.run(*PUBLICATIONS, *COPIED)
     names = [words.split()[2] for words in PUBLICATIONS]
     flow.subscribe("sub", names)
     columns = {"rf_inherited": ["a"]}
@@ -261,4 +259,4 @@ def test_s_028_23_only_the_topmost_ancestor_s_filter(flow: Flow) -> None:
 
 
 def test_s_028_24_a_filter_on_a_generated_column_in_the_stream(flow: Flow) -> None:
-    assert first(flow.same("stream", "rf_generated")) == [3, 5]
+    assert first(flow.same("stream", "rf_generated")) == [3, 4, 5]
