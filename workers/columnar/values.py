@@ -25,6 +25,7 @@ _FIRST_INSTANT: Final = _FIRST_DAY * _DAY
 _LAST_INSTANT: Final = 2_932_897 * _DAY - 1  # 9999-12-31 23:59:59.999999
 
 _ZERO: Final = r"^[-+]?0*\.?0*([eE].*)?$"
+_DIGITS: Final = 38  # what 128 bits surely hold
 _SECONDS_ZONE: Final = r"^(?P<local>.*)(?P<sign>[-+])(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)$"
 _NEVER: Final = r"^(-?[Ii]nfinity|[Nn]a[Nn])$| BC$|^\d{5,}-"
 
@@ -124,8 +125,7 @@ def _null_bad(reader: Any, strings: Any, type: Any, parts: list[Any]) -> None:
 def _hopeless(strings: Any, type: Any) -> Any:
     """A mask of rows that certainly do not fit, so that many of them cost no halving."""
     if pa.types.is_decimal(type):
-        whole, scale = type.precision - type.scale, type.scale
-        fits = pc.match_substring_regex(strings, rf"^[-+]?0*\d{{0,{whole}}}(\.\d{{0,{scale}}}0*)?$")
+        fits = pc.match_substring_regex(strings, _decimal_form(type))
         number = pc.match_substring_regex(strings, r"^[-+]?\d+(\.\d*)?$|^NaN$|^-?Infinity$")
         return pc.fill_null(pc.and_not(number, fits), False)
     if pa.types.is_temporal(type):
@@ -164,6 +164,39 @@ def _float(strings: Any, type: Any) -> Any:
     return values
 
 
+def _decimal(strings: Any, type: Any) -> Any:
+    """Arrow refuses to lose digits, but what overflows 128 bits on the way wraps around unseen.
+
+    It cannot while all digits and the zeros up to the scale are at most 38; longer texts are
+    first cut to the digits the type has, or do not fit.
+    """
+    longest = pc.max(pc.binary_length(strings)).as_py() or 0
+    if longest + type.scale <= _DIGITS:
+        return strings.cast(type)
+    long = pc.fill_null(pc.greater(pc.binary_length(strings), _DIGITS - type.scale), False)
+    text = strings.type
+    parts = pc.extract_regex(strings.filter(long), _decimal_form(type))
+    if parts.null_count:
+        raise Unrepresentable(-1)
+    short = pc.binary_join_element_wise(
+        parts.field("sign").cast(text),
+        parts.field("whole").cast(text),
+        pa.scalar(".", text),
+        parts.field("fraction").cast(text),
+        pa.scalar("", text),
+    )
+    return pc.replace_with_mask(strings, long, short).cast(type)
+
+
+def _decimal_form(type: Any) -> str:
+    """What a decimal of ``type`` looks like; the groups have no digit it cannot hold."""
+    whole, fraction = type.precision - type.scale, type.scale
+    return (
+        rf"^(?P<sign>[-+]?)0*?(?P<whole>0?\d{{0,{whole}}})"
+        rf"(?:\.(?P<fraction>\d{{0,{fraction}}})0*)?$"
+    )
+
+
 def _string(strings: Any, type: Any) -> Any:
     strings.validate(full=True)  # PostgreSQL's SQL_ASCII lets other bytes through
     return strings if strings.type == type else strings.cast(type)
@@ -178,13 +211,13 @@ def _date(strings: Any, type: Any) -> Any:
 
 
 def _timestamp(strings: Any, type: Any) -> Any:
-    if type.tz is not None:
-        strings, shift = _without_seconds_zone(strings)
-    else:
-        shift = None
-    values = strings.cast(type)
-    if shift is not None:
-        values = pc.subtract(values.view(pa.int64()), shift).view(type)
+    try:
+        values = strings.cast(type)
+    except pa.ArrowInvalid:
+        if type.tz is None:
+            raise
+        utc, shift = _without_seconds_zone(strings)
+        values = pc.subtract(utc.cast(type).view(pa.int64()), shift).view(type)
     bounds = pc.min_max(values.view(pa.int64()))
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is not None and (first < _FIRST_INSTANT or last > _LAST_INSTANT):
@@ -194,10 +227,7 @@ def _timestamp(strings: Any, type: Any) -> Any:
 
 def _without_seconds_zone(strings: Any) -> tuple[Any, Any]:
     """Rewrite ``…+HH:MM:SS`` (local mean time of old dates) as ``…Z`` and µs to subtract."""
-    mask = pc.match_substring_regex(strings, _SECONDS_ZONE)
-    if not pc.any(mask).as_py():
-        return strings, None
-    mask = pc.fill_null(mask, False)
+    mask = pc.fill_null(pc.match_substring_regex(strings, _SECONDS_ZONE), False)
     parts = pc.extract_regex(strings.filter(mask), _SECONDS_ZONE)
     seconds = np.zeros(len(parts), np.int64)
     for name, unit in (("h", 3600), ("m", 60), ("s", 1)):
@@ -207,7 +237,10 @@ def _without_seconds_zone(strings: Any) -> tuple[Any, Any]:
     shift = np.zeros(len(strings), np.int64)
     where = mask.to_numpy(zero_copy_only=False)
     shift[where] = np.where(sign, -seconds, seconds) * 1_000_000
-    local = pc.binary_join_element_wise(parts.field("local").cast(strings.type), "Z", "")
+    text = strings.type
+    local = pc.binary_join_element_wise(
+        parts.field("local").cast(text), pa.scalar("Z", text), pa.scalar("", text)
+    )
     return pc.replace_with_mask(strings, mask, local), pa.array(shift)
 
 
@@ -282,13 +315,17 @@ def _split(strings: Any) -> Any:
         raise Unrepresentable(-1)
     commas = np.flatnonzero(comma)
     filled = last > first + 1
-    starts = np.sort(np.concatenate([first[filled], commas])) + 1
-    ends = np.sort(np.concatenate([last[filled], commas]))
+    starts = np.sort(np.concatenate([first[filled], commas]), kind="stable") + 1
+    ends = np.sort(np.concatenate([last[filled], commas]), kind="stable")
     quoted = np.zeros(len(starts), np.bool_)
     solid = starts < ends
     quoted[solid] = quote[starts[solid]]
     sizes = ends - starts - 2 * quoted
-    if np.any(sizes + quoted <= 0) or np.count_nonzero(quote) != 2 * np.count_nonzero(quoted):
+    if (
+        not np.all(quote[ends[quoted] - 1])
+        or np.any(sizes + quoted <= 0)
+        or np.count_nonzero(quote) != 2 * np.count_nonzero(quoted)
+    ):
         raise Unrepresentable(-1)
     counts = np.searchsorted(commas, last) - np.searchsorted(commas, first) + filled
     bounds = np.zeros(len(counts) + 1, np.int64)
@@ -364,7 +401,7 @@ _READERS: Final[tuple[tuple[Any, Any], ...]] = (
     (pa.types.is_boolean, _bool),
     (pa.types.is_integer, _cast),
     (pa.types.is_floating, _float),
-    (pa.types.is_decimal, _cast),
+    (pa.types.is_decimal128, _decimal),
     (pa.types.is_string, _string),
     (pa.types.is_large_string, _string),
     (pa.types.is_binary, _binary),

@@ -1,0 +1,199 @@
+"""Framing: where every change lies, and what is no frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalog.errcodes import ProtocolViolation
+from tests.workers.columnar.records import (
+    TABLE,
+    delete,
+    framed,
+    insert,
+    record,
+    spool,
+    transaction,
+    update,
+)
+from tests.workers.proto.cases import BROKEN, CASES, truncated
+from workers.columnar.frame import Frame, frame
+from workers.proto import decode, encode
+from workers.proto.messages import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+)
+
+INSIDE = [(name, data) for name, _, data in CASES if data[:1] not in b"BC"]
+
+
+def tuple_at(result: Frame, offset: int) -> object:
+    """The tuple at an offset, read by the per-message decoder."""
+    if offset < 0:
+        return None
+    raw = result.buf[offset:].tobytes()
+    for size in range(2, len(raw) + 1):
+        try:
+            return decode.message(b"I\0\0\0\0N" + raw[:size]).new  # type: ignore[union-attr] # an I
+        except ProtocolViolation:
+            continue
+    raise AssertionError("no tuple there")
+
+
+def assert_framed_as_decoded(result: Frame, messages: list[Message]) -> None:
+    changes = [each for each in messages if isinstance(each, Insert | Update | Delete)]
+    assert len(result) == len(changes)
+    for at, change in enumerate(changes):
+        assert result.kind[at] == encode.message(change)[0]
+        assert result.relid[at] == change.relid
+        old_kind = None if isinstance(change, Insert) else change.old_kind
+        assert result.old_kind[at] == (ord(old_kind) if old_kind else 0)
+        old = None if isinstance(change, Insert) else change.old
+        new = None if isinstance(change, Delete) else change.new
+        assert tuple_at(result, int(result.old_off[at])) == old
+        assert tuple_at(result, int(result.new_off[at])) == new
+
+
+@pytest.mark.parametrize(("name", "data"), INSIDE, ids=[name for name, _ in INSIDE])
+def test_every_message_is_framed_as_the_decoder_reads_it(name: str, data: bytes) -> None:
+    message = decode.message(data)
+    result = framed(message)
+    assert_framed_as_decoded(result, [message])
+    for control in result.control:
+        raw = result.buf[control.offset : control.offset + control.length].tobytes()
+        assert decode.message(raw) == message
+        assert (control.kind, control.txn, control.before_change) == (data[0], 0, 0)
+    assert len(result) + len(result.control) == 1
+
+
+@pytest.mark.parametrize(("name", "data"), INSIDE, ids=[name for name, _ in INSIDE])
+def test_a_message_cut_short_anywhere_or_too_long_is_no_frame(name: str, data: bytes) -> None:
+    begin, commit = transaction([])
+    for wrong in [*truncated(data), data + b"\0"]:
+        buf = spool(begin, wrong, commit)
+        with pytest.raises(ProtocolViolation) as caught:
+            frame(buf, 0, len(buf))
+        assert caught.value.code == "08P01"
+
+
+@pytest.mark.parametrize(("name", "data"), BROKEN, ids=[name for name, _ in BROKEN])
+def test_what_the_decoder_refuses_is_no_frame(name: str, data: bytes) -> None:
+    begin, commit = transaction([])
+    outside = data[:1] in b"BC" and data
+    buf = spool(data, commit) if outside else spool(begin, data, commit)
+    with pytest.raises(ProtocolViolation):
+        frame(buf, 0, len(buf))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_begin_and_commit_cut_short_or_too_long_are_no_frame(which: int) -> None:
+    whole = transaction([])
+    for wrong in [*truncated(whole[which]), whole[which] + b"\0"]:
+        buf = spool(*whole[:which], wrong, *whole[which + 1 :])
+        with pytest.raises(ProtocolViolation):
+            frame(buf, 0, len(buf))
+
+
+def test_a_spool_cut_anywhere_but_between_transactions_is_no_frame() -> None:
+    buf = spool(*transaction([insert("1", "x"), delete(key=("1", None))]))
+    for end in range(1, len(buf)):
+        with pytest.raises(ProtocolViolation):
+            frame(buf, 0, end)
+
+
+def test_transactions_know_their_positions_and_changes() -> None:
+    first = transaction([insert("1"), insert("2")], 1)
+    second = transaction([], 2)
+    third = transaction([update(["1"])], 3)
+    buf = spool(*first, *second, *third)
+    result = frame(buf, 0, len(buf))
+    txns = result.txns
+    assert len(txns) == 3
+    assert txns.final_lsn.tolist() == [100, 200, 300]
+    assert txns.end_lsn.tolist() == [150, 250, 350]
+    assert txns.commit_time.tolist() == [7, 7, 7]
+    assert txns.xid.tolist() == [1, 2, 3]
+    assert txns.first_change.tolist() == [0, 2, 2, 3]
+    assert result.txn.tolist() == [0, 0, 2]
+    ends = np.cumsum([sum(4 + len(each) for each in one) for one in (first, second, third)])
+    assert txns.end.tolist() == ends.tolist()
+    assert txns.begin.tolist() == [0, *ends[:-1].tolist()]
+    middle = frame(buf, int(txns.begin[1]), int(txns.end[1]))
+    assert len(middle.txns) == 1
+    assert not len(middle)
+
+
+def test_controls_stand_between_the_changes() -> None:
+    relation = Relation(TABLE, "public", "t", "d", ())
+    result = framed(insert("1"), relation, insert("2"), insert("3"), Truncate(False, False, (1,)))
+    assert [(chr(each.kind), each.before_change) for each in result.control] == [
+        ("R", 1),
+        ("T", 3),
+    ]
+
+
+def test_a_message_may_stand_outside_a_transaction_and_a_change_may_not() -> None:
+    message = next(data for name, _, data in CASES if name == "message outside a transaction")
+    result = frame(spool(message), 0, len(record(message)))
+    assert result.control[0].txn == -1
+    lonely = spool(encode.message(insert("1")))
+    with pytest.raises(ProtocolViolation, match="out of order"):
+        frame(lonely, 0, len(lonely))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Begin(100, 0, 1), Begin(100, 0, 1)],  # type: ignore[arg-type] # an int will do here
+        [Commit(100, 150, 0)],  # type: ignore[arg-type] # the same
+        [Begin(100, 0, 1), Commit(101, 150, 0)],  # type: ignore[arg-type] # the same
+        [Begin(100, 0, 1), Commit(100, 100, 0)],  # type: ignore[arg-type] # the same
+        [Begin(100, 0, 1)],  # type: ignore[arg-type] # the same
+    ],
+    ids=["nested", "no begin", "other position", "ends at its start", "no commit"],
+)
+def test_transactions_out_of_order_are_no_frame(messages: list[Message]) -> None:
+    buf = spool(*(encode.message(message) for message in messages))
+    with pytest.raises(ProtocolViolation):
+        frame(buf, 0, len(buf))
+
+
+def test_the_buffer_may_be_a_read_only_mapping(tmp_path: object) -> None:
+    path = f"{tmp_path}/spool"
+    buf = spool(*transaction([insert("1", "x")]))
+    buf.tofile(path)
+    mapped = np.memmap(path, np.uint8, mode="r")
+    assert len(frame(mapped, 0, len(mapped))) == 1
+
+
+def test_nothing_is_a_frame_of_nothing() -> None:
+    result = frame(np.empty(0, np.uint8), 0, 0)
+    assert (len(result), result.control, len(result.txns)) == (0, [], 0)
+    with pytest.raises(ValueError, match="inside"):
+        frame(np.empty(0, np.uint8), 0, 1)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_damaged_bytes_are_framed_exactly_when_the_decoder_takes_them(data: st.DataObject) -> None:
+    raw = bytearray(data.draw(st.sampled_from([each for _, each in INSIDE])))
+    for _ in range(data.draw(st.integers(0, 3))):
+        raw[data.draw(st.integers(1, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    begin, commit = transaction([])
+    buf = spool(begin, bytes(raw), commit)
+    try:
+        message = decode.message(bytes(raw))
+    except ProtocolViolation as error:
+        if error.detail is None or "UTF-8" not in error.detail:  # names are the decoder's business
+            with pytest.raises(ProtocolViolation):
+                frame(buf, 0, len(buf))
+        return
+    assert_framed_as_decoded(frame(buf, 0, len(buf)), [message])

@@ -1,0 +1,108 @@
+"""The codec, both ways, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.errcodes import ProtocolViolation
+from catalog.pg_lsn import LSN
+from tests.workers.proto.cases import BROKEN, CASES, ENVELOPES, truncated
+from workers.proto import decode, encode
+from workers.proto.messages import LogicalRepMsgType, Message, PrimaryKeepalive, XLogData
+
+IDS = [name for name, _, _ in CASES]
+
+
+@pytest.mark.parametrize(("name", "value", "data"), CASES, ids=IDS)
+def test_bytes_become_the_message(name: str, value: Message, data: bytes) -> None:
+    assert decode.message(data) == value
+
+
+@pytest.mark.parametrize(("name", "value", "data"), CASES, ids=IDS)
+def test_the_message_becomes_the_bytes(name: str, value: Message, data: bytes) -> None:
+    assert encode.message(value) == data
+
+
+@pytest.mark.parametrize(("name", "value", "data"), CASES, ids=IDS)
+def test_a_message_cut_short_anywhere_is_a_protocol_violation(
+    name: str, value: Message, data: bytes
+) -> None:
+    for short in truncated(data):
+        with pytest.raises(ProtocolViolation) as caught:
+            decode.message(short)
+        assert caught.value.code == "08P01"
+
+
+@pytest.mark.parametrize(("name", "value", "data"), CASES, ids=IDS)
+def test_bytes_after_a_message_are_a_protocol_violation(
+    name: str, value: Message, data: bytes
+) -> None:
+    with pytest.raises(ProtocolViolation):
+        decode.message(data + b"\0")
+
+
+@pytest.mark.parametrize(("name", "data"), BROKEN, ids=[name for name, _ in BROKEN])
+def test_what_is_not_the_protocol_is_refused(name: str, data: bytes) -> None:
+    with pytest.raises(ProtocolViolation) as caught:
+        decode.message(data)
+    assert caught.value.code == "08P01"
+
+
+def test_an_unknown_type_is_named_as_postgresql_names_it() -> None:
+    with pytest.raises(ProtocolViolation) as caught:
+        decode.message(b"Z")
+    assert caught.value.primary == 'invalid logical replication message type "Z (90)"'
+    with pytest.raises(ProtocolViolation) as caught:
+        decode.message(b"\x01")
+    assert caught.value.primary == 'invalid logical replication message type "??? (1)"'
+
+
+def test_names_must_be_utf8() -> None:
+    with pytest.raises(ProtocolViolation):
+        decode.message(b"Y\x00\x00\x40\x01\0\xff\0")
+
+
+def test_every_message_type_has_a_reader_and_a_case() -> None:
+    assert set(decode.READERS) == set(LogicalRepMsgType)
+    assert {data[0] for _, _, data in CASES} == set(LogicalRepMsgType)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "data"), ENVELOPES, ids=[name for name, _, _ in ENVELOPES]
+)
+def test_envelopes_go_both_ways_and_may_not_be_cut(
+    name: str, value: XLogData | PrimaryKeepalive, data: bytes
+) -> None:
+    assert decode.copy_data(data) == value
+    assert encode.copy_data(value) == data
+    header = 25 if isinstance(value, XLogData) else len(data)
+    for short in truncated(data[:header]):
+        with pytest.raises(ProtocolViolation):
+            decode.copy_data(short)
+
+
+def test_a_keepalive_may_not_go_on() -> None:
+    with pytest.raises(ProtocolViolation):
+        decode.copy_data(ENVELOPES[1][2] + b"\0")
+
+
+def test_an_unknown_envelope_is_ignored_and_an_empty_one_is_not() -> None:
+    assert decode.copy_data(b"x123") is None
+    with pytest.raises(ProtocolViolation):
+        decode.copy_data(b"")
+
+
+def test_the_standby_status_update_is_laid_out_as_the_manual_says() -> None:
+    data = encode.standby_status_update(LSN(1), LSN(2), LSN(3), 4, True)
+    assert data == b"r" + b"".join(value.to_bytes(8, "big") for value in (1, 2, 3, 4)) + b"\1"
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_message_or_a_protocol_violation(data: bytes) -> None:
+    try:
+        value = decode.message(data)
+    except ProtocolViolation:
+        return
+    assert decode.message(encode.message(value)) == value
