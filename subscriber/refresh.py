@@ -9,6 +9,7 @@ that are not published any more leave; their lake tables stay.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
@@ -24,11 +25,13 @@ from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
     check_password_env,
     make_lake_table,
+    must_have,
     new_rel,
     new_row,
     published_tables,
     raise_first,
     store_new_rel,
+    wait_for_workers,
 )
 from subscriber.tablemap import MappedTable, lake_findings, lake_ident
 
@@ -156,12 +159,39 @@ def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_
 
 def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_data: bool) -> None:
     """Rows and, without copy_data, lake tables whose changes begin where the worker stands."""
-    store = site.store
-    origin = store.origin_by_name(origin_name(sub.oid))
-    floor = LSN(max(sub.max_flush_lsn, origin.remote_lsn if origin else 0))
-    with store.transaction():
-        for table in new:
-            rel = store.insert_rel(new_rel(sub.oid, table, copy_data))
-            if not copy_data:
+    if copy_data:
+        with site.store.transaction():
+            for table in new:
+                site.store.insert_rel(new_rel(sub.oid, table, copy_data=True))
+    else:
+        with _workers_stopped(sub, site), site.store.transaction():
+            floor = _stand(sub, site)
+            for table in new:
+                rel = site.store.insert_rel(new_rel(sub.oid, table, copy_data=False))
                 store_new_rel(make_lake_table(sub, rel, table, floor, site), site)
-            site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))
+    for table in new:
+        site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))
+
+
+def _stand(sub: Subscription, site: Site) -> LSN:
+    """The end of the last transaction that will not be applied again."""
+    now = must_have(sub.subname, site)
+    origin = site.store.origin_by_name(origin_name(sub.oid))
+    return LSN(max(now.max_flush_lsn, origin.remote_lsn if origin else 0))
+
+
+@contextmanager
+def _workers_stopped(sub: Subscription, site: Site) -> Iterator[None]:
+    """Without a worker that goes on meanwhile: which of its transactions came before a table
+    joined would otherwise be one thing now and another after a crash."""
+    if not any(worker.subid == sub.oid for worker in site.workers()):
+        yield
+        return
+    site.store.update_subscription(sub.oid, subenabled=False)
+    site.wake_launcher()
+    try:
+        wait_for_workers(sub, site)
+        yield
+    finally:
+        site.store.update_subscription(sub.oid, subenabled=sub.subenabled)
+        site.wake_launcher()

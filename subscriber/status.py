@@ -88,10 +88,10 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
     live = {(worker.subid, worker.relid): worker.relstate for worker in workers if worker.relid}
     rows = []
     for rel in _all_rels(store):
-        row = {name: getattr(rel, name) for name in PG_SUBSCRIPTION_REL_COLUMNS}
-        ours = {name: getattr(rel, name) for name in _REL_OURS if name != "relstate"}
+        columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS
+        row = {name: getattr(rel, name, None) for name in columns}
         row["relstate"] = live.get((rel.srsubid, rel.srrelid))
-        rows.append(row | ours)
+        rows.append(row)
     return rows
 
 
@@ -317,7 +317,7 @@ def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     cells = [[text_value(row[name]) or "" for name in columns] for row in rows]
     widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(columns)]
     right = [bool(rows) and all(_is_number(row[name]) for row in rows) for name in columns]
-    head = " | ".join(name.center(width) for name, width in zip(columns, widths, strict=True))
+    head = " | ".join(_centred(name, width) for name, width in zip(columns, widths, strict=True))
     lines = [f" {head}".rstrip(), "-+-".join("-" * width for width in widths).join("--")]
     for line in cells:
         shown = (
@@ -328,6 +328,11 @@ def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     count = len(rows)
     lines.append(f"({count} row{'' if count == 1 else 's'})")
     return "\n".join(lines) + "\n"
+
+
+def _centred(text: str, width: int) -> str:
+    """As psql: what is left over goes to the right."""
+    return (" " * ((width - len(text)) // 2) + text).ljust(width)
 
 
 def _is_number(value: Any) -> bool:

@@ -9,7 +9,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, Subscription
 from subscriber.refresh import bring_in_line
 from subscriber.subscriptioncmds import create_subscription
-from tests.subscriber.twins import Around, PublishedTable, around, statement
+from tests.subscriber.twins import Around, PublishedTable, WorkerTwin, around, statement
 from workers.lake.destination import LakeIdent
 
 
@@ -106,6 +106,17 @@ def test_table_added_without_copy(world: Around) -> None:
     assert stamp is not None
     assert (stamp.lsn, stamp.floor) == (LSN(500), LSN(500))
     assert world.store.rels(row(world).oid)[1].floor == LSN(500)
+
+
+def test_worker_stands_still_while_a_table_joins_without_copy(world: Around) -> None:
+    sub = row(world)
+    world.publisher.tables["b"] = PublishedTable()
+    running = [WorkerTwin(sub.oid)]
+    world.workers[:] = [running, running, []]
+    bring_in_line(sub, statement(with_={"copy_data": False}), world.site)
+    assert world.workers == []
+    assert row(world).subenabled
+    assert len(world.wakes) == 3
 
 
 def test_added_table_exists_in_the_lake(world: Around) -> None:

@@ -1,0 +1,199 @@
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from catalog.pg_subscription import SubCreate, Subscription
+from catalog.store_sqlite import CatalogStore
+from subscriber import cli
+
+CODE = "import sys; from subscriber.cli import main; sys.exit(main())"
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """``pgsub`` in this process, on a data directory that is not there yet."""
+
+    data_dir: Path
+    monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: str) -> Ran:
+        self.monkeypatch.setattr(sys, "argv", ["pgsub", "--data-dir", str(self.data_dir), *words])
+        status = cli.main()
+        return Ran(status, *self.capfd.readouterr())
+
+
+@pytest.fixture
+def pgsub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    return Command(tmp_path / "data", monkeypatch, capfd)
+
+
+@pytest.fixture
+def stored(pgsub: Command) -> Subscription:
+    store = CatalogStore.open(pgsub.data_dir)
+    sub = store.insert_subscription(
+        Subscription(
+            "mysub", "host=db", ("pub",), subuuid="u", subcreate=SubCreate.READY, subslotname="s"
+        )
+    )
+    store.close()
+    return sub
+
+
+VERBS = [
+    "demo",
+    "up",
+    "run",
+    "create",
+    "drop",
+    "enable",
+    "disable",
+    "status",
+    "wait",
+    "sql",
+    "check",
+]
+
+
+def test_help_names_every_verb(pgsub: Command) -> None:
+    ran = pgsub("--help")
+    assert ran.status == 0
+    assert [verb for verb in VERBS if f"  {verb} " not in ran.out] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(pgsub: Command, verb: str) -> None:
+    ran = pgsub(verb, "--help")
+    assert ran.status == 0
+    assert "Usage" in ran.out
+
+
+def test_help_and_version_are_fast_and_load_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['pgsub', '--version']; from subscriber.cli import main; main();"
+        "heavy = {'pyspark', 'pyarrow', 'numba', 'psycopg', 'pydantic_core', 'yaml', 'rich'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    version, heavy = done.stdout.splitlines()
+    assert version.startswith("pgsub ")
+    assert json.loads(heavy.replace("'", '"')) in ([], ["pydantic_core"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nosuch"],
+        ["status", "--format", "xml"],
+        ["drop"],
+        ["run", "--nosuch"],
+        ["wait", "mysub", "--lsn", "zz"],
+        ["wait", "mysub", "--timeout", "-1"],
+        ["create", "no such file.yaml"],
+        ["up", "no such file.yaml"],
+        ["check", "no such file.yaml"],
+    ],
+)
+def test_mistakes_in_the_arguments(pgsub: Command, words: list[str]) -> None:
+    ran = pgsub(*words)
+    assert (ran.status, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+    assert not pgsub.data_dir.exists()
+
+
+@pytest.mark.parametrize("verb", ["create", "up", "check"])
+def test_mistakes_in_the_file(pgsub: Command, tmp_path: Path, verb: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("subscriptions: {s: {connection: password=hidden x, publication: p}}")
+    ran = pgsub(verb, str(file))
+    assert ran.status == 2
+    assert ran.err.startswith(f'ERROR:  42601: configuration file "{file}", line 1, key ')
+    assert "hidden" not in ran.err
+    assert not pgsub.data_dir.exists()
+
+
+@pytest.mark.parametrize("words", [["status"], ["drop", "x"], ["enable", "x"], ["wait", "x"]])
+def test_no_data_directory(pgsub: Command, words: list[str]) -> None:
+    ran = pgsub(*words)
+    assert ran.status == 1
+    assert "is not a data directory" in ran.err
+    assert not pgsub.data_dir.exists()
+
+
+@pytest.mark.parametrize("verb", ["drop", "enable", "disable", "wait"])
+def test_unknown_subscription(pgsub: Command, stored: Subscription, verb: str) -> None:
+    ran = pgsub(verb, "nobody")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == 'ERROR:  42704: subscription "nobody" does not exist\n'
+
+
+def test_status_without_a_launcher(pgsub: Command, stored: Subscription) -> None:
+    rows = json.loads(pgsub("status", "pg_stat_subscription", "--format", "json").out)
+    assert [(row["subname"], row["pid"]) for row in rows] == [("mysub", None)]
+    assert pgsub("status", "pg_replication_origin", "--format", "csv").out == "roident,roname\n"
+    assert "mysub" in pgsub("status").out
+    ran = pgsub("status", "pg_nothing")
+    assert (ran.status, ran.out) == (1, "")
+    assert "42P01" in ran.err
+
+
+def test_disable_and_enable(pgsub: Command, stored: Subscription) -> None:
+    assert pgsub("disable", "mysub").out == "ALTER SUBSCRIPTION\n"
+    rows = json.loads(pgsub("status", "pg_subscription", "--format", "json").out)
+    assert rows[0]["subenabled"] is False
+    assert "is not enabled" in pgsub("wait", "mysub").err
+    assert pgsub("enable", "mysub").out == "ALTER SUBSCRIPTION\n"
+    ran = pgsub("wait", "mysub", "--lsn", "0/1")
+    assert ran.status == 1
+    assert "no launcher is running" in ran.err
+
+
+def test_publisher_unreachable(pgsub: Command, tmp_path: Path) -> None:
+    file = tmp_path / "sub.yaml"
+    file.write_text(
+        "subscriptions: {s: {connection: host=127.0.0.1 port=1 password=hidden, publication: p}}"
+    )
+    for verb in ("create", "check", "up"):
+        ran = pgsub(verb, str(file))
+        assert ran.status == 1
+        assert "08006" in ran.err
+        assert "hidden" not in ran.err
+        assert "Traceback" not in ran.err
+    assert json.loads(pgsub("status", "pg_subscription", "--format", "json").out) == []
+    assert not list(pgsub.data_dir.rglob("passfile/*"))
+
+
+def test_create_without_connecting_and_drop(pgsub: Command, tmp_path: Path) -> None:
+    file = tmp_path / "sub.yaml"
+    file.write_text(
+        "subscriptions: {s: {connection: host=nowhere.invalid, publication: p,"
+        " with: {connect: false, slot_name: NONE}}}\nsettings: {copy_workers: 3}\n"
+    )
+    ran = pgsub("create", str(file))
+    assert (ran.status, ran.out) == (0, "CREATE SUBSCRIPTION\n")
+    assert "WARNING:  subscription was created, but is not connected" in ran.err
+    assert pgsub("create", str(file)).err.startswith('ERROR:  42710: subscription "s" already')
+    assert pgsub("check", str(file)).out == 'subscription "s" could be created\n'
+    store = CatalogStore.open(pgsub.data_dir)
+    assert store.settings()["settings"] == {"copy_workers": 3}
+    store.close()
+    assert "does not have a slot name" in pgsub("enable", "s").err
+    assert pgsub("drop", "s").out == "DROP SUBSCRIPTION\n"
+
+
+def test_the_command_itself() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE, "nosuch"], capture_output=True, check=False)
+    assert done.returncode == 2

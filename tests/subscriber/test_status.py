@@ -1,0 +1,231 @@
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from catalog.errcodes import UndefinedTable
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore, LeakedSlot
+from subscriber import status
+from subscriber.status import (
+    VIEWS,
+    Format,
+    as_text_table,
+    json_value,
+    overview,
+    print_rows,
+    text_value,
+    view,
+)
+from workers.worker_slots import LogicalRepWorker, WorkerType
+
+
+@pytest.fixture
+def store() -> Iterator[CatalogStore]:
+    store = CatalogStore.open(":memory:")
+    yield store
+    store.close()
+
+
+def subscribed(store: CatalogStore) -> tuple[Subscription, SubscriptionRel]:
+    sub = store.insert_subscription(
+        Subscription(
+            "mysub",
+            "host=db",
+            ("pub", "other pub"),
+            subuuid="u",
+            subslotname="mysub",
+            subcreate=SubCreate.READY,
+        )
+    )
+    rel = store.insert_rel(
+        SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "public", "a", "public", "a")
+    )
+    store.origin_create("pg_16384")
+    return sub, rel
+
+
+def rows(name: str, store: CatalogStore, *workers: LogicalRepWorker) -> list[dict[str, object]]:
+    found = view(name)
+    made = found.rows(store, workers)
+    assert all(tuple(row) == found.columns for row in made)
+    return made
+
+
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_every_view_is_there_without_anything(store: CatalogStore, name: str) -> None:
+    assert rows(name, store) == []
+
+
+def test_unknown_view() -> None:
+    with pytest.raises(UndefinedTable) as caught:
+        view("pg_nothing")
+    assert "pg_subscription_rel" in (caught.value.hint or "")
+
+
+def test_pg_subscription(store: CatalogStore) -> None:
+    subscribed(store)
+    (row,) = rows("pg_subscription", store)
+    assert list(row)[:4] == ["oid", "subdbid", "subskiplsn", "subname"]
+    assert (row["substream"], row["subtwophasestate"], row["subpublications"]) == (
+        "p",
+        "d",
+        ("pub", "other pub"),
+    )
+    assert not {"passfile", "tables"} & set(row)
+
+
+def test_pg_subscription_rel(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    worker = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, relstate="w")
+    (row,) = rows("pg_subscription_rel", store, worker)
+    assert list(row)[:4] == ["srsubid", "srrelid", "srsubstate", "srsublsn"]
+    assert (row["srsubstate"], row["srsublsn"], row["relname"], row["relstate"]) == (
+        "i",
+        None,
+        "a",
+        "w",
+    )
+    assert rows("pg_subscription_rel", store)[0]["relstate"] is None
+
+
+def test_pg_stat_subscription(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    (row,) = rows("pg_stat_subscription", store)
+    assert row == dict.fromkeys(row) | {"subid": sub.oid, "subname": "mysub"}
+    sync = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, pid=78)
+    apply = LogicalRepWorker(
+        0,
+        1,
+        WorkerType.APPLY,
+        sub.oid,
+        pid=77,
+        last_lsn=LSN(0x19BD9E8),
+        last_send_time=1_763_000_000_000_001,
+        reply_lsn=LSN(5),
+    )
+    first, second = rows("pg_stat_subscription", store, sync, apply)
+    assert (first["worker_type"], first["pid"], first["relid"]) == ("apply", 77, None)
+    assert first["received_lsn"] == LSN(0x19BD9E8)
+    assert first["last_msg_send_time"] == datetime(2025, 11, 13, 2, 13, 20, 1, UTC)
+    assert (first["latest_end_lsn"], first["last_msg_receipt_time"]) == (LSN(5), None)
+    assert (second["worker_type"], second["relid"]) == ("table synchronization", rel.srrelid)
+    assert (second["received_lsn"], second["leader_pid"]) == (None, None)
+
+
+def test_origins(store: CatalogStore) -> None:
+    subscribed(store)
+    assert rows("pg_replication_origin", store) == [{"roident": 1, "roname": "pg_16384"}]
+    assert rows("pg_replication_origin_status", store) == []
+    store.origin_advance("pg_16384", LSN(7), "snapshot 1")
+    assert rows("pg_replication_origin_status", store) == [
+        {"local_id": 1, "external_id": "pg_16384", "remote_lsn": LSN(7), "local_lsn": "snapshot 1"}
+    ]
+
+
+def test_copy_progress_ends_with_the_copy(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    store.set_rel_state(sub.oid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    progress = {"tuples_processed": 5, "done": 1, "ranges": 2}
+
+    def worker(relstate: str) -> LogicalRepWorker:
+        return LogicalRepWorker(
+            1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, relstate=relstate, progress=progress
+        )
+
+    (row,) = rows("pg_stat_progress_copy", store, worker("d"))
+    assert (row["tuples_processed"], row["ranges_done"], row["ranges_total"]) == (5, 1, 2)
+    assert rows("pg_stat_progress_copy", store, worker("w")) == []
+
+
+def test_overview_tells_of_leaked_slots(store: CatalogStore) -> None:
+    subscribed(store)
+    assert "leaked_slots" not in overview(store, ())
+    store.put_leaked_slot(LeakedSlot("mysub", "host=db", "mysub", None, "it was active"))
+    text = overview(store, ())
+    assert text.index("pg_stat_subscription") < text.index("pg_subscription_rel")
+    assert "it was active" in text
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SAMPLE = [
+    {"n": 1, "name": 'a "b"', "lsn": LSN(255), "on": True, "list": ("x", "y z", None), "t": None},
+    {"n": 22, "name": "é", "lsn": None, "on": False, "list": (), "t": NOON},
+]
+COLUMNS = ("n", "name", "lsn", "on", "list", "t")
+
+
+def printed(form: Format) -> str:
+    out = io.StringIO()
+    print_rows(COLUMNS, SAMPLE, form, out)
+    return out.getvalue()
+
+
+def test_json() -> None:
+    assert json.loads(printed(Format.JSON)) == [
+        {"n": 1, "name": 'a "b"', "lsn": "0/FF", "on": True, "list": ["x", "y z", None], "t": None},
+        {
+            "n": 22,
+            "name": "é",
+            "lsn": None,
+            "on": False,
+            "list": [],
+            "t": "2026-01-02 12:00:00+00",
+        },
+    ]
+
+
+def test_csv() -> None:
+    assert list(csv.reader(io.StringIO(printed(Format.CSV)))) == [
+        list(COLUMNS),
+        ["1", 'a "b"', "0/FF", "t", '{x,"y z",NULL}', ""],
+        ["22", "é", "", "f", "{}", "2026-01-02 12:00:00+00"],
+    ]
+
+
+def test_table() -> None:
+    assert printed(Format.TABLE) == (
+        " n  | name  | lsn  | on |      list      |           t\n"
+        "----+-------+------+----+----------------+------------------------\n"
+        '  1 | a "b" | 0/FF | t  | {x,"y z",NULL} |\n'
+        " 22 | é     |      | f  | {}             | 2026-01-02 12:00:00+00\n"
+        "(2 rows)\n"
+    )
+    assert as_text_table(("a",), [{"a": 1}]).endswith("(1 row)\n")
+
+
+def test_values() -> None:
+    local = datetime(2026, 1, 2, 3, 4, 5, 600, timezone(timedelta(hours=5, minutes=30)))
+    assert text_value(local) == "2026-01-02 03:04:05.000600+05:30"
+    assert json_value([LSN(1), (2,)]) == ["0/1", [2]]
+    assert text_value(("", "null", "a,b", "\\")) == '{"","null","a,b","\\\\"}'
+
+
+def test_watch_prints_changes_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "WATCH_INTERVAL", 0.0)
+    stop = threading.Event()
+    texts = ["one", "one", "two"]
+
+    def draw() -> str:
+        text = texts.pop(0)
+        if not texts:
+            stop.set()
+        return text
+
+    status.watch(draw, stop)
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_watch_ends_with_ctrl_c() -> None:
+    def draw() -> str:
+        raise KeyboardInterrupt
+
+    status.watch(draw)
