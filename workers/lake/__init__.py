@@ -1,0 +1,1 @@
+"""The lake: Spark Connect and Iceberg, behind ``destination.Destination``."""

@@ -65,7 +65,7 @@ class LakeTable:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Rows on their way to the lake: a small Arrow table, or Parquet files in the staging folder."""
+    """Rows on their way to the lake: a small Arrow table, or Parquet files that were staged."""
 
     rows: int
     table: pa.Table | None = None
@@ -155,7 +155,13 @@ class Destination(Protocol):
         """What ``main`` holds now, never cached; None when there is no such table."""
 
     def create_table(
-        self, ident: LakeIdent, columns: Sequence[LakeColumn], *, owner: str, relid: int, stamp: Stamp
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        stamp: Stamp,
     ) -> LakeTable:
         """Create the namespace and the table with an empty stamped snapshot on ``main``."""
 

@@ -1,0 +1,328 @@
+"""A batch's segments onto a branch: in order, each operation one commit, the last one stamped.
+
+Which operations leave a stamp matters. DataFrame appends and row-level MERGEs carry the snapshot
+properties they are given; TRUNCATE (a metadata-only delete) carries none, and what a segment does
+may turn out to be nothing. So every operation is held back until it is known whether another one
+follows, and a batch that does not end in one that can be stamped ends in an empty append.
+
+Trace: segments [truncate, append 5] [merge 3]. TRUNCATE runs unstamped, the append unstamped, the
+MERGE stamped: three snapshots on the branch, and only the last says how far the table is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
+
+from catalog.errcodes import ReplicationError, UniqueViolation
+from workers.lake.destination import (
+    Counts,
+    FullSegment,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+    Staged,
+    Stamp,
+)
+from workers.lake.failures import LakeFailure
+from workers.lake.key_bounds import KeyRanges, choose_bounds
+from workers.lake.merge import (
+    DELETE,
+    UPDATE,
+    absent_keys,
+    find_positions,
+    merge_by_key,
+    merge_by_position,
+    overwrite_by_key,
+    probe_keys,
+)
+from workers.lake.session import LakeSession
+from workers.lake.snapshots import OPERATION, read_outcomes, stamp_properties, write_options
+from workers.lake.staging import frame, staged_columns
+from workers.lake.statements import branch_path, join, name_of
+from workers.lake.typemap import spark_ddl
+
+_CARDINALITY = "MERGE_CARDINALITY_VIOLATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One commit; ``run`` gets the snapshot properties to leave on it.
+
+    ``run`` is None where nothing is to be committed but everything before must be in the table
+    before the segment goes on (``flush``).
+    """
+
+    run: Callable[[dict[str, str]], None] | None
+    stampable: bool = True
+
+
+_FLUSH = Operation(None)
+
+
+@dataclass(slots=True)
+class Merged:
+    """A MERGE that ran, to be compared with what it did to the table."""
+
+    operation: str
+    rows: int
+    key: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class BranchWriter:
+    """One batch of one table, on one thread."""
+
+    session: LakeSession
+    ident: LakeIdent
+    branch: str
+    columns: Sequence[LakeColumn]
+    key_ranges: KeyRanges
+    _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    _merged: list[Merged] = field(default_factory=list)
+    _appended: int = 0
+    _missing: int = 0
+
+    def write(self, segments: Sequence[Segment], stamp: Stamp) -> Counts:
+        """Run everything; the branch's tip carries ``stamp`` when this returns."""
+        properties = stamp_properties(stamp)
+        held: Operation | None = None
+        for operation in self._operations(segments):
+            if held is not None and held.run is not None:
+                held.run({})
+            held = operation
+        if held is not None and held.run is not None and held.stampable:
+            held.run(properties)
+        else:
+            if held is not None and held.run is not None:
+                held.run({})
+            self.append_empty(properties)
+        return self._counts()
+
+    def append_empty(self, properties: dict[str, str]) -> None:
+        """A commit without rows, for what it carries."""
+        rows = pa.table({"c0": pa.nulls(0, pa.int32())})
+        blank = self.session.local(rows).select(
+            *(F.lit(None).cast(spark_ddl_or_void(c)).alias(c.name) for c in self.columns)
+        )
+        self.session.append(
+            blank, self._target(), write_options(properties), f"stamping {self._what()}"
+        )
+
+    # -- the operations of a segment ------------------------------------------------------------
+
+    def _operations(self, segments: Sequence[Segment]) -> Iterator[Operation]:
+        # What comes before the last TRUNCATE leaves no trace.
+        first = max((n for n, s in enumerate(segments) if s.truncate), default=0)
+        for segment in segments[first:]:
+            if segment.truncate:
+                yield Operation(self._truncate, stampable=False)
+            if segment.merge is not None and segment.merge.rows:
+                yield self._merge(segment, segment.merge)
+            if segment.full is not None and segment.full.images.rows:
+                yield _FLUSH
+                yield from self._full(segment, segment.full)
+            elif segment.full is not None:
+                yield from self._resolved(segment, segment.full, _NOTHING_FOUND)
+            if segment.append is not None and segment.append.rows:
+                yield from self._append(segment, segment.append)
+
+    def _truncate(self, properties: dict[str, str]) -> None:
+        del properties  # it could not carry them
+        self.session.set_properties({})
+        self.session.command(
+            join("TRUNCATE TABLE", branch_path(self.ident, self.branch)),
+            f"truncating {self._what()}",
+        )
+
+    def _merge(self, segment: Segment, staged: Staged) -> Operation:
+        columns = staged_columns(staged, ["op"])["op"]
+        kinds = set(columns.unique().to_pylist())
+        sql = merge_by_key(
+            self.ident,
+            self.branch,
+            columns=segment.columns,
+            key=segment.key,
+            unchanged=segment.unchanged,
+            bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
+            deletes=DELETE in kinds,
+            updates=UPDATE in kinds,
+        )
+        return Operation(lambda properties: self._run_merge(sql, staged, segment.key, properties))
+
+    def _run_merge(
+        self, sql: str, staged: Staged, key: tuple[str, ...], properties: dict[str, str]
+    ) -> None:
+        operation = f"{self._batch}-{len(self._merged)}"
+        self.session.set_properties({**properties, OPERATION: operation})
+        try:
+            self.session.command(sql, f"merging into {self._what()}", s=frame(self.session, staged))
+        except LakeFailure as error:
+            if _CARDINALITY in error.said:
+                raise self._duplicate(key, "Two changes of one batch match one row.") from None
+            raise
+        self._merged.append(Merged(operation, staged.rows, key))
+
+    def _append(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
+        if segment.probe and segment.key:
+            yield _FLUSH
+            if segment.on_key_conflict == "overwrite":
+                yield from self._overwrite(segment, staged)
+                return
+            self._probe(segment, staged)
+        yield Operation(lambda properties: self._run_append(segment, staged, properties))
+        self._appended += staged.rows
+
+    def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
+        self.session.set_properties({})
+        self.session.append(
+            self.projected(frame(self.session, staged), segment.columns, dict(segment.defaults)),
+            self._target(),
+            write_options(properties),
+            f"appending to {self._what()}",
+        )
+
+    def projected(self, rows: object, columns: Sequence[str], defaults: dict[str, str]) -> object:
+        """Staged columns under the table's names; lake-only columns get default or NULL."""
+        ordinals = {name: n for n, name in enumerate(columns)}
+        selected = []
+        for column in self.columns:
+            if column.name in ordinals:
+                value = F.col(f"c{ordinals[column.name]}")
+            elif column.name in defaults:
+                value = F.expr(defaults[column.name])
+            else:
+                value = F.lit(None).cast(spark_ddl_or_void(column))
+            selected.append(value.alias(column.name))
+        return rows.select(*selected)  # type: ignore[attr-defined]
+
+    # -- keys that may be there already -----------------------------------------------------------
+
+    def _probe(self, segment: Segment, staged: Staged) -> None:
+        ordinals = [segment.columns.index(name) for name in segment.key]
+        found = self.session.query(
+            probe_keys(self.ident, self.branch, segment.key, ordinals),
+            f"looking for keys in {self._what()}",
+            s=frame(self.session, staged),
+        )
+        if found.num_rows:
+            raise UniqueViolation(
+                f'conflict detected on relation "{self.ident}": conflict=insert_exists',
+                detail=f"A row with an inserted key ({', '.join(segment.key)}) is in the lake"
+                " table already.",
+                hint="Remove the row from the lake, or declare on_key_conflict: overwrite.",
+            )
+
+    def _overwrite(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
+        """Existing keys take the inserted rows' values; the other rows are appended."""
+        sql = overwrite_by_key(self.ident, self.branch, segment.columns, segment.key)
+
+        def update(properties: dict[str, str]) -> None:
+            self.session.set_properties(properties)
+            self.session.command(
+                sql, f"overwriting rows of {self._what()}", s=frame(self.session, staged)
+            )
+
+        def insert(properties: dict[str, str]) -> None:
+            self.session.set_properties({})
+            absent = self.session.query_frame(
+                absent_keys(self.ident, self.branch, segment.columns, segment.key),
+                s=frame(self.session, staged),
+            )
+            self.session.append(
+                self.projected(absent, segment.columns, dict(segment.defaults)),
+                self._target(),
+                write_options(properties),
+                f"appending to {self._what()}",
+            )
+
+        yield Operation(update)
+        yield Operation(insert)
+        self._appended += staged.rows
+
+    # -- whole rows -------------------------------------------------------------------------------
+
+    def _full(self, segment: Segment, full: FullSegment) -> Iterator[Operation]:
+        found = self.session.query(
+            find_positions(self.ident, self.branch, segment.columns),
+            f"looking for rows in {self._what()}",
+            s=frame(self.session, full.images),
+        )
+        yield from self._resolved(segment, full, found.cast(_NOTHING_FOUND.schema))
+
+    def _resolved(
+        self, segment: Segment, full: FullSegment, found: pa.Table
+    ) -> Iterator[Operation]:
+        positions, append = full.resolve(found)
+        if positions is not None and positions.rows:
+            kinds = set(staged_columns(positions, ["op"])["op"].unique().to_pylist())
+            sql = merge_by_position(
+                self.ident,
+                self.branch,
+                columns=segment.columns,
+                deletes=DELETE in kinds,
+                updates=UPDATE in kinds,
+            )
+            yield Operation(lambda properties: self._run_merge(sql, positions, (), properties))
+        if append is not None and append.rows:
+            yield Operation(lambda properties: self._run_append(segment, append, properties))
+            self._appended += append.rows
+
+    # -- the outcome ------------------------------------------------------------------------------
+
+    def _counts(self) -> Counts:
+        """What the MERGEs did, from their commits; a key that is there twice is an error."""
+        if not self._merged:
+            return Counts(appended=self._appended)
+        names = [merged.operation for merged in self._merged]
+        outcomes = read_outcomes(self.session, self.ident, names)
+        matched = missing = 0
+        for merged in self._merged:
+            outcome = outcomes.get(merged.operation)
+            if outcome is None:
+                raise ReplicationError(
+                    f'a commit to lake table "{self.ident}" cannot be found again',
+                    detail="No snapshot carries its name.",
+                )
+            if outcome.matched > merged.rows:
+                raise self._duplicate(
+                    merged.key, f"{merged.rows} keys matched {outcome.matched} rows."
+                )
+            matched += outcome.matched
+            missing += merged.rows - outcome.matched
+        return Counts(appended=self._appended, merged=matched, missing=missing)
+
+    def _duplicate(self, key: tuple[str, ...], detail: str) -> UniqueViolation:
+        if not key:
+            return UniqueViolation(
+                f'a row of lake table "{self.ident}" was matched more than once', detail=detail
+            )
+        return UniqueViolation(
+            f'key ({", ".join(key)}) is not unique in lake table "{self.ident}"',
+            detail=detail,
+            hint="Remove the extra rows from the lake table, or copy the table again.",
+        )
+
+    def _target(self) -> str:
+        return name_of(branch_path(self.ident, self.branch))
+
+    def _what(self) -> str:
+        return f'lake table "{self.ident}"'
+
+
+_NOTHING_FOUND = pa.table(
+    {
+        "image": pa.array([], pa.int64()),
+        "f": pa.array([], pa.string()),
+        "p": pa.array([], pa.int64()),
+    }
+)
+
+
+def spark_ddl_or_void(column: LakeColumn) -> str:
+    """The column's type; a type nothing is published to takes an untyped NULL."""
+    return "VOID" if pa.types.is_null(column.type) else spark_ddl(column.type)

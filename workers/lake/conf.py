@@ -1,0 +1,105 @@
+"""Spark configuration of the lake: what the embedded server and every session run with.
+
+``catalog`` and ``conf`` are the user's own keys (``lake.catalog`` and ``spark.conf`` of the YAML)
+and come last, except where a wrong value would lose rows: those keys are ``FIXED``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+CATALOG: Final = "lake"
+_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
+
+FIXED: Final[dict[str, str]] = {
+    # A session that caches table metadata does not see another session's commits.
+    f"{_PREFIX}.cache-enabled": "false",
+    # PostgreSQL's names are case-sensitive.
+    "spark.sql.caseSensitive": "true",
+    # timestamptz is an instant; the wall clock of the session must not enter into it.
+    "spark.sql.session.timeZone": "UTC",
+    # An overflow or a bad cast is an error, never a NULL.
+    "spark.sql.ansi.enabled": "true",
+}
+"""Keys a user cannot change."""
+
+SESSION: Final[Mapping[str, str]] = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+}
+"""Keys of ``FIXED`` that are set on every session, so that they hold on a foreign server too."""
+
+
+def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
+    """``{"type": "rest", …}`` as ``spark.sql.catalog.lake.*`` keys.
+
+    ``format`` is no key of Iceberg's; full ``spark.sql.catalog.*`` names pass through.
+    """
+    conf = {_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
+    for key, value in catalog.items():
+        conf[key if key.startswith("spark.") else f"{_PREFIX}.{key}"] = str(value)
+    return conf | {f"{_PREFIX}.cache-enabled": "false"}
+
+
+def embedded_catalog(lake_dir: Path) -> dict[str, str]:
+    """The default catalog: JDBC on one SQLite file that pyiceberg's ``SqlCatalog`` reads too."""
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{lake_dir / 'catalog.db'}",
+        "warehouse": str(lake_dir / "warehouse"),
+        "jdbc.schema-version": "V1",
+        "jdbc.journal_mode": "WAL",
+        "jdbc.synchronous": "FULL",
+        "jdbc.busy_timeout": "30000",
+    }
+
+
+def server_conf(
+    lake_dir: Path, cores: int, catalog: Mapping[str, str], conf: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything the embedded server starts with, in ascending order of precedence."""
+    scratch = lake_dir / "tmp"
+    return (
+        {
+            "spark.master": f"local[{cores}]",
+            "spark.app.name": "pgsub lake server",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+            "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.extensions": (
+                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            ),
+            "spark.sql.defaultCatalog": CATALOG,
+            # Several tables are committed at once; none of them may wait for a long one.
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.shuffle.partitions": str(cores),
+            "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+            "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            # A worker may be idle for days; its session must still be there. Dead workers'
+            # sessions are released by name.
+            "spark.connect.session.manager.defaultSessionTimeout": "-1",
+            # No stack traces travel to the client: errors are told in one line.
+            "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+            "spark.log.structuredLogging.enabled": "false",
+            "spark.ui.retainedJobs": "50",
+            "spark.ui.retainedStages": "50",
+            "spark.ui.retainedTasks": "500",
+            "spark.sql.ui.retainedExecutions": "20",
+            "spark.connect.ui.session.limit": "20",
+            "spark.connect.ui.statement.limit": "50",
+            "spark.cleaner.periodicGC.interval": "10min",
+        }
+        | catalog_conf(catalog or embedded_catalog(lake_dir))
+        | {key: str(value) for key, value in conf.items()}
+        | FIXED
+    )

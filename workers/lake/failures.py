@@ -1,0 +1,167 @@
+"""Spark's and gRPC's exceptions as ReplicationErrors: one line, no row values, no Java stack.
+
+A failed call has one of two outcomes. Either the server answered: the operation is over and what it
+said is the error. Or no answer came (``ConnectionFailure``): the operation may still be running, so
+the session is closed on the server before anything else is tried (see ``session``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from catalog.errcodes import ConnectionFailure, IoError, ReplicationError
+
+TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
+"""A copy task puts its error behind this word as one line of JSON."""
+
+_GONE: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+_SESSION_OVER: Final = re.compile(
+    r"INVALID_HANDLE\.(SESSION_CLOSED|SESSION_CHANGED|SESSION_NOT_FOUND)|OPERATION_CANCELED"
+    r"|server side session identifier|NO_ACTIVE_SESSION|[Cc]losed channel|[Cc]hannel closed"
+)
+_CAUSE: Final = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error)): ?(.*)$", re.M)
+_DISK_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|SQLITE_FULL", re.I)
+_NOT_WRITABLE: Final = re.compile(
+    r"Permission denied|Read-only file system|SQLITE_READONLY|SQLITE_CANTOPEN|AccessDenied"
+    r"|Mkdirs failed|Failed to open input stream|FileNotFoundException|NotFoundException"
+    r"|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
+    re.I,
+)
+_SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
+"""Packages whose messages speak of files, tables and snapshots, never of rows."""
+
+
+class LakeFailure(ReplicationError):  # noqa: N818 - as in ConnectionFailure
+    """An answer of the server's that is an error.
+
+    ``said`` is everything it said, for recognising a refusal; it may quote rows and is never shown.
+    """
+
+    said: str = ""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn what Spark raises inside into a ReplicationError about ``what``."""
+    try:
+        yield
+    except ReplicationError:
+        raise
+    except (PySparkException, grpc.RpcError, AssertionError, ValueError) as error:
+        raise as_replication_error(error, what) from None
+
+
+def as_replication_error(error: BaseException, what: str) -> ReplicationError:
+    """The error a worker acts on; its ``detail`` is safe to show and to log."""
+    text = f"{error}"
+    trace = _server_trace(error)
+    if TASK_ERROR in text or TASK_ERROR in trace:
+        return _task_error(text if TASK_ERROR in text else trace)
+    code = _grpc_status(error)
+    if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
+        return ConnectionFailure(
+            f"lost the lake server while {what}", detail=_connection_detail(error, text, code)
+        )
+    both = f"{condition(error)}\n{text}\n{trace}"
+    if _DISK_FULL.search(both):
+        return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
+    if _NOT_WRITABLE.search(both):
+        return IoError(
+            f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
+        )
+    failure = LakeFailure(f"the lake failed while {what}", detail=_detail(error, text, trace))
+    failure.said = both
+    return failure
+
+
+def condition(error: BaseException) -> str:
+    """Spark's error condition, ``TABLE_OR_VIEW_NOT_FOUND``; empty when it has none."""
+    if isinstance(error, PySparkException):
+        return str(error.getCondition() or "")
+    return ""
+
+
+def _server_trace(error: BaseException) -> str:
+    return str(getattr(error, "_stacktrace", None) or "")
+
+
+def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
+    if isinstance(error, SparkConnectGrpcException):
+        status: grpc.StatusCode | None = getattr(error, "_grpc_status_code", None)
+        return status
+    if isinstance(error, grpc.RpcError):
+        code = getattr(error, "code", None)
+        return code() if callable(code) else grpc.StatusCode.UNAVAILABLE
+    return None
+
+
+def _connection_detail(error: BaseException, text: str, code: grpc.StatusCode | None) -> str:
+    if match := _SESSION_OVER.search(text):
+        return f"The server answered {match.group(0)}: the session was closed."
+    return f"gRPC status {code.name if code else 'unknown'}."
+
+
+def _detail(error: BaseException, text: str, trace: str) -> str:
+    """The innermost cause; its message only if its package never quotes rows."""
+    causes = [match.groups() for match in _CAUSE.finditer(trace)]
+    for name, message in reversed(causes):
+        if name.startswith(_SAFE) and message:
+            return f"{name.rsplit('.', 1)[-1]}: {_one_line(message)}"
+    named = re.match(r"\[([A-Z_.0-9]+)\]", text)
+    if named and named.group(1).split(".")[0] in _PLANNING:
+        return _one_line(text)
+    names = [name.rsplit(".", 1)[-1] for name, _ in causes]
+    words = ([named.group(1)] if named else []) + names[-2:]
+    return (", caused by ".join(words) or type(error).__name__) + "."
+
+
+_PLANNING: Final = frozenset(
+    {
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "UNRESOLVED_COLUMN",
+        "INCOMPATIBLE_DATA_FOR_TABLE",
+        "PARSE_SYNTAX_ERROR",
+        "SCHEMA_NOT_FOUND",
+        "UNSUPPORTED_FEATURE",
+        "DATATYPE_MISMATCH",
+        "INSERT_COLUMN_ARITY_MISMATCH",
+        "UNRESOLVED_ROUTINE",
+    }
+)
+"""Conditions found while planning, before a row was read."""
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split("\n", 1)[0].split())
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _task_error(text: str) -> ReplicationError:
+    """The error a copy task sent, as it raised it."""
+    start = text.index(TASK_ERROR) + len(TASK_ERROR)
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(text[start:].lstrip())
+        return ReplicationError(
+            str(fields["primary"]),
+            detail=fields.get("detail"),
+            hint=fields.get("hint"),
+            sqlstate=str(fields["sqlstate"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return ReplicationError("a copy task failed", detail="Its error could not be read.")

@@ -1,0 +1,407 @@
+"""The lake on Apache Iceberg, through Spark Connect.
+
+``main`` is what readers see, and it moves only by ``fast_forward`` to a branch that this generation
+alone writes to, or by an empty snapshot (creation, fence). Both matter after a crash: a dead
+worker's call may still be running inside the server. ``release_sessions`` stops those whose
+sessions are known; ``fence`` takes care of the others. It commits an empty snapshot on ``main``,
+after which no older branch is a descendant of main any more, so a late ``fast_forward`` is refused
+by Iceberg, and only then reads how far the table is.
+
+Trace: worker A calls fast_forward of batch 40 (LSN 500) and is killed. B fences: if A's call came
+first, B reads 500; if the fence came first, A's call fails and B reads 400. Never both.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateTable,
+    ObjectInUse,
+    ReplicationError,
+    UndefinedTable,
+)
+from workers.lake.branch_writer import BranchWriter
+from workers.lake.conf import CATALOG
+from workers.lake.copyjob import run_copy
+from workers.lake.destination import (
+    CopyPlan,
+    Counts,
+    Identity,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Segment,
+    Staged,
+    Stamp,
+)
+from workers.lake.failures import LakeFailure
+from workers.lake.key_bounds import KeyRanges
+from workers.lake.maintenance import expire_snapshots
+from workers.lake.session import LakeSession, Sessions
+from workers.lake.snapshots import FENCE, History, read_history, stamp_properties
+from workers.lake.staging import Staging
+from workers.lake.statements import (
+    MAIN,
+    OWNER,
+    TABLE_PROPERTIES,
+    call,
+    create_branch,
+    create_namespace,
+    create_table,
+    drop_branch,
+    join,
+    set_properties,
+    table_location,
+    table_path,
+    text,
+)
+from workers.lake.typemap import arrow_type
+
+BRANCH_PREFIX: Final = "pgsub_"
+"""Every branch of ours starts so; others are somebody else's and stay."""
+
+_NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+_NOT_ANCESTOR: Final = "is not an ancestor"
+
+
+class LakeSettings(Protocol):
+    """What is needed of ``config.guc.Settings``."""
+
+    @property
+    def local_relation_rows(self) -> int:
+        """Rows up to which a change travels inside the plan."""
+
+
+class IcebergDestination:
+    """``Destination`` on Iceberg tables; any thread may call, each in a session of its own."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        identity: Identity,
+        staging_dir: Path,
+        settings: LakeSettings,
+        remember_session: Callable[[str, str], None],
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self._sessions = Sessions(url, f"pgsub_{identity.subid}", remember_session, conf)
+        self._staging = Staging(staging_dir, settings.local_relation_rows)
+        self._lock = threading.Lock()
+        self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
+        self._key_ranges: dict[LakeIdent, KeyRanges] = {}
+        self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        """What ``main`` holds now; three short calls, nothing cached."""
+        session = self._sessions.get()
+        try:
+            columns = self._read_columns(session, ident)
+            history = read_history(session, ident)
+        except ReplicationError as error:
+            if _is_missing(error):
+                return None
+            raise
+        return self._as_table(ident, columns, self._owner(session, ident), history)
+
+    def create_table(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        stamp: Stamp,
+    ) -> LakeTable:
+        """Create it, then commit the empty stamped snapshot.
+
+        A table that an earlier attempt of this owner left without a snapshot is finished; any
+        other that exists is refused (42P07).
+        """
+        session = self._sessions.get()
+        existing = self.table(ident)
+        if existing is not None:
+            unfinished = existing.owner == owner and existing.snapshot_id is None
+            if not unfinished or _shape(existing.columns) != _shape(columns):
+                raise DuplicateTable(f'lake table "{ident}" already exists')
+        else:
+            _create_namespace(session, ident)
+            warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
+            unique = uuid.uuid4().hex[:8]
+            session.command(
+                create_table(
+                    ident,
+                    columns,
+                    properties={**TABLE_PROPERTIES, OWNER: owner},
+                    location=table_location(warehouse, ident, relid, unique) if warehouse else None,
+                ),
+                f'creating lake table "{ident}"',
+            )
+        self._stamp_main(session, ident, stamp, tuple(columns))
+        return self._existing(ident)
+
+    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+        """Take over a table: ours from now on, its rows as they are."""
+        session = self._sessions.get()
+        existing = self._existing(ident)
+        if existing.owner not in (None, "", owner):
+            raise ObjectInUse(
+                f'lake table "{ident}" belongs to another subscription',
+                hint="Drop that subscription first, or map the table to another name.",
+            )
+        # Its format version stays: there may be readers that know no other.
+        wanted = {k: v for k, v in TABLE_PROPERTIES.items() if k != "format-version"}
+        session.command(
+            set_properties(ident, {**wanted, OWNER: owner}), f'adopting lake table "{ident}"'
+        )
+        self._stamp_main(session, ident, stamp, existing.columns)
+        return self._existing(ident)
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        """DROP TABLE IF EXISTS with its files."""
+        self._forget(ident)
+        self._sessions.get().command(
+            join("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
+            f'dropping lake table "{ident}"',
+        )
+
+    # -- fences -----------------------------------------------------------------------------------
+
+    def fence(self, ident: LakeIdent) -> LakeTable:
+        """An empty snapshot on ``main``, then the stamp carried on to a second one.
+
+        The first carries no stamp: between reading one and committing it an older branch could
+        still be published, and its position would be hidden under an older one.
+        """
+        session = self._sessions.get()
+        columns = self._read_columns(session, ident)
+        writer = self._writer(session, ident, MAIN, columns)
+        writer.append_empty({FENCE: uuid.uuid4().hex})
+        stamp = read_history(session, ident).stamp()
+        if stamp is not None:
+            writer.append_empty(stamp_properties(stamp))
+        return self._existing(ident)
+
+    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
+        self._sessions.release(sessions)
+
+    # -- branches ---------------------------------------------------------------------------------
+
+    def create_branch(self, ident: LakeIdent, branch: str) -> None:
+        """A fresh branch at ``main``'s tip."""
+        self._tips.pop((ident, branch), None)
+        self._sessions.get().command(
+            create_branch(ident, branch), f'creating a branch of lake table "{ident}"'
+        )
+
+    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
+        """Drop every branch of ours on the table but ``keep``; missing is fine."""
+        session = self._sessions.get()
+        what = f'dropping branches of lake table "{ident}"'
+        try:
+            rows = session.query(
+                join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
+            )
+        except ReplicationError as error:
+            if _is_missing(error):
+                return
+            raise
+        names: list[Any] = rows.column(0).to_pylist()
+        for name in names:
+            if name.startswith(BRANCH_PREFIX) and name != keep:
+                self._tips.pop((ident, name), None)
+                session.command(drop_branch(ident, name), what)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600)."""
+        return self._staging.stage(batches, schema)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove staged files; missing is fine."""
+        self._staging.discard(staged)
+
+    def write(
+        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+    ) -> Counts:
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        try:
+            counts = self._writer(session, ident, branch).write(segments, stamp)
+        except BaseException:
+            self._forget(ident)
+            raise
+        self._tips[ident, branch] = stamp
+        return counts
+
+    def copy(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        plan: CopyPlan,
+        progress: Callable[[int, int], None],
+    ) -> int:
+        """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        return run_copy(self._writer(session, ident, branch), plan, progress)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
+
+        This generation alone writes to the branch and a session with an unanswered call is
+        released before another is used, so what ``write`` left there need not be read again.
+        Raises 40001 when main is elsewhere: nothing of the batch is visible then.
+        """
+        session = self._sessions.get()
+        if self._tips.get((ident, branch)) != stamp:
+            found = read_history(session, ident).tip_stamp(branch)
+            if found != stamp:
+                raise _moved(ident, "The branch's last snapshot is not this batch's.")
+        try:
+            session.command(
+                call("fast_forward", ident, branch=MAIN, to=branch),
+                f'publishing to lake table "{ident}"',
+            )
+        except ReplicationError as error:
+            self._settle(ident, branch, stamp, error)
+
+    def _settle(self, ident: LakeIdent, branch: str, stamp: Stamp, error: ReplicationError) -> None:
+        """What a failed fast-forward did. Returns if it was done, raises if not."""
+        if isinstance(error, ConnectionFailure):
+            # The old session is released by get(); then no call of ours is under way.
+            if self.fence(ident).stamp == stamp:
+                return
+            raise _moved(ident, "The call went unanswered and had no effect.") from None
+        history = read_history(self._sessions.get(), ident)
+        tip = history.refs.get(branch)
+        if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
+            return  # main is at the branch, or ahead of it
+        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
+            raise _moved(ident, "Another commit is on main.") from None
+        raise error
+
+    def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
+        """Set ``main`` back to a snapshot that is among its ancestors or elsewhere in the table."""
+        self._sessions.get().command(
+            call("set_current_snapshot", ident, snapshot_id=_number(snapshot_id)),
+            f'setting lake table "{ident}" back',
+        )
+
+    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+        """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
+        return expire_snapshots(self._sessions.get(), ident, retain=retain)
+
+    def close(self) -> None:
+        """Release the sessions of this destination."""
+        self._sessions.close()
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def _writer(
+        self,
+        session: LakeSession,
+        ident: LakeIdent,
+        branch: str,
+        columns: tuple[LakeColumn, ...] | None = None,
+    ) -> BranchWriter:
+        with self._lock:
+            columns = columns or self._columns.get(ident)
+        if columns is None:
+            columns = self._read_columns(session, ident)
+        with self._lock:
+            ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
+        return BranchWriter(session, ident, branch, columns, ranges)
+
+    def _stamp_main(
+        self,
+        session: LakeSession,
+        ident: LakeIdent,
+        stamp: Stamp,
+        columns: tuple[LakeColumn, ...],
+    ) -> None:
+        self._writer(session, ident, MAIN, columns).append_empty(stamp_properties(stamp))
+
+    def _read_columns(self, session: LakeSession, ident: LakeIdent) -> tuple[LakeColumn, ...]:
+        schema: Any = session.schema(
+            join("SELECT * FROM", table_path(ident)), f'reading lake table "{ident}"'
+        )
+        columns = tuple(
+            LakeColumn(field.name, arrow_type(field.dataType), field.nullable)
+            for field in schema.fields
+        )
+        with self._lock:
+            if self._columns.get(ident) != columns:
+                self._key_ranges.pop(ident, None)
+            self._columns[ident] = columns
+        return columns
+
+    def _owner(self, session: LakeSession, ident: LakeIdent) -> str | None:
+        rows = session.query(
+            join("SHOW TBLPROPERTIES", table_path(ident), "(", text(OWNER), ")"),
+            f'reading lake table "{ident}"',
+        )
+        value = rows.column("value")[0].as_py() if rows.num_rows else None
+        # A property that is not set is answered with a sentence, not with nothing.
+        return None if value is None or "does not have property" in value else value
+
+    def _existing(self, ident: LakeIdent) -> LakeTable:
+        table = self.table(ident)
+        if table is None:
+            raise UndefinedTable(f'lake table "{ident}" does not exist')
+        return table
+
+    def _forget(self, ident: LakeIdent) -> None:
+        with self._lock:
+            self._columns.pop(ident, None)
+            self._key_ranges.pop(ident, None)
+
+    @staticmethod
+    def _as_table(
+        ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
+    ) -> LakeTable:
+        return LakeTable(ident, columns, owner, history.refs.get(MAIN), history.stamp())
+
+
+def _is_missing(error: ReplicationError) -> bool:
+    return isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND)
+
+
+def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:
+    """CREATE NAMESPACE IF NOT EXISTS, which two sessions at once make fail in one of them."""
+    what = f'creating schema "{ident.schema}"'
+    try:
+        session.command(create_namespace(ident), what)
+    except LakeFailure:
+        session.command(create_namespace(ident), what)
+
+
+def _shape(columns: Sequence[LakeColumn]) -> list[tuple[str, str]]:
+    return [(column.name, str(column.type)) for column in columns]
+
+
+def _number(value: int) -> Any:
+    from sqlglot import exp
+
+    return exp.Literal.number(value)
+
+
+def _moved(ident: LakeIdent, detail: str) -> ReplicationError:
+    return ReplicationError(
+        f'could not publish to lake table "{ident}": main was moved',
+        detail=detail,
+        sqlstate="40001",
+    )

@@ -1,0 +1,253 @@
+"""MERGE statements, as syntax trees: matched rows only, on the key or on row positions.
+
+The source is always the view ``s`` (staged columns ``op``, ``b0…``, ``c0…``, ``m0…``, whose names
+are ours) and the target ``t``. There is never a NOT MATCHED branch: rows that are new are appended,
+because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns some of
+whose values did not travel (unchanged out-of-line values), because it makes Spark read the
+target's old column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+from sqlglot import exp
+
+from workers.lake.destination import LakeIdent
+from workers.lake.statements import branch_path, identifier, join, table_path
+
+SOURCE: Final = "s"
+TARGET: Final = "t"
+UPDATE: Final = 0
+DELETE: Final = 1
+
+FILE: Final = "_file"
+POSITION: Final = "_pos"
+
+Bound = int | str | date | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Literal bounds on one key column of the target, so that whole files need not be read."""
+
+    column: str
+    low: Bound
+    high: Bound
+
+
+def target_column(name: str) -> exp.Column:
+    """A column of the lake table."""
+    return exp.Column(this=identifier(name), table=identifier(TARGET))
+
+
+def source_column(name: str) -> exp.Column:
+    """A staged column."""
+    return exp.Column(this=identifier(name), table=identifier(SOURCE))
+
+
+def merge_by_key(
+    ident: LakeIdent,
+    branch: str | None,
+    *,
+    columns: Sequence[str],
+    key: Sequence[str],
+    unchanged: Collection[str] = (),
+    bounds: KeyBounds | None = None,
+    deletes: bool = True,
+    updates: bool = True,
+) -> str:
+    """Update or delete the rows whose key is the source's base key ``b0…``.
+
+    ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
+    not hold is left out.
+    """
+    on: list[exp.Expression] = [
+        exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
+        for n, name in enumerate(key)
+    ]
+    if bounds is not None:
+        on.append(_between(bounds))
+    whens = _whens(
+        [
+            exp.EQ(this=identifier_of(name), expression=_new_value(n, name, name in unchanged))
+            for n, name in enumerate(columns)
+        ],
+        deletes=deletes,
+        updates=updates,
+    )
+    return _merge(ident, branch, on, whens)
+
+
+def merge_by_position(
+    ident: LakeIdent, branch: str | None, *, columns: Sequence[str], deletes: bool, updates: bool
+) -> str:
+    """Update or delete the rows at the source's ``f`` (file) and ``p`` (position).
+
+    No literal bounds here: Iceberg 1.11 fails on a MERGE by position that has any.
+    """
+    on: list[exp.Expression] = [
+        exp.EQ(this=target_column(FILE), expression=source_column("f")),
+        exp.EQ(this=target_column(POSITION), expression=source_column("p")),
+    ]
+    assignments = [
+        exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
+        for n, name in enumerate(columns)
+    ]
+    return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
+
+
+def find_positions(ident: LakeIdent, branch: str | None, columns: Sequence[str]) -> str:
+    """Up to ``n`` rows of the table that equal each source row, NULLs equal: image, f, p."""
+    equal: list[exp.Expression] = [
+        exp.NullSafeEQ(this=target_column(name), expression=source_column(f"c{n}"))
+        for n, name in enumerate(columns)
+    ]
+    matches = join(
+        "SELECT",
+        _aliased(source_column("image"), "image"),
+        ",",
+        _aliased(source_column("n"), "n"),
+        ",",
+        _aliased(target_column(FILE), "f"),
+        ",",
+        _aliased(target_column(POSITION), "p"),
+        "FROM",
+        branch_path(ident, branch),
+        "AS t JOIN s ON",
+        exp.and_(*equal),
+    )
+    return join(
+        "WITH matches AS (",
+        matches,
+        "), numbered AS (SELECT image, n, f, p, row_number()"
+        " OVER (PARTITION BY image ORDER BY f, p) AS k FROM matches)"
+        " SELECT image, f, p FROM numbered WHERE k <= n",
+    )
+
+
+def probe_keys(
+    ident: LakeIdent, branch: str | None, key: Sequence[str], ordinals: Sequence[int]
+) -> str:
+    """One row if any key of the source (columns ``c<ordinal>``) is in the table."""
+    return join(
+        "SELECT 1 AS present FROM",
+        branch_path(ident, branch),
+        "AS t JOIN s ON",
+        exp.and_(*_key_equal(key, ordinals)),
+        "LIMIT 1",
+    )
+
+
+def overwrite_by_key(
+    ident: LakeIdent, branch: str | None, columns: Sequence[str], key: Sequence[str]
+) -> str:
+    """Give the rows whose key the appended rows have their values."""
+    ordinals = [columns.index(name) for name in key]
+    assignments = [
+        exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
+        for n, name in enumerate(columns)
+    ]
+    whens = _whens(assignments, deletes=False, updates=True)
+    return _merge(ident, branch, _key_equal(key, ordinals), whens)
+
+
+def absent_keys(
+    ident: LakeIdent, branch: str | None, columns: Sequence[str], key: Sequence[str]
+) -> str:
+    """The source rows whose key is not in the table."""
+    ordinals = [columns.index(name) for name in key]
+    return join(
+        "SELECT s.* FROM s LEFT ANTI JOIN",
+        branch_path(ident, branch),
+        "AS t ON",
+        exp.and_(*_key_equal(key, ordinals)),
+    )
+
+
+def find_ranges(ident: LakeIdent, column: str) -> str:
+    """Rows and key range of every data file of main, from the manifests."""
+    ends = exp.Dot(this=identifier("readable_metrics"), expression=identifier(column))
+    return join(
+        "SELECT record_count,",
+        _aliased(exp.Dot(this=ends.copy(), expression=identifier("lower_bound")), "low"),
+        ",",
+        _aliased(exp.Dot(this=ends, expression=identifier("upper_bound")), "high"),
+        "FROM",
+        table_path(ident, "data_files"),
+    )
+
+
+def identifier_of(name: str) -> exp.Column:
+    """The target of an assignment: always the table's column, whatever the source's are called."""
+    return target_column(name)
+
+
+def _key_equal(key: Sequence[str], ordinals: Sequence[int]) -> list[exp.Expression]:
+    return [
+        exp.EQ(this=target_column(name), expression=source_column(f"c{n}"))
+        for name, n in zip(key, ordinals, strict=True)
+    ]
+
+
+def _aliased(node: exp.Expression, name: str) -> exp.Expression:
+    return exp.Alias(this=node, alias=identifier(name))
+
+
+def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression:
+    new = source_column(f"c{ordinal}")
+    if not maybe_unchanged:
+        return new
+    return exp.Case(
+        ifs=[exp.If(this=source_column(f"m{ordinal}"), true=target_column(name))], default=new
+    )
+
+
+def _whens(assignments: list[exp.EQ], *, deletes: bool, updates: bool) -> list[exp.Expression]:
+    """DELETE and UPDATE clauses; with only one kind in the source no condition is needed."""
+    whens: list[exp.Expression] = []
+    if deletes:
+        is_delete = exp.EQ(this=source_column("op"), expression=exp.Literal.number(DELETE))
+        whens.append(
+            exp.When(
+                matched=True,
+                condition=is_delete if updates else None,
+                then=exp.Var(this="DELETE"),
+            )
+        )
+    if updates:
+        whens.append(exp.When(matched=True, then=exp.Update(expressions=assignments)))
+    return whens
+
+
+def _merge(
+    ident: LakeIdent,
+    branch: str | None,
+    on: Sequence[exp.Expression],
+    whens: Sequence[exp.Expression],
+) -> str:
+    # Put together from nodes: sqlglot's table node has room for three names, a branch needs four.
+    return join("MERGE INTO", branch_path(ident, branch), "AS t USING s ON", exp.and_(*on), *whens)
+
+
+def _between(bounds: KeyBounds) -> exp.Expression:
+    return exp.Between(
+        this=target_column(bounds.column),
+        low=_literal(bounds.low),
+        high=_literal(bounds.high),
+    )
+
+
+def _literal(value: Bound) -> exp.Expression:
+    if isinstance(value, datetime):
+        kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+        stamp = value.strftime("%Y-%m-%d %H:%M:%S.%f") + ("" if value.tzinfo is None else "+00:00")
+        return exp.Var(this=f"{kind} '{stamp}'")
+    if isinstance(value, date):
+        return exp.Var(this=f"DATE '{value.isoformat()}'")
+    if isinstance(value, int):
+        return exp.Literal.number(value)
+    return exp.Literal.string(value)

@@ -1,0 +1,273 @@
+"""The embedded lake server: one JVM that runs Spark Connect on the loopback interface.
+
+The JVM is started directly (``java -cp … SparkSubmit``), which is twice as fast as Spark's own
+scripts and needs no shell. Nothing secret is on its command line: the user's configuration lies in
+a 0600 properties file and the token that clients must present in its environment.
+
+The process belongs to the launcher: it inherits the family lock's descriptor, and the kernel kills
+it when the launcher dies. ``start`` must therefore be called from the launcher's main thread (the
+death signal is tied to the thread that forked).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from catalog.errcodes import ConnectionFailure
+from workers.lake.conf import server_conf
+from workers.lake.jars import resolved_jars, spark_home
+from workers.lake.java import MODULE_OPTIONS, Java, find_java
+
+READY_TIMEOUT: Final = 120.0
+STOP_TIMEOUT: Final = 10.0
+_POLL: Final = 0.05
+_STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
+_PR_SET_PDEATHSIG: Final = 1
+
+_LOG4J: Final = """\
+status = OFF
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.filePermissions = rw-------
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}}{{UTC}} UTC [%t] %p %c{{1}}: %m%n%ex{{40}}
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+logger.start.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.start.level = info
+logger.window.name = org.apache.spark.sql.execution.window.WindowExec
+logger.window.level = error
+"""
+
+
+@dataclass(slots=True)
+class LakeServer:
+    """A running (or starting) lake server; ``url`` is known once ``ready`` has returned."""
+
+    process: subprocess.Popen[bytes]
+    log_path: Path
+    token: str = field(repr=False)
+    _offset: int = 0
+    _port: int | None = None
+
+    @classmethod
+    def start(
+        cls,
+        data_dir: Path,
+        *,
+        memory: int = 2 << 30,
+        cores: int | None = None,
+        catalog: Mapping[str, str] | None = None,
+        conf: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> LakeServer:
+        """Start the JVM and return at once.
+
+        ``memory`` is the heap in bytes, ``catalog`` and ``conf`` the user's keys, ``pass_fds``
+        what the child inherits. Raises 55000 (no Java) or 08006 (jars cannot be resolved).
+        """
+        data_dir = data_dir.resolve()
+        java = find_java()
+        jars = resolved_jars(java, conf)
+        lake_dir = data_dir / "lake"
+        scratch, log_dir = lake_dir / "tmp", data_dir / "log"
+        shutil.rmtree(scratch, ignore_errors=True)
+        for folder in (lake_dir, scratch, log_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log_path = log_dir / "lake-server.log"
+        _touch_private(log_path)
+        merged = server_conf(lake_dir, cores or os.cpu_count() or 1, catalog or {}, conf or {})
+        properties = lake_dir / "server.properties"
+        _write_private(properties, _as_properties(merged))
+        log4j = lake_dir / "log4j2.properties"
+        _write_private(log4j, _LOG4J.format(log=_escape(str(log_path))))
+        token = secrets.token_urlsafe(24)
+        offset = log_path.stat().st_size
+        output = log_dir / "lake-server.out"
+        _touch_private(output)
+        with output.open("ab") as out:
+            process = subprocess.Popen(
+                _command(java, jars, memory, scratch, properties, log4j),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=scratch,
+                env=_environment(token),
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        return cls(process, log_path, token, offset)
+
+    def poll_ready(self) -> str | None:
+        """The URL once the server listens, else None; raises 08006 when it has ended."""
+        if self._port is None:
+            self._port = self._port_in_log()
+        if self.process.poll() is not None:
+            raise ConnectionFailure(
+                f"the lake server ended with status {self.process.returncode}",
+                detail=self._last_words(),
+                hint=f'Its log is "{self.log_path}".',
+            )
+        return None if self._port is None else self._url()
+
+    def ready(self, timeout: float = READY_TIMEOUT) -> str:
+        """Wait until the server listens and return its URL; raises 08006 after ``timeout`` s."""
+        deadline = monotonic() + timeout
+        while True:
+            url = self.poll_ready()
+            if url is not None:
+                return url
+            if monotonic() > deadline:
+                raise ConnectionFailure(
+                    f"the lake server did not start within {timeout:.0f} s",
+                    hint=f'Its log is "{self.log_path}".',
+                )
+            try:
+                self.process.wait(_POLL)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End the server: politely, then by force. Commits in flight are lost, never halved."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+    def _url(self) -> str:
+        return f"sc://localhost:{self._port}/;token={self.token}"
+
+    def _port_in_log(self) -> int | None:
+        try:
+            with self.log_path.open("rb") as handle:
+                if handle.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0
+                handle.seek(self._offset)
+                text = handle.read().decode("utf-8", "replace")
+        except OSError:
+            return None
+        match = _STARTED.search(text)
+        return int(match.group(1)) if match else None
+
+    def _last_words(self) -> str:
+        """The last error line of either log, for DETAIL."""
+        for path in (self.log_path, self.log_path.with_suffix(".out")):
+            try:
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:
+                continue
+            for line in reversed(lines[-200:]):
+                if "ERROR" in line or "Error" in line or "Exception" in line:
+                    return line.strip()[:300]
+        return "It left no message."
+
+
+def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
+    """A ``preexec_fn`` after which the kernel sends ``signum`` when the parent dies.
+
+    Linux only; elsewhere None, and the parent must stop its children itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def arm() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signum)
+        if os.getppid() != parent:  # it died before the call took effect
+            os.kill(os.getpid(), signum)
+
+    return arm
+
+
+def _command(
+    java: Java,
+    jars: Sequence[Path],
+    memory: int,
+    scratch: Path,
+    properties: Path,
+    log4j: Path,
+) -> list[str]:
+    class_path = os.pathsep.join([*map(str, jars), str(spark_home() / "jars" / "*")])
+    return [
+        str(java.path),
+        f"-Xmx{memory >> 20}m",
+        "-XX:+UseParallelGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Xshare:auto",
+        "-XX:TieredStopAtLevel=4",
+        *MODULE_OPTIONS,
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Dfile.encoding=UTF-8",
+        "-cp",
+        class_path,
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--properties-file", str(properties)),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        "spark-internal",
+    ]
+
+
+def _environment(token: str) -> dict[str, str]:
+    """The child's environment: ours, and what Spark's scripts would have set."""
+    env = dict(os.environ)
+    for key in ("SPARK_REMOTE", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS", "PYTHONHOME"):
+        env.pop(key, None)
+    return env | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        "PYSPARK_PYTHON": sys.executable,
+        # A task's Python must not import modules from whatever folder it is started in.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _as_properties(conf: Mapping[str, str]) -> str:
+    return "".join(f"{key}={_escape(value)}\n" for key, value in conf.items())
+
+
+def _escape(value: str) -> str:
+    """A value as java.util.Properties reads it back."""
+    value = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "\\" + value if value[:1] in (" ", "\t") else value
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+        handle.write(text)
+
+
+def _touch_private(path: Path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    path.chmod(0o600)

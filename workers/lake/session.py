@@ -1,0 +1,246 @@
+"""Spark Connect sessions: one per thread, remembered before use, released for good.
+
+A call whose client died goes on inside the server and commits. What stops it, and closes its
+session for ever, is ``ReleaseSession`` with the session's two ids; so the ids are handed to
+``remember`` before the first call, and a successor releases them. For the same reason no call is
+ever sent twice: the client's own retries and its re-attachable execution (which sends a plan again
+when the server does not know it) are switched off, and a session in which a call went unanswered
+is released before its thread goes on in a new one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Any, Final
+
+import grpc
+import pyarrow as pa
+from pyspark.logger import PySparkLogger
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.plan import SQL, LocalRelation, LogicalPlan, SubqueryAlias
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+from pyspark.sql.connect.session import SparkSession
+
+from catalog.errcodes import ConnectionFailure
+from workers.lake.conf import SESSION
+from workers.lake.failures import translated
+
+# They print a failed query with its Java stack on standard error; errors are ours to report.
+for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    PySparkLogger.getLogger(_name).disabled = True
+
+_IDLE: Final = 30 * 60.0
+"""A session not used for so long is replaced; servers forget theirs after an hour by default."""
+_RELEASE_TIMEOUT: Final = 20.0
+
+
+class LakeSession:
+    """One Spark Connect session, used by one thread at a time."""
+
+    def __init__(
+        self, url: str, user_id: str, session_id: str, conf: Mapping[str, str] | None = None
+    ) -> None:
+        builder = _builder(url)
+        builder.set("session_id", session_id)
+        builder.set("user_id", user_id)
+        self.ids = (user_id, session_id)
+        self.broken = False
+        self.used = monotonic()
+        self._spark: Any = SparkSession(builder)
+        client = self._spark.client
+        client.set_retry_policies([])
+        client.disable_reattachable_execute()
+        # It would call a server that may be gone by then.
+        atexit.unregister(client._cleanup_ml_cache)
+        self._properties: dict[str, str] = {}
+        self._conf = {**(conf or {}), **SESSION}
+        self._configured = False
+
+    @property
+    def spark(self) -> Any:
+        """The session for building DataFrames; what runs them is below."""
+        return self._spark
+
+    def frame(self, plan: LogicalPlan) -> Any:
+        """A DataFrame of a plan."""
+        return DataFrame(plan, self._spark)
+
+    def local(self, table: pa.Table) -> Any:
+        """A DataFrame of an Arrow table that travels inside the plan; column types as they are."""
+        return self.frame(LocalRelation(table))
+
+    def query(self, sql: str, what: str, **views: Any) -> pa.Table:
+        """Run a query and fetch its rows: one call. ``views`` are DataFrames it names."""
+        with self._call(what):
+            plan = SQL(sql, None, None, _aliased(views)).to_proto(self._spark.client)
+            table: pa.Table = self._spark.client.to_table(plan, {})[0]
+            return table
+
+    def query_frame(self, sql: str, **views: Any) -> Any:
+        """A query as a DataFrame that is part of a later call."""
+        return self.frame(SQL(sql, None, None, _aliased(views)))
+
+    def command(self, sql: str, what: str, **views: Any) -> None:
+        """Run a statement: one call."""
+        with self._call(what):
+            command = SQL(sql, None, None, _aliased(views))
+            self._spark.client.execute_command(command.command(self._spark.client))
+
+    def append(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
+        """Append a DataFrame by column names to a table (or ``table.branch_x``)."""
+        with self._call(what):
+            frame.writeTo(table).options(**options).append()
+
+    def schema(self, sql: str, what: str) -> Any:
+        """The Spark schema of a query, without running it."""
+        with self._call(what):
+            return self.frame(SQL(sql)).schema
+
+    def conf(self, key: str) -> str | None:
+        """A configuration value of the server; None when it has none."""
+        with self._call("reading its configuration"):
+            value: str | None = self._spark.conf.get(key, "") or None
+            return value
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Make these, and no others, the snapshot properties of this session's SQL commits."""
+        if dict(properties) == self._properties:
+            return
+        stale = [_property(key) for key in self._properties if key not in properties]
+        fresh = {_property(k): v for k, v in properties.items() if self._properties.get(k) != v}
+        with self._call("setting snapshot properties"):
+            # While the calls are under way neither the old nor the new set is sure to hold.
+            self._properties = {**self._properties, **properties, "": ""}
+            if stale:
+                self._config(unset=base_pb2.ConfigRequest.Unset(keys=stale))
+            if fresh:
+                self._set(fresh)
+            self._properties = dict(properties)
+
+    def _set(self, pairs: Mapping[str, str]) -> None:
+        pairs_pb = [base_pb2.KeyValue(key=key, value=value) for key, value in pairs.items()]
+        self._config(set=base_pb2.ConfigRequest.Set(pairs=pairs_pb, silent=True))
+
+    def _config(self, **operation: Any) -> None:
+        self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
+
+    @contextlib.contextmanager
+    def _call(self, what: str) -> Any:
+        self.used = monotonic()
+        try:
+            with translated(what):
+                if not self._configured:
+                    self._set(self._conf)
+                    self._configured = True
+                yield
+        except ConnectionFailure:
+            self.broken = True
+            raise
+        except BaseException as error:
+            # A KeyboardInterrupt in the middle of a call leaves it unanswered, too.
+            self.broken = self.broken or not isinstance(error, Exception)
+            raise
+        finally:
+            self.used = monotonic()
+
+    def close(self) -> None:
+        """Close the channel; the server's side is released by ``release_sessions``."""
+        with contextlib.suppress(Exception):
+            self._spark.client._channel.close()
+
+
+class Sessions:
+    """The sessions of one destination, by thread."""
+
+    def __init__(
+        self,
+        url: str,
+        user_id: str,
+        remember: Callable[[str, str], None],
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self._url = url
+        self._user_id = user_id
+        self._remember = remember
+        self._conf = dict(conf or {})
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._all: dict[str, LakeSession] = {}
+
+    def get(self) -> LakeSession:
+        """This thread's session; a broken or forgotten one is released and replaced first.
+
+        Raises 08006 when the old one cannot be released: then nobody knows what it still does.
+        """
+        session: LakeSession | None = getattr(self._local, "session", None)
+        if session is not None:
+            if not session.broken and monotonic() - session.used < _IDLE:
+                return session
+            self.release([session.ids])
+            self._forget(session)
+        session_id = str(uuid.uuid4())
+        self._remember(self._user_id, session_id)
+        session = LakeSession(self._url, self._user_id, session_id, self._conf)
+        self._local.session = session
+        with self._lock:
+            self._all[session_id] = session
+        return session
+
+    def release(self, ids: Iterable[tuple[str, str]]) -> None:
+        """Close sessions for good, ours or a dead worker's; what runs in them is stopped."""
+        ids = list(ids)
+        if not ids:
+            return
+        channel = _builder(self._url).toChannel()
+        try:
+            with translated("releasing Spark sessions"):
+                stub = base_pb2_grpc.SparkConnectServiceStub(channel)
+                for user_id, session_id in ids:
+                    request = base_pb2.ReleaseSessionRequest(session_id=session_id)
+                    request.user_context.user_id = user_id
+                    _tolerating_unknown(stub.ReleaseSession, request)
+        finally:
+            channel.close()
+
+    def close(self) -> None:
+        """Release every session of this destination; a server that is gone is no error."""
+        with self._lock:
+            sessions = list(self._all.values())
+            self._all.clear()
+        with contextlib.suppress(ConnectionFailure):
+            self.release(session.ids for session in sessions)
+        for session in sessions:
+            session.close()
+
+    def _forget(self, session: LakeSession) -> None:
+        session.close()
+        self._local.session = None
+        with self._lock:
+            self._all.pop(session.ids[1], None)
+
+
+def _tolerating_unknown(call: Any, request: Any) -> None:
+    """A session that the server does not know (any more) is as good as released."""
+    try:
+        call(request, timeout=_RELEASE_TIMEOUT)
+    except grpc.RpcError as error:
+        if "INVALID_HANDLE" not in f"{error}":
+            raise
+
+
+def _builder(url: str) -> Any:
+    return DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
+
+
+def _aliased(views: Mapping[str, Any]) -> list[Any]:
+    return [SubqueryAlias(frame._plan, name) for name, frame in views.items()]
+
+
+def _property(key: str) -> str:
+    return f"spark.sql.iceberg.snapshot-property.{key}"

@@ -1,0 +1,142 @@
+"""What a table's metadata says: refs, snapshots, and the newest stamp among main's ancestors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+
+from catalog.errcodes import InvalidTextRepresentation
+from catalog.pg_lsn import LSN
+from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.session import LakeSession
+from workers.lake.statements import MAIN, join, table_path, text
+
+ORIGIN: Final = "pgsub.origin"
+LSN_KEY: Final = "pgsub.lsn"
+EPOCH: Final = "pgsub.epoch"
+FLOOR: Final = "pgsub.floor"
+OPERATION: Final = "pgsub.op"
+FENCE: Final = "pgsub.fence"
+
+_STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR)
+_MATCHED: Final = "added-position-deletes"
+_ADDED: Final = "added-records"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot; ``stamp`` as its own summary carries it."""
+
+    snapshot_id: int
+    parent_id: int | None
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Refs (name → snapshot id) and snapshots (by id) of one table, read at one moment."""
+
+    refs: Mapping[str, int]
+    snapshots: Mapping[int, Snapshot]
+
+    def ancestors(self, ref: str) -> Iterator[Snapshot]:
+        """From the ref's tip backwards, as far as snapshots are kept."""
+        at: int | None = self.refs.get(ref)
+        while at is not None:
+            snapshot = self.snapshots.get(at)
+            if snapshot is None:
+                return
+            yield snapshot
+            at = snapshot.parent_id
+
+    def stamp(self, ref: str = MAIN) -> Stamp | None:
+        """The newest ancestor's that carries one."""
+        return next((s.stamp for s in self.ancestors(ref) if s.stamp is not None), None)
+
+    def tip_stamp(self, ref: str) -> Stamp | None:
+        """The tip's own."""
+        tip = next(self.ancestors(ref), None)
+        return tip.stamp if tip else None
+
+
+def stamp_properties(stamp: Stamp) -> dict[str, str]:
+    """A stamp as snapshot properties."""
+    return {
+        ORIGIN: stamp.origin,
+        LSN_KEY: str(stamp.lsn),
+        EPOCH: stamp.epoch,
+        FLOOR: str(stamp.floor),
+    }
+
+
+def write_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Snapshot properties as DataFrame write options."""
+    return {f"snapshot-property.{key}": value for key, value in properties.items()}
+
+
+def read_history(session: LakeSession, ident: LakeIdent) -> History:
+    """Refs and snapshots in one query."""
+    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _STAMP)
+    nothing = ", ".join(["CAST(NULL AS STRING)"] * len(_STAMP))
+    sql = join(
+        f"SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, {nothing} FROM",
+        table_path(ident, "refs"),
+        f"UNION ALL SELECT NULL, snapshot_id, parent_id, {summary} FROM",
+        table_path(ident, "snapshots"),
+    )
+    rows = session.query(sql, f'reading the snapshots of lake table "{ident}"')
+    refs: dict[str, int] = {}
+    snapshots: dict[int, Snapshot] = {}
+    for name, snapshot_id, parent_id, *values in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):
+        if name is not None:
+            refs[name] = snapshot_id
+        else:
+            snapshots[snapshot_id] = Snapshot(snapshot_id, parent_id, _stamp(values))
+    return History(refs, snapshots)
+
+
+def _stamp(values: list[str | None]) -> Stamp | None:
+    origin, lsn, epoch, floor = values
+    if origin is None or lsn is None or epoch is None:
+        return None
+    try:
+        return Stamp(origin, LSN.parse(lsn), epoch, LSN.parse(floor or "0/0"))
+    except InvalidTextRepresentation:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one commit of ours did: rows of the table it touched, rows it added."""
+
+    matched: int
+    added: int
+
+
+def read_outcomes(
+    session: LakeSession, ident: LakeIdent, operations: list[str]
+) -> dict[str, Outcome]:
+    """The commits that carry these operation names, from their snapshots' summaries.
+
+    A merge-on-read commit writes one position delete for each row of the table it updates or
+    deletes, so that metric counts matched rows.
+    """
+    listed = ", ".join(text(name).sql(dialect="spark") for name in operations)
+    key = exp.Literal.string(OPERATION).sql(dialect="spark")
+    sql = join(
+        f"SELECT summary[{key}], summary['{_MATCHED}'], summary['{_ADDED}'] FROM",
+        table_path(ident, "snapshots"),
+        f"WHERE summary[{key}] IN ({listed})",
+    )
+    rows = session.query(sql, f'reading the outcome of a commit to lake table "{ident}"')
+    columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
+    names, matched, added = columns
+    return {
+        name: Outcome(int(m or 0), int(a or 0))
+        for name, m, a in zip(names, matched, added, strict=True)
+    }

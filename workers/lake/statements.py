@@ -1,0 +1,154 @@
+"""The lake's SQL other than MERGE: built from syntax tree nodes, never from quoted strings.
+
+Names come from the publisher and may hold anything: quotes, backticks, newlines, semicolons. So a
+name only ever enters a statement as an ``Identifier`` node, a value as a ``Literal`` node, and
+sqlglot writes them down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from workers.lake.conf import CATALOG
+from workers.lake.destination import LakeColumn, LakeIdent
+from workers.lake.typemap import spark_ddl
+
+MAIN: Final = "main"
+
+TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "format-version": "2",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    # Batches are small and come often; a shuffle to sort them costs more than it saves.
+    "write.distribution-mode": "none",
+    "write.merge.distribution-mode": "none",
+    "write.update.distribution-mode": "none",
+    "write.delete.distribution-mode": "none",
+    # Every commit writes a metadata file; without these their size grows as the square.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # One writer per branch: nothing to check a MERGE against but its own snapshot.
+    "write.merge.isolation-level": "snapshot",
+    "write.update.isolation-level": "snapshot",
+    "write.delete.isolation-level": "snapshot",
+}
+"""Properties of every table made here; none of them changes what a reader sees."""
+
+OWNER: Final = "pgsub.owner"
+
+
+def identifier(name: str) -> exp.Identifier:
+    """One name, verbatim."""
+    return exp.to_identifier(name, quoted=True)
+
+
+def path(*names: str) -> exp.Expression:
+    """``a.b.c`` of verbatim names."""
+    node: exp.Expression = identifier(names[0])
+    for name in names[1:]:
+        node = exp.Dot(this=node, expression=identifier(name))
+    return node
+
+
+def text(value: str) -> exp.Expression:
+    """A string literal."""
+    return exp.Literal.string(value)
+
+
+def join(*parts: str | exp.Expr) -> str:
+    """A statement of keywords (ours) and nodes (anybody's)."""
+    return " ".join(p if isinstance(p, str) else p.sql(dialect="spark") for p in parts)
+
+
+def table_path(ident: LakeIdent, *more: str) -> exp.Expression:
+    """``lake.schema.table``, with a metadata table's or a branch selector's name behind it."""
+    return path(CATALOG, ident.schema, ident.table, *more)
+
+
+def branch_path(ident: LakeIdent, branch: str | None) -> exp.Expression:
+    """The table as of a branch; None or ``main`` is the table itself."""
+    if branch is None or branch == MAIN:
+        return table_path(ident)
+    return table_path(ident, f"branch_{branch}")
+
+
+def name_of(node: exp.Expression) -> str:
+    """A path as text, for the places that take a name and not a statement."""
+    return node.sql(dialect="spark")
+
+
+def create_namespace(ident: LakeIdent) -> str:
+    """CREATE NAMESPACE IF NOT EXISTS of the table's schema."""
+    return join("CREATE NAMESPACE IF NOT EXISTS", path(CATALOG, ident.schema))
+
+
+def create_table(
+    ident: LakeIdent,
+    columns: Sequence[LakeColumn],
+    *,
+    properties: Mapping[str, str],
+    location: str | None,
+) -> str:
+    """CREATE TABLE with every column nullable or not as said."""
+    definitions: list[str] = []
+    for column in columns:
+        parts = [name_of(identifier(column.name)), spark_ddl(column.type)]
+        definitions.append(" ".join(parts + ([] if column.nullable else ["NOT NULL"])))
+    pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
+    where: list[str | exp.Expr] = ["LOCATION", text(location)] if location else []
+    return join(
+        "CREATE TABLE",
+        table_path(ident),
+        f"({', '.join(definitions)}) USING iceberg",
+        *where,
+        f"TBLPROPERTIES ({pairs})",
+    )
+
+
+def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
+    """ALTER TABLE … SET TBLPROPERTIES."""
+    pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
+    return join("ALTER TABLE", table_path(ident), f"SET TBLPROPERTIES ({pairs})")
+
+
+def create_branch(ident: LakeIdent, branch: str) -> str:
+    """A branch at main's tip, in place of one of that name."""
+    return join("ALTER TABLE", table_path(ident), "CREATE OR REPLACE BRANCH", identifier(branch))
+
+
+def drop_branch(ident: LakeIdent, branch: str) -> str:
+    """DROP BRANCH IF EXISTS."""
+    return join("ALTER TABLE", table_path(ident), "DROP BRANCH IF EXISTS", identifier(branch))
+
+
+def call(procedure: str, ident: LakeIdent, **arguments: str | exp.Expression) -> str:
+    """CALL lake.system.<procedure>(table => '…', name => value, …)."""
+    table = name_of(path(ident.schema, ident.table))
+    nodes = {"table": text(table)} | {
+        key: text(value) if isinstance(value, str) else value for key, value in arguments.items()
+    }
+    listed = ", ".join(f"{key} => {name_of(node)}" for key, node in nodes.items())
+    return join("CALL", path(CATALOG, "system", procedure), f"({listed})")
+
+
+def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) -> str:
+    """An explicit folder for a table, whose name may be ``..`` or ``a/b`` or have a quote in it.
+
+    ``unique`` keeps the files of a table that was dropped and made again apart.
+    """
+    return (
+        f"{warehouse.rstrip('/')}/{_folder(ident.schema)}/{relid}-{_folder(ident.table)}-{unique}"
+    )
+
+
+def _folder(name: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:40]
+    if safe == name:
+        return safe
+    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
