@@ -51,7 +51,8 @@ from subscriber.family_lock import FAMILY_WAIT, FamilyLock
 from subscriber.lake_child import EmbeddedLake, LakeChild, LakeEvent, LakeStarter
 from subscriber.launcher_requests import Requests
 from subscriber.local_server import LocalServer
-from subscriber.worker_processes import Exited, WorkerArgv, WorkerProcesses, worker_argv
+from subscriber.worker_fork import begin_loading
+from subscriber.worker_processes import Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
 from workers.launcher_socket import LockInfo, make_socket_path, read_lock_file, remove_socket
 from workers.worker_slots import SyncRefusal, WorkerType, decide, refuse_sync
@@ -96,7 +97,7 @@ class Launcher:
         apply_file: ApplyFile | None = None,
         on_running: Callable[[], None] | None = None,
         lake_starter: LakeStarter | None = None,
-        argv: WorkerArgv = worker_argv,
+        argv: WorkerArgv | None = None,
         family_wait: float = FAMILY_WAIT,
     ) -> None:
         self.data_dir = data_dir.resolve()
@@ -156,7 +157,10 @@ class Launcher:
             pass_fds=[lock.fd],
             console_fd=self._console,
             log_fd=self._log_fd,
+            on_exit=self._kick,
         )
+        if self._argv is None:
+            begin_loading()
         self._requests = Requests(self)
         self._socket = make_socket_path(self.data_dir)
         self._server = LocalServer(
@@ -177,6 +181,7 @@ class Launcher:
         for child in list(self.workers.children.values()):
             child.process.kill()
             child.process.wait()
+        self._requests.settle()
         self._lake.stop()
         self._server.close()
         remove_socket(self._socket, self.data_dir)

@@ -11,15 +11,15 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
 from subscriber.local_server import Client
+from subscriber.worker_fork import ForkedWorker
 from workers.log import CONSOLE_ENV
 from workers.worker_slots import LogicalRepWorker, Tenant, WorkerSlots, WorkerType
 
@@ -42,11 +42,30 @@ KIND_NAMES: Final = {
 WorkerArgv = Callable[[Path, LogicalRepWorker], Sequence[str]]
 
 
-def worker_argv(data_dir: Path, row: LogicalRepWorker) -> list[str]:
-    """The command line of a worker: numbers only, so nothing secret is in a process list."""
-    # -P: a module named like one of ours in the current directory is never imported.
+class WorkerProcess(Protocol):
+    """A child as ``subprocess.Popen`` shows it."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    def wait(self) -> int:
+        """Until it has ended."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Nothing if it has ended."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+def worker_words(data_dir: Path, row: LogicalRepWorker) -> list[str]:
+    """What a worker is told: numbers and a path, nothing secret."""
     return [
-        *(sys.executable, "-P", "-m", "workers.main", row.type.value),
+        row.type.value,
         *("--data-dir", str(data_dir)),
         *("--subid", str(row.subid), "--relid", str(row.relid)),
         *("--slot", str(row.slot), "--generation", str(row.generation)),
@@ -58,7 +77,7 @@ class Child:
     """A worker's process. Times are of the monotonic clock."""
 
     tenant: Tenant
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     attach_by: float
     client: Client | None = None
     attached: bool = False
@@ -83,10 +102,11 @@ class WorkerProcesses:
         self,
         data_dir: Path,
         size: int,
-        argv: WorkerArgv,
+        argv: WorkerArgv | None,
         pass_fds: Sequence[int],
         console_fd: int | None,
         log_fd: int,
+        on_exit: Callable[[], None],
     ) -> None:
         self.slots = WorkerSlots(size)
         self.children: dict[Tenant, Child] = {}
@@ -95,6 +115,7 @@ class WorkerProcesses:
         self._pass_fds = tuple(pass_fds)
         self._console_fd = console_fd
         self._log_fd = log_fd
+        self._on_exit = on_exit
 
     def launch(
         self, subid: int, relid: int, generation: int, attach_timeout: float
@@ -106,20 +127,8 @@ class WorkerProcesses:
         row = self.slots.claim(subid, relid, generation, time.time_ns() // 1000)
         if row is None:
             return None
-        env, fds = dict(os.environ), self._pass_fds
-        if self._console_fd is not None:
-            env[CONSOLE_ENV] = str(self._console_fd)
-            fds += (self._console_fd,)
         try:
-            process = subprocess.Popen(
-                self._argv(self._data_dir, row),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log_fd,
-                stderr=self._log_fd,
-                env=env,
-                pass_fds=fds,
-                start_new_session=True,  # a terminal's Ctrl-C is ours to hand on
-            )
+            process = self._spawn(row)
         except OSError as error:
             self.slots.release(row.tenant)
             log.warning(
@@ -137,6 +146,30 @@ class WorkerProcesses:
             *(subid, relid, row.slot, generation, process.pid, KIND_NAMES[row.type]),
         )
         return row
+
+    def _spawn(self, row: LogicalRepWorker) -> WorkerProcess:
+        """Fork a worker; a test's own command is started as a program."""
+        if self._argv is None:
+            return ForkedWorker(
+                worker_words(self._data_dir, row),
+                log_fd=self._log_fd,
+                console_fd=self._console_fd,
+                pass_fds=self._pass_fds,
+                on_exit=self._on_exit,
+            )
+        env, fds = dict(os.environ), self._pass_fds
+        if self._console_fd is not None:
+            env[CONSOLE_ENV] = str(self._console_fd)
+            fds += (self._console_fd,)
+        return subprocess.Popen(
+            self._argv(self._data_dir, row),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log_fd,
+            stderr=self._log_fd,
+            env=env,
+            pass_fds=fds,
+            start_new_session=True,  # a terminal's Ctrl-C is ours to hand on
+        )
 
     def attach(self, tenant: Tenant, client: Client, catalog_seq: int) -> LogicalRepWorker | None:
         """A worker reports for its slot; None if the slot is not waiting for it."""

@@ -174,6 +174,7 @@ def _value_error(
 def discard(segments: Sequence[Segment], dest: Destination) -> None:
     """Remove what was staged for the segments."""
     for segment in segments:
-        for staged in (segment.merge, segment.append, segment.full and segment.full.images):
+        images = segment.full.images if segment.full is not None else None
+        for staged in (segment.merge, segment.append, images):
             if staged is not None:
                 dest.discard(staged)

@@ -172,7 +172,7 @@ class WalReceiverConn:
     @property
     def pgconn_ptr(self) -> int:
         """The address of libpq's PGconn, for the kernel that drains it."""
-        pointer = self.pgconn.pgconn_ptr
+        pointer: int | None = getattr(self.pgconn, "pgconn_ptr", None)  # not in pq.abc
         if pointer is None:
             raise ConnectionFailure("the connection to the publisher is closed")
         return pointer
