@@ -9,6 +9,7 @@ the typed values decide, else the lake's answer could give one stored row to two
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -105,22 +106,43 @@ def _united(
 def _codes(
     changes: Changes, layout: Layout, column: MappedColumn, refs: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
-    """A number per ref, equal where the column's typed values are; -1 is NULL."""
-    reader = ColumnReader(changes, layout, [column])
-    arrays = [arrays[0] for _, arrays, _ in reader.chunks(refs)]
+    """A number per ref, equal where the column's typed values are; -1 is NULL.
+
+    A value that does not fit its type goes by its text: the error comes where it is read.
+    """
     type: Any = column.type
-    values: Any = pa.chunked_array(arrays, type)
+    values = _read(replace(layout, key=(), null_unrepresentable=True), changes, column, refs)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        values = pa.array([_canonical(value) for value in values.to_pylist()], pa.large_string())
+        keys: Any = pa.array([_canonical(value) for value in values.to_pylist()], pa.large_string())
     elif pa.types.is_floating(type):
         numbers = values.to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        values = pa.array(numbers, type, mask=~valid)
+        keys = pa.array(numbers, type, mask=~valid)
     else:
-        values = values.combine_chunks()
-    indices = values.dictionary_encode().indices
-    codes: npt.NDArray[np.int32] = indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int32)
+        keys = values.combine_chunks()
+    codes = _numbered(keys)
+    if layout.null_unrepresentable:
+        return codes
+    texts = _read(layout, changes, replace(column, type=pa.large_string()), refs)
+    by_text = _numbered(texts.combine_chunks())
+    lost = (codes < 0) & (by_text >= 0)
+    codes[lost] = by_text[lost] + len(refs)
+    return codes
+
+
+def _read(
+    layout: Layout, changes: Changes, column: MappedColumn, refs: npt.NDArray[np.int64]
+) -> Any:
+    """One column of all refs, chunked."""
+    reader = ColumnReader(changes, layout, [column])
+    type: Any = column.type
+    return pa.chunked_array([arrays[0] for _, arrays, _ in reader.chunks(refs)], type)
+
+
+def _numbered(values: Any) -> npt.NDArray[np.int32]:
+    indices = values.dictionary_encode().indices.fill_null(-1)
+    numbers: npt.NDArray[np.int32] = indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    return numbers
 
 
 def _canonical(value: list[Any] | None) -> str | None:

@@ -32,7 +32,7 @@ _NEVER: Final = r"^(-?[Ii]nfinity|[Nn]a[Nn])$| BC$|^\d{5,}-"
 _ESCAPED: Final = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
 _ELEMENT: Final = re.compile(
-    r'"((?:[^"\\]|\\.)*)"|((?:[^"\\{},\s]|\\.)+)', re.DOTALL
+    r'"((?:[^"\\]|\\.)*)"|((?:[^"\\{}, \t\n\r\v\f]|\\.)+)', re.DOTALL
 )  # quoted or plain
 _BACKSLASHED: Final = re.compile(r"\\(.)", re.DOTALL)
 

@@ -181,7 +181,7 @@ def test_nothing_is_a_frame_of_nothing() -> None:
         frame(np.empty(0, np.uint8), 0, 1)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_damaged_bytes_are_framed_exactly_when_the_decoder_takes_them(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from([each for _, each in INSIDE])))

@@ -278,7 +278,7 @@ CHARACTERS = st.text(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), CHARACTERS), max_size=5))))
 @example([["a"], None, ['"'], [], [None]])
 def test_arrays_of_text_come_back_as_they_were(arrays: list[list[str | None] | None]) -> None:
@@ -313,7 +313,7 @@ def test_floats_come_back_as_they_were(values: list[float | None]) -> None:
     assert repr(read(texts, pa.float64())) == repr(values)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
     st.from_regex(r"-?(0|[1-9][0-9]{0,44})(\.[0-9]{1,44})?", fullmatch=True),
     st.integers(1, 38),
