@@ -85,7 +85,7 @@ class BranchWriter:
     _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     _merged: list[Merged] = field(default_factory=list)
     _appended: int = 0
-    _missing: int = 0
+    _operation_count: int = 0
 
     def write(self, segments: Sequence[Segment], stamp: Stamp) -> Counts:
         """Run everything; the branch's tip carries ``stamp`` when this returns."""
@@ -110,8 +110,13 @@ class BranchWriter:
             *(F.lit(None).cast(spark_ddl_or_void(c)).alias(c.name) for c in self.columns)
         )
         self.session.append(
-            blank, self._target(), write_options(properties), f"stamping {self._what()}"
+            blank, self.target(), write_options(properties), f"stamping {self._what()}"
         )
+
+    def operation_name(self) -> str:
+        """A name for a commit of this batch, to find it by afterwards."""
+        self._operation_count += 1
+        return f"{self._batch}-{self._operation_count}"
 
     # -- the operations of a segment ------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class BranchWriter:
     def _run_merge(
         self, sql: str, staged: Staged, key: tuple[str, ...], properties: dict[str, str]
     ) -> None:
-        operation = f"{self._batch}-{len(self._merged)}"
+        operation = self.operation_name()
         self.session.set_properties({**properties, OPERATION: operation})
         try:
             self.session.command(sql, f"merging into {self._what()}", s=frame(self.session, staged))
@@ -181,7 +186,7 @@ class BranchWriter:
         self.session.set_properties({})
         self.session.append(
             self.projected(frame(self.session, staged), segment.columns, dict(segment.defaults)),
-            self._target(),
+            self.target(),
             write_options(properties),
             f"appending to {self._what()}",
         )
@@ -235,7 +240,7 @@ class BranchWriter:
             )
             self.session.append(
                 self.projected(absent, segment.columns, dict(segment.defaults)),
-                self._target(),
+                self.target(),
                 write_options(properties),
                 f"appending to {self._what()}",
             )
@@ -307,7 +312,8 @@ class BranchWriter:
             hint="Remove the extra rows from the lake table, or copy the table again.",
         )
 
-    def _target(self) -> str:
+    def target(self) -> str:
+        """The branch as a name to write to."""
         return name_of(branch_path(self.ident, self.branch))
 
     def _what(self) -> str:

@@ -91,6 +91,7 @@ def server_conf(
             # No stack traces travel to the client: errors are told in one line.
             "spark.sql.pyspark.jvmStacktrace.enabled": "false",
             "spark.log.structuredLogging.enabled": "false",
+            "spark.connect.progress.reportInterval": "500ms",
             "spark.ui.retainedJobs": "50",
             "spark.ui.retainedStages": "50",
             "spark.ui.retainedTasks": "500",

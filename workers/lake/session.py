@@ -14,7 +14,7 @@ import atexit
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import Any, Final
 
@@ -97,6 +97,20 @@ class LakeSession:
         with self._call(what):
             frame.writeTo(table).options(**options).append()
 
+    @contextlib.contextmanager
+    def watched(self, completed: Callable[[int], None]) -> Iterator[None]:
+        """Tell how many tasks of the call inside are done, whenever the server says."""
+
+        def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+            if stages:
+                completed(sum(stage.num_completed_tasks for stage in stages))
+
+        self._spark.client.register_progress_handler(handler)
+        try:
+            yield
+        finally:
+            self._spark.client.remove_progress_handler(handler)
+
     def schema(self, sql: str, what: str) -> Any:
         """The Spark schema of a query, without running it."""
         with self._call(what):
@@ -131,7 +145,7 @@ class LakeSession:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
 
     @contextlib.contextmanager
-    def _call(self, what: str) -> Any:
+    def _call(self, what: str) -> Iterator[None]:
         self.used = monotonic()
         try:
             with translated(what):

@@ -1,0 +1,296 @@
+"""Reading a table by COPY: CSV into typed Arrow batches, here and in Spark's executors.
+
+Spark tasks of a parallel copy get this module *by value* (executors need not have it installed),
+so it imports nothing of ours but ``workers.columnar.values``, which travels the same way, and names
+other modules only inside functions that never run over there.
+
+A task imports the exported snapshot, so that all tasks and the sync worker see the same rows::
+
+    connect · zero the timeouts, empty search_path · BEGIN READ ONLY REPEATABLE READ
+    SET TRANSACTION SNAPSHOT '…' · COPY (SELECT … WHERE ctid >= … AND ctid < …) TO STDOUT (csv)
+
+In CSV an unquoted empty field is NULL and a quoted one is the empty string, and a quoted value may
+hold newlines: so blocks are cut only where a row ends, which is where the number of quotes is even.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+
+from workers.columnar.values import Unrepresentable, typed
+
+csv: Final[Any] = pyarrow.csv
+
+BLOCK: Final = 4 << 20
+"""Bytes of CSV that become one batch."""
+TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
+"""What stands before a task's error, one line of JSON, in the text Spark reports."""
+
+_ZERO_TIMEOUTS: Final = (
+    "SELECT count(pg_catalog.set_config(name, '0', false)),"
+    " pg_catalog.set_config('search_path', '', false) FROM pg_catalog.pg_settings"
+    " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
+    " 'idle_session_timeout', 'transaction_timeout') GROUP BY 2"
+)
+
+
+class CopiedColumn(Protocol):
+    """What is needed of a ``LakeColumn``."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for messages."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """What its text is read as."""
+
+
+class CopyTaskError(Exception):
+    """An error with PostgreSQL's fields; ``str()`` is what Spark carries home from a task."""
+
+    def __init__(
+        self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
+    ) -> None:
+        self.sqlstate = sqlstate
+        self.primary = primary
+        self.detail = detail
+        self.hint = hint
+        fields = {"sqlstate": sqlstate, "primary": primary, "detail": detail, "hint": hint}
+        super().__init__(f"{TASK_ERROR} {json.dumps(fields)}")
+
+
+def read_copy(
+    chunks: Iterable[bytes],
+    columns: Sequence[CopiedColumn],
+    null_unrepresentable: bool = False,
+    relation: str = "",
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a COPY … (FORMAT csv) as batches with columns ``c0…`` of the columns' types.
+
+    ``chunks`` may be cut anywhere. Raises 22003 naming table and column for a value its column
+    cannot hold (NULL instead with ``null_unrepresentable``), 08P01 for what is no CSV of as many
+    columns.
+    """
+    from catalog.errcodes import ReplicationError
+
+    reader = CopyReader([(c.name, c.type) for c in columns], null_unrepresentable, relation)
+    try:
+        yield from reader.batches(chunks)
+    except CopyTaskError as error:
+        raise ReplicationError(
+            error.primary, detail=error.detail, hint=error.hint, sqlstate=error.sqlstate
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReader:
+    """CSV to batches; ``columns`` are (name, type) in the COPY's order."""
+
+    columns: Sequence[tuple[str, pa.DataType]]
+    null_unrepresentable: bool = False
+    relation: str = ""
+    block: int = BLOCK
+
+    def batches(self, chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        """A batch for every ``block`` bytes or so."""
+        parts: list[bytes] = []
+        size = 0
+        for chunk in chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size >= self.block and bytes(chunk[-1:]) == b"\n":
+                data = b"".join(parts)
+                if data.count(b'"') % 2 == 0:
+                    yield self.parse(data)
+                    parts, size = [], 0
+                else:  # in the middle of a value that ends this line
+                    parts = [data]
+        if parts:
+            data = b"".join(parts)
+            if data:
+                yield self.parse(data)
+
+    def parse(self, data: bytes) -> pa.RecordBatch:
+        """Whole rows. Most types are read by the CSV parser at once; where it refuses, and for
+        types it would read too generously, text is read first and then made typed."""
+        try:
+            table = self._read(data, {n: direct(t) for n, (_, t) in enumerate(self.columns)})
+        except pa.ArrowInvalid:
+            table = self._read_text(data)
+        arrays = [
+            column if column.type == type else self._typed(column, name, type)
+            for column, (name, type) in zip(table.columns, self.columns, strict=True)
+        ]
+        names = [f"c{n}" for n in range(len(arrays))]
+        batch: pa.RecordBatch = pa.RecordBatch.from_arrays(
+            [_one_chunk(array) for array in arrays], names
+        )
+        return batch
+
+    def _read_text(self, data: bytes) -> Any:
+        try:
+            # Bytes that are no UTF-8 are found by ``typed``, which says in which column.
+            return self._read(data, dict.fromkeys(range(len(self.columns))), check_utf8=False)
+        except pa.ArrowInvalid:
+            raise CopyTaskError(
+                "08P01",
+                f'the COPY of table "{self.relation}" did not send {len(self.columns)} columns',
+            ) from None
+
+    def _read(
+        self, data: bytes, types: dict[int, pa.DataType | None], *, check_utf8: bool = True
+    ) -> Any:
+        names = [f"c{n}" for n in range(len(self.columns))]
+        return csv.read_csv(
+            pa.BufferReader(data),
+            read_options=csv.ReadOptions(
+                column_names=names, use_threads=False, block_size=len(data) + 1
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types={f"c{n}": type or pa.string() for n, type in types.items()},
+                null_values=[""],
+                true_values=["t"],
+                false_values=["f"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                timestamp_parsers=[csv.ISO8601],
+                check_utf8=check_utf8,
+            ),
+        )
+
+    def _typed(self, column: Any, name: str, type: pa.DataType) -> Any:
+        try:
+            return typed(_one_chunk(column), type, null_unrepresentable=self.null_unrepresentable)
+        except Unrepresentable:
+            raise CopyTaskError(
+                "22003",
+                f'column "{name}" of lake table "{self.relation}" cannot hold a value that the'
+                " publisher sent",
+                f"The column's type in the lake is {type}.",
+                "Declare on_unrepresentable: null or text for the table, or correct the value on"
+                " the publisher.",
+            ) from None
+
+
+def direct(type: pa.DataType) -> pa.DataType | None:
+    """The type to let the CSV parser read, None for text: only where it is as strict as ``typed``.
+
+    Floating point is not: the parser turns what is too large into infinity.
+    """
+    strict = (
+        pa.types.is_integer(type)
+        or pa.types.is_boolean(type)
+        or pa.types.is_decimal(type)
+        or pa.types.is_string(type)
+    )
+    return type if strict else None
+
+
+def _one_chunk(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column
+
+
+# -- in an executor -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """What every task of one copy knows; called with the numbers of its ranges."""
+
+    conninfo: str
+    snapshot: str
+    statements: Sequence[str]
+    reader: CopyReader
+
+    def __call__(self, ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """``mapInArrow``'s function: batches of range numbers in, batches of rows out."""
+        for batch in ranges:
+            numbers: list[Any] = batch.column(0).to_pylist()
+            for number in numbers:
+                yield from self.reader.batches(self.copy_range(self.statements[number]))
+
+    def copy_range(self, statement: str) -> Iterator[bytes]:
+        """One range on a connection of its own."""
+        from psycopg import pq
+
+        conn = pq.PGconn.connect(self.conninfo.encode())
+        try:
+            if conn.status != pq.ConnStatus.OK:
+                raise CopyTaskError(
+                    "08006", "could not connect to the publisher", _words(conn.error_message)
+                )
+            self._run(conn, _ZERO_TIMEOUTS)
+            self._run(conn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+            quoted = conn_literal(self.snapshot)
+            self._run(conn, f"SET TRANSACTION SNAPSHOT {quoted}")
+            self._run(conn, statement)
+            yield from _copied(conn)
+            self._run(conn, "COMMIT")
+        finally:
+            conn.finish()
+
+    @staticmethod
+    def _run(conn: Any, sql: str) -> None:
+        from psycopg import pq
+
+        result = conn.exec_(sql.encode())
+        fine = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COPY_OUT)
+        if result.status not in fine:
+            raise _server_error(conn, result)
+
+
+def _copied(conn: Any) -> Iterator[bytes]:
+    """The data of a COPY that has begun."""
+    from psycopg import OperationalError, pq
+
+    get_copy_data: Callable[[int], tuple[int, Any]] = conn.get_copy_data
+    while True:
+        try:
+            size, data = get_copy_data(0)
+        except OperationalError as error:
+            raise CopyTaskError(
+                "08006", "lost the connection to the publisher", _words(str(error).encode())
+            ) from None
+        if size < 0:
+            break
+        yield data
+    while (result := conn.get_result()) is not None:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            raise _server_error(conn, result)
+
+
+def _server_error(conn: Any, result: Any) -> CopyTaskError:
+    """The publisher's error with its own SQLSTATE; DETAIL may quote rows and stays there."""
+    from psycopg import pq
+
+    field = pq.DiagnosticField
+    sqlstate = result.error_field(field.SQLSTATE)
+    primary = result.error_field(field.MESSAGE_PRIMARY)
+    if not sqlstate:
+        return CopyTaskError(
+            "08006", "lost the connection to the publisher", _words(conn.error_message)
+        )
+    return CopyTaskError(
+        sqlstate.decode(), f"could not copy a table: {_words(primary or b'unknown error')}"
+    )
+
+
+def _words(message: bytes) -> str:
+    return " ".join(message.decode("utf-8", "replace").split())
+
+
+def conn_literal(value: str) -> str:
+    """A snapshot's name as a literal; its letters are the server's, and checked all the same."""
+    if not value or not all(c.isalnum() or c == "-" for c in value):
+        raise CopyTaskError("XX000", "the exported snapshot has an impossible name")
+    return f"'{value}'"
