@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from types import EllipsisType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,8 +98,8 @@ def layout(
     return Layout(len(types), key, columns, null_unrepresentable)
 
 
-def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for batch in batches:
         batch.validate(full=True)
         found += batch.to_pylist()

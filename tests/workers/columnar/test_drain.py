@@ -24,10 +24,15 @@ from workers.columnar.warm import warm
 OVER = (DrainStatus.END, DrainStatus.ERROR)
 
 
+def drain_of(conn: pq.abc.PGconn) -> Drain:
+    return Drain(getattr(conn, "pgconn_ptr"))  # noqa: B009 - the protocol class lacks it
+
+
 def drain_all(conn: pq.abc.PGconn, size: int) -> tuple[bytes, list[DrainResult]]:
     """Everything up to the end of the stream through a buffer of ``size`` bytes."""
-    drain, buf = Drain(conn.pgconn_ptr or 0), np.zeros(size, np.uint8)
-    received, results = b"", []
+    drain, buf = drain_of(conn), np.zeros(size, np.uint8)
+    received = b""
+    results: list[DrainResult] = []
     while not results or results[-1].status not in OVER:
         result = drain.run(buf, 0)
         results.append(result)
@@ -81,7 +86,7 @@ def test_a_keepalive_moves_positions_and_stops_only_when_it_asks() -> None:
 
 def test_a_message_that_does_not_fit_is_kept_and_not_counted() -> None:
     with streaming(sends(wal(b"a" * 50, end=10) + wal(b"b" * 100, end=20))) as conn:
-        drain, buf = Drain(conn.pgconn_ptr or 0), np.zeros(80, np.uint8)
+        drain, buf = drain_of(conn), np.zeros(80, np.uint8)
         results = [drain.run(buf, 0)]
         while results[-1].status is DrainStatus.IDLE:
             select.select([conn.socket], [], [], 10)
@@ -100,7 +105,7 @@ def test_a_message_that_does_not_fit_is_kept_and_not_counted() -> None:
 
 def test_closing_frees_a_message_that_is_still_kept() -> None:
     with streaming(sends(wal(b"a" * 50), then=b"")) as conn:
-        drain = Drain(conn.pgconn_ptr or 0)
+        drain = drain_of(conn)
         while drain.run(np.zeros(8, np.uint8), 0).status is not DrainStatus.FULL:
             select.select([conn.socket], [], [], 10)
         drain.close()
@@ -154,7 +159,7 @@ def test_a_used_up_budget_says_there_may_be_more() -> None:
 
     with streaming(script) as conn:
         buf = np.zeros(1024, np.uint8)
-        result = Drain(conn.pgconn_ptr or 0).run(buf, 0, budget_ns=-1)
+        result = drain_of(conn).run(buf, 0, budget_ns=-1)
         assert (result.status, result.position) == (DrainStatus.MORE, 0)
         go.set()
         received, _ = drain_all(conn, 1024)

@@ -59,7 +59,7 @@ class KeyedTable:
             elif matched["op"] == 0:
                 after.append(
                     tuple(
-                        local[at] if matched.get(f"m{at}") else matched[f"c{at}"]  # type: ignore[misc] # text
+                        local[at] if matched.get(f"m{at}") else matched[f"c{at}"]
                         for at in range(width)
                     )
                 )
@@ -70,7 +70,7 @@ class KeyedTable:
         for source in appended:
             row = tuple(source[f"c{at}"] for at in range(width))
             self.conflict |= self.key_of(row) in taken
-            self.content.append(row)  # type: ignore[arg-type] # text
+            self.content.append(row)
 
 
 def both(
@@ -397,7 +397,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Message], list[Stored], Layout]:
     for first in draw(st.sets(st.sampled_from(KEYS))):
         row = (first, draw(seconds), draw(values))
         live[key(row)] = row
-    lake = [row for row in live.values() if draw(st.integers(0, 3))]
+    lake: list[Stored] = [row for row in live.values() if draw(st.integers(0, 3))]
     whole = draw(st.booleans())
     messages: list[Message] = []
     for _ in range(draw(st.integers(1, 12))):

@@ -58,7 +58,7 @@ class WholeRowTable:
             assert values not in asked
             asked.append(values)
             equal = [at for at, row in enumerate(self.rows) if row == values]
-            found += [(image["image"], at) for at in equal[: image["n"]]]  # type: ignore[misc] # ints
+            found += [(image["image"], at) for at in equal[: image["n"]]]
         assert len(asked) == full.image_rows
         random.Random(seed).shuffle(found)
         full.resolve(pa.chunked_array([pa.array([image for image, _ in found], pa.int64())]))

@@ -230,8 +230,9 @@ def test_text_that_is_not_utf8_is_unrepresentable() -> None:
         assert caught.value.index == 1
         values = typed(strings, type_, null_unrepresentable=True)
         assert values.to_pylist() == ["good", None, "fine"]
-    for type_ in (pa.int32(), MONEY, NAIVE, pa.binary(), TEXTS, pa.bool_(), pa.float64()):
-        assert typed(strings, type_, null_unrepresentable=True)[1].as_py() is None
+    others: list[Any] = [pa.int32(), MONEY, NAIVE, pa.binary(), TEXTS, pa.bool_(), pa.float64()]
+    for other in others:
+        assert typed(strings, other, null_unrepresentable=True)[1].as_py() is None
 
 
 def test_an_error_holds_no_value() -> None:
