@@ -11,12 +11,14 @@ death signal is tied to the thread that forked).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
 import secrets
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +95,8 @@ class LakeServer:
         shutil.rmtree(scratch, ignore_errors=True)
         for folder in (lake_dir, scratch, log_dir):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not catalog:
+            _prepare_catalog(lake_dir / "catalog.db")
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
         merged = server_conf(lake_dir, cores or os.cpu_count() or 1, catalog or {}, conf or {})
@@ -183,6 +187,29 @@ class LakeServer:
                 if "ERROR" in line or "Error" in line or "Exception" in line:
                     return line.strip()[:300]
         return "It left no message."
+
+
+_CATALOG_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
+    table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000),
+    previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name));
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL,
+    property_key VARCHAR(255), property_value VARCHAR(1000),
+    PRIMARY KEY (catalog_name, namespace, property_key));
+"""
+"""What Iceberg's JDBC catalog makes at its first use, schema version V1."""
+
+
+def _prepare_catalog(path: Path) -> None:
+    """Make the embedded catalog's tables, which every session would otherwise check for and make.
+
+    Two sessions that do so at once make one of them fail.
+    """
+    with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection:
+        connection.executescript(_CATALOG_TABLES)
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
