@@ -84,10 +84,14 @@ class WorkerProcess:
         return dest
 
     def close(self) -> None:
-        """Close our Spark sessions, say goodbye to the launcher."""
+        """Close our Spark sessions, say goodbye to the launcher; the process is about to end.
+
+        The channels of the sessions are not closed but end with the process: in a forked process
+        gRPC may wait for ever for a cancelled call while it closes one.
+        """
         if self.dest is not None:
             with contextlib.suppress(ReplicationError):  # a lake that is gone holds no session
-                self.dest.close()
+                self.dest.release_sessions(self.store.spark_sessions(self.subid, self.relid))
                 self.store.forget_spark_sessions(self.subid, self.relid, self.generation)
         self.link.close()
         self.store.close()

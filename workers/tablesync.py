@@ -131,9 +131,11 @@ def _undo_published_attempt(
     """A copy that reached main but was never stored as s is taken back.
 
     The fence comes first: a fast-forward that the dead worker left in flight either landed before
-    it, and is seen here, or cannot land any more.
+    it, and is seen here, or cannot land any more. The branches go before main is set back: from
+    the base they could be fast-forwarded to again.
     """
     fenced = dest.fence(lake.ident)
+    dest.drop_branches(lake.ident)
     published = fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
     if published and fenced.stamp and fenced.stamp.lsn != InvalidXLogRecPtr:
         if rel.base_snapshot is None:
@@ -143,7 +145,6 @@ def _undo_published_attempt(
             )
         log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
         dest.rollback(lake.ident, rel.base_snapshot)
-    dest.drop_branches(lake.ident)
     return dest.table(lake.ident)
 
 
