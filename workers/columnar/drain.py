@@ -29,9 +29,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding
-from numba import njit, types
+from numba import types
 
 from catalog.errcodes import InternalError, ProtocolViolation
+from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be64
 
 COMMIT_ROWS: Final = 4096
@@ -185,27 +186,27 @@ def _libpq() -> ctypes.CDLL:
     raise InternalError("no libpq is loaded")
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _now(words: Any) -> Any:
     """Nanoseconds of the monotonic clock (Linux's clock 1)."""
     _clock_gettime(1, words.ctypes.data)
     return words[0] * 1_000_000_000 + words[1]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _nap(words: Any) -> None:
     words[0], words[1] = 0, NAP_NANOSECONDS
     _nanosleep(words.ctypes.data, 0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _release(state: Any) -> None:
     """Give the kept message back to libpq."""
     _freemem(state[_PENDING])
     state[_PENDING] = state[_PENDING_LENGTH] = 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _drain(
     conn: int, out: Any, commits: Any, state: Any, scratch: Any, words: Any, budget: int
 ) -> None:
@@ -251,7 +252,7 @@ def _drain(
             return
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
     """Put the kept message where it belongs; ``_IDLE`` when there is nothing to say about it."""
     source, length = state[_PENDING], state[_PENDING_LENGTH]
@@ -288,7 +289,7 @@ def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
     return _note(head, commits, state, payload)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _note(head: Any, commits: Any, state: Any, payload: int) -> Any:
     """Count a change, or enter a Commit."""
     kind = head[_HEADER]

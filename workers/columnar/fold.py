@@ -27,7 +27,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
 from catalog.errcodes import InternalError
 from workers.columnar.columns import (
@@ -40,6 +39,7 @@ from workers.columnar.columns import (
     kernel_error,
     slot_of_ordinal,
 )
+from workers.columnar.kernel import kernel
 from workers.columnar.keys import (
     MOST_CHANGES,
     find_key,
@@ -228,7 +228,7 @@ def _unchanged(
     return tuple(column.name for column, flag in zip(layout.columns, flags, strict=True) if flag)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _scan(buf: Any, changes: Any, prev: Any, refs: Any, slots: Any, flags: Any, state: Any) -> None:
     loc = np.empty((len(flags), 1), np.int64)
     length = np.empty((len(flags), 1), np.int32)
@@ -243,7 +243,7 @@ def _scan(buf: Any, changes: Any, prev: Any, refs: Any, slots: Any, flags: Any, 
                     flags[where] = True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fold(
     buf: Any, kind: Any, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
 ) -> None:
@@ -261,7 +261,7 @@ def _fold(
             return
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _row(links: Any, state: Any, base: int, last: int) -> Any:
     """A new row: where its base key stands (-1: born here) and its last change (-1: gone)."""
     row = state[_ROWS]
@@ -270,7 +270,7 @@ def _row(links: Any, state: Any, base: int, last: int) -> Any:
     return row
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _insert(
     buf: Any, change: int, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
 ) -> Any:
@@ -297,7 +297,7 @@ def _insert(
     return 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _delete(
     buf: Any, change: int, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
 ) -> Any:
@@ -320,7 +320,7 @@ def _delete(
     return 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _update(
     buf: Any, change: int, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
 ) -> Any:

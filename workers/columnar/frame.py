@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from catalog.errcodes import ProtocolViolation
 from workers.columnar.columns import Changes
+from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
 
 _B, _C, _O, _R, _Y, _T, _M = (np.uint8(ord(byte)) for byte in "BCORYTM")
@@ -164,7 +164,7 @@ def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
     raise ProtocolViolation(primary, detail=f"The message lies at byte {offset} of the spool.")
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _record(buf: Any, pos: int, end: int) -> Any:
     """The position after the record at ``pos``, or -1 when it does not fit before ``end``."""
     if end - pos < 5:
@@ -181,7 +181,7 @@ def _record(buf: Any, pos: int, end: int) -> Any:
     return after
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _count(buf: Any, start: int, end: int, counts: Any, state: Any) -> None:
     """Count changes, controls and transactions, so that the arrays can be made once."""
     pos = start
@@ -203,7 +203,7 @@ def _count(buf: Any, start: int, end: int, counts: Any, state: Any) -> None:
         pos = after
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill(
     buf: Any, start: int, end: int, changes: Any, control: Any, txns: Any, state: Any
 ) -> None:
@@ -245,7 +245,7 @@ def _fill(
         state[0], state[1] = _UNFINISHED, start
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _tuple(buf: Any, pos: int, end: int) -> Any:
     """The position after the tuple at ``pos``, or minus an error code."""
     if end - pos < 2:
@@ -270,7 +270,7 @@ def _tuple(buf: Any, pos: int, end: int) -> Any:
     return pos
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     """Check the I, U or D at ``at`` and fill its entry; 0 or an error code."""
     kind, relid, _, old_kind, old_off, new_off = changes
@@ -303,7 +303,7 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     return 0 if pos == end else _TRAILING
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _begin(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     if end - at < 21:
         return _SHORT
@@ -314,7 +314,7 @@ def _begin(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     return 0 if txns[0, index] > 0 else _BAD_FIELD
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _commit(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     if end - at < 26:
         return _SHORT
@@ -329,7 +329,7 @@ def _commit(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     return 0 if txns[1, index] > txns[0, index] else _BAD_FIELD
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _string(buf: Any, pos: int, end: int) -> Any:
     """The position after a NUL-terminated string, or minus an error code."""
     if pos < 0:
@@ -341,7 +341,7 @@ def _string(buf: Any, pos: int, end: int) -> Any:
     return -_SHORT
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _control(buf: Any, at: int, end: int) -> Any:
     """Check a control message; 0 or an error code."""
     byte = buf[at]
@@ -370,7 +370,7 @@ def _control(buf: Any, at: int, end: int) -> Any:
     return 0 if pos == end else _TRAILING
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _relation(buf: Any, pos: int, end: int) -> Any:
     pos = _string(buf, _string(buf, pos + 4, end), end)
     if pos < 0:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
 from workers.columnar.columns import Changes, ColumnReader, Layout, MappedColumn, kernel_error
+from workers.columnar.kernel import kernel
 from workers.columnar.keys import hash_row, new_table, same_row
 from workers.columnar.tuples import OLD_MISSING, VALUE_MISSING, place_row, readonly
 
@@ -121,7 +121,7 @@ def _codes(
     else:
         keys = values.combine_chunks()
     codes = _numbered(keys)
-    if layout.null_unrepresentable:
+    if layout.null_unrepresentable or codes.min() >= 0:
         return codes
     texts = _read(layout, changes, replace(column, type=pa.large_string()), refs)
     by_text = _numbered(texts.combine_chunks())
@@ -151,7 +151,7 @@ def _canonical(value: list[Any] | None) -> str | None:
     return repr([item + 0.0 if isinstance(item, float) else item for item in value])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _intern(
     buf: Any, kind: Any, changes: Any, slots: Any, images: Any, scratch: Any, state: Any
 ) -> None:
@@ -171,7 +171,7 @@ def _intern(
             image_of[change, which] = image
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _image(
     buf: Any, changes: Any, slots: Any, ref: int, images: Any, scratch: Any, state: Any
 ) -> Any:
@@ -203,7 +203,7 @@ def _image(
     return image
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _one_text(buf: Any, pos: int, size: int, form: int) -> Any:
     """Whether a value's text is certainly the only one that could be sent for it."""
     if form == _ONE_TEXT:
@@ -238,7 +238,7 @@ def _one_text(buf: Any, pos: int, size: int, form: int) -> Any:
     return nonzero
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _unite(
     buf: Any,
     changes: Any,
@@ -283,7 +283,7 @@ def _unite(
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def count_wanted(kind: Any, image_of: Any, certain: Any, wanted: Any) -> None:
     """How many rows of each image the table may have to give, whatever it turns out to hold.
 
@@ -303,7 +303,7 @@ def count_wanted(kind: Any, image_of: Any, certain: Any, wanted: Any) -> None:
             certain[new] += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def simulate(
     kind: Any, image_of: Any, given: Any, order: Any, pool: Any, rows: Any, state: Any
 ) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from workers.columnar.kernel import kernel
 from workers.columnar.tuples import (
     BINARY_VALUE,
     KEY_MISSING,
@@ -44,7 +44,7 @@ def new_table(entries: int) -> npt.NDArray[np.int32]:
     return np.zeros((capacity, 2), np.int32)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any, row: int) -> Any:
     """Note where the tuple ``ref`` holds the key; 0 or an error code.
 
@@ -63,7 +63,7 @@ def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any,
     return -missing if missing <= 0 else KEY_MISSING
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _place_key(buf: Any, off: int, key: Any, loc: Any, length: Any, row: int, again: bool) -> Any:
     """Place the key columns of one tuple (``again``: those that are missing so far).
 
@@ -95,7 +95,7 @@ def _place_key(buf: Any, off: int, key: Any, loc: Any, length: Any, row: int, ag
     return missing
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def hash_row(buf: Any, loc: Any, length: Any, row: int) -> Any:
     """64 bits over the values placed in ``row``, NULLs and lengths included."""
     state = _SEED
@@ -118,7 +118,7 @@ def hash_row(buf: Any, loc: Any, length: Any, row: int) -> Any:
     return state
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def same_row(buf: Any, loc: Any, length: Any, one: int, other: int) -> Any:
     """Whether two placed rows hold the same bytes; NULL equals NULL."""
     for where in range(loc.shape[0]):
@@ -134,7 +134,7 @@ def same_row(buf: Any, loc: Any, length: Any, one: int, other: int) -> Any:
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def find_key(buf: Any, changes: Any, key: Any, table: Any, loc: Any, length: Any, row: int) -> Any:
     """The table's index of the key placed in ``row``, or of the empty entry where it belongs.
 

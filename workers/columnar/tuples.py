@@ -6,9 +6,7 @@ kernels trust the structure, because ``frame`` has checked every byte of it, but
 
 A *ref* names one tuple of one change: ``2 * change`` is the old tuple, ``2 * change + 1`` the new
 one. Where a value lies is written as a position and a length into arrays of shape (slots, rows);
-a length below zero is ``NULL`` or ``MISSING``. Kernels never hold the GIL and are cached on disk;
-Numba notices a changed file only for the kernels defined in it, so whoever edits this file in a
-checkout removes ``__pycache__``.
+a length below zero is ``NULL`` or ``MISSING``.
 """
 
 from __future__ import annotations
@@ -17,7 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from workers.columnar.kernel import kernel
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -45,13 +44,13 @@ def readonly(buf: Bytes) -> Bytes:
     return view
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def be16(buf: Any, pos: int) -> Any:
     """Unsigned 16-bit big-endian."""
     return np.int64(buf[pos]) << 8 | np.int64(buf[pos + 1])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def be32(buf: Any, pos: int) -> Any:
     """Unsigned 32-bit big-endian."""
     return (
@@ -62,13 +61,13 @@ def be32(buf: Any, pos: int) -> Any:
     )
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def be64(buf: Any, pos: int) -> Any:
     """Signed 64-bit big-endian."""
     return be32(buf, pos) << 32 | be32(buf, pos + 4)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int) -> Any:
     """Note where the tuple at ``off`` holds each mapped column; returns how many are missing.
 
@@ -105,7 +104,7 @@ def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int) -> Any
     return missing
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fill(buf: Any, off: int, slot: Any, taken: Any, loc: Any, length: Any, row: int) -> Any:
     """Complete the missing slots that ``taken`` allows from the tuple at ``off``.
 
@@ -137,7 +136,7 @@ def fill(buf: Any, off: int, slot: Any, taken: Any, loc: Any, length: Any, row: 
     return found
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place_row(
     buf: Any, changes: Any, prev: Any, ref: int, slots: Any, loc: Any, length: Any, row: int
 ) -> Any:
@@ -172,7 +171,7 @@ def place_row(
     return missing
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def place_rows(
     buf: Any,
     changes: Any,
@@ -209,7 +208,7 @@ def place_rows(
     return len(refs)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def measure(length: Any, offsets: Any, valid: Any) -> Any:
     """Offsets and validity bits of one column from its lengths; returns the number of NULLs."""
     nulls = 0
@@ -225,7 +224,7 @@ def measure(length: Any, offsets: Any, valid: Any) -> Any:
     return nulls
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gather(buf: Any, loc: Any, length: Any, offsets: Any, data: Any) -> None:
     """Copy the values of one column side by side."""
     for row in range(len(length)):

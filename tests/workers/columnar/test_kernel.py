@@ -1,0 +1,50 @@
+"""Where compiled kernels are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numba import config, njit
+
+from workers.columnar import kernel as home
+from workers.columnar.kernel import kernel
+
+
+def double(value: int) -> int:
+    return value * 2
+
+
+def test_the_cache_lies_under_the_digest_of_all_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "_FOLDER", str(tmp_path / "kernels"))
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    assert kernel(double)(21) == 42
+    assert list((tmp_path / "kernels").rglob("*.nbi"))
+    assert config.CACHE_DIR == ""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "given"))
+    assert kernel(double)(21) == 42
+    assert list((tmp_path / "given").rglob("*.nbi"))
+
+
+def test_another_source_means_another_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = home._folder()
+    (tmp_path / "one.py").write_text("1")
+    monkeypatch.setattr(home, "__file__", str(tmp_path / "kernel.py"))
+    before = home._folder()
+    (tmp_path / "one.py").write_text("2")
+    assert len({here, before, home._folder()}) == 3
+
+
+def test_kernels_run_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**how: Any) -> Any:
+        if how.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**how)
+
+    monkeypatch.setattr(home, "njit", refuse)
+    assert kernel(double)(21) == 42

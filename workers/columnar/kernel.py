@@ -1,0 +1,42 @@
+"""How kernels are compiled: without the GIL, and cached on disk under what they are made of.
+
+Numba notices that a kernel's own file changed, but not that a kernel it calls did, so the cache
+lies in a folder named after all sources of this package: no process ever runs a kernel of another
+version. Where nothing can be written, kernels are compiled anew in each process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from numba import config, njit
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def _folder() -> str:
+    """Beside the compiled Python of this package, by the digest of its sources."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in sorted(here.glob("*.py")):
+        digest.update(source.read_bytes())
+    return str(here / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}")
+
+
+_FOLDER: Final = _folder()
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile on first use; ``NUMBA_CACHE_DIR`` overrides where the result is kept."""
+    given = config.CACHE_DIR
+    config.CACHE_DIR = given or _FOLDER
+    try:
+        compiled = njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # what Numba raises when no folder can be written
+        compiled = njit(nogil=True)(function)
+    finally:
+        config.CACHE_DIR = given
+    return cast("Kernel", compiled)
