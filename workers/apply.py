@@ -128,7 +128,8 @@ class Applier:
         """Apply whole transactions; on an error of the data, all but the one at fault before it."""
         relmap = self.relmap.copy()
         try:
-            self._apply_whole(batch)
+            with batch.giving_pages_back():
+                self._apply_whole(batch)
         except FailedTransaction as failed:
             self.relmap = relmap
             if self.own_relid:

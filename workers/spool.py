@@ -23,6 +23,8 @@ import os
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,6 +43,9 @@ _FIRST_BYTES: Final = 1 << 20
 _SCRATCH_BYTES: Final = 4 << 20
 """How much of a segment on disk is received before it is written out."""
 
+_PAGES_SECONDS: Final = 0.05
+"""How often pages are given back; a kernel touches some tens of megabytes in that time."""
+
 COMMIT_COLUMNS: Final = 5
 """Per Commit: record end offset, final_lsn, end_lsn, commit time (µs since 2000), changes."""
 
@@ -49,15 +54,13 @@ COMMIT_COLUMNS: Final = 5
 class Batch:
     """Whole transactions, contiguous in ``buf[start:end]``; ``commits`` has a row for each.
 
-    ``pieces`` are record boundaries at which the region may be read part by part; ``mapping`` is
-    the file's, when the batch is on disk.
+    ``mapping`` is the file's, when the batch is on disk.
     """
 
     buf: Bytes
     start: int
     end: int
     commits: Ints
-    pieces: tuple[int, ...] = ()
     mapping: mmap.mmap | None = None
 
     @property
@@ -89,13 +92,33 @@ class Batch:
         """The transactions ``first`` to ``last`` (exclusive) as a batch of their own."""
         start = self.start if first == 0 else int(self.commits[first - 1, 0])
         end = int(self.commits[last - 1, 0])
-        pieces = tuple(piece for piece in self.pieces if start < piece < end)
-        return Batch(self.buf, start, end, self.commits[first:last], pieces, self.mapping)
+        return Batch(self.buf, start, end, self.commits[first:last], self.mapping)
 
-    def forget_pages(self) -> None:
-        """Give the mapping's pages back to the kernel; they come again when touched."""
-        if self.mapping is not None:
-            self.mapping.madvise(mmap.MADV_DONTNEED)
+    @contextmanager
+    def giving_pages_back(self) -> Iterator[None]:
+        """While a batch on disk is worked on, give the pages of its mapping back again and again.
+
+        They come back from the page cache when they are touched. Without this the whole
+        transaction, however large, would count as this process's memory once it was walked.
+        """
+        if self.mapping is None:
+            yield
+            return
+        done = threading.Event()
+        giver = threading.Thread(
+            target=_give_pages_back, args=(self.mapping, done), name="pages", daemon=True
+        )
+        giver.start()
+        try:
+            yield
+        finally:
+            done.set()
+            giver.join()
+
+
+def _give_pages_back(mapping: mmap.mmap, done: threading.Event) -> None:
+    while not done.wait(_PAGES_SECONDS):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class _Segment:
@@ -107,7 +130,6 @@ class _Segment:
         self.start = 0
         self.used = 0
         self.commits: list[Ints] = []
-        self.pieces: list[int] = []
         self.closed_to = 0  # record offset after the last Commit
 
     @property
@@ -123,7 +145,6 @@ class _Segment:
             _write_all(self.file, self.buf[: self.used])
         except OSError as error:
             raise _disk_error(directory, error) from None
-        self.pieces.append(self.used)
         self.buf = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
 
     def close(self) -> None:
@@ -184,7 +205,6 @@ class Spool:
                 commits = commits.copy()
                 commits[:, 0] += segment.used
                 segment.used += position
-                segment.pieces.append(segment.used)
             else:
                 segment.used = position
             if len(commits):
@@ -259,9 +279,8 @@ class Spool:
         if segment.file is None:
             return Batch(segment.buf, start, end, commits)
         mapping = mmap.mmap(segment.file, end, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
-        pieces = tuple(piece for piece in segment.pieces if start < piece < end)
         buf = np.frombuffer(mapping, dtype=np.uint8)
-        return Batch(buf, start, end, commits, pieces, mapping)
+        return Batch(buf, start, end, commits, mapping)
 
     def has_complete_transaction(self) -> bool:
         """Whether ``take`` would return a batch."""
