@@ -52,7 +52,7 @@ from subscriber.lake_child import EmbeddedLake, LakeChild, LakeEvent, LakeStarte
 from subscriber.launcher_requests import Requests
 from subscriber.local_server import LocalServer
 from subscriber.worker_fork import begin_loading
-from subscriber.worker_processes import Exited, WorkerArgv, WorkerProcesses
+from subscriber.worker_processes import ATTACH_TIMEOUT, Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
 from workers.launcher_socket import LockInfo, make_socket_path, read_lock_file, remove_socket
 from workers.worker_slots import SyncRefusal, WorkerType, decide, refuse_sync
@@ -87,7 +87,7 @@ def ApplyLauncherMain(  # noqa: N802 (PostgreSQL's name)
 
 
 class Launcher:
-    """One run of the launcher; ``lake_starter``, ``argv`` and ``family_wait`` are for the tests."""
+    """One run of the launcher; what follows ``on_running`` is for the tests."""
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class Launcher:
         lake_starter: LakeStarter | None = None,
         argv: WorkerArgv | None = None,
         family_wait: float = FAMILY_WAIT,
+        attach_timeout: float = ATTACH_TIMEOUT,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.phase = "starting"
@@ -109,6 +110,7 @@ class Launcher:
         self._lake_starter = lake_starter
         self._argv = argv
         self._family_wait = family_wait
+        self._attach_timeout = attach_timeout
         self._status = 0
         self._last_start_times: dict[int, float] = {}
         self._subscriptions: list[Subscription] = []
@@ -157,7 +159,8 @@ class Launcher:
             pass_fds=[lock.fd],
             console_fd=self._console,
             log_fd=self._log_fd,
-            on_exit=self._kick,
+            on_change=self._kick,
+            attach_timeout=self._attach_timeout,
         )
         if self._argv is None:
             begin_loading()

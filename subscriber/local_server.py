@@ -13,6 +13,7 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,9 +58,11 @@ class Client:
             self._watch()
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up; a reply that fits into the socket still goes out."""
         if not self.closed:
             self.closed = True
+            with suppress(OSError):
+                self._sock.send(self._out)
             self._server.selector.unregister(self._sock)
             self._sock.close()
             self._server.forget(self)

@@ -7,29 +7,62 @@ cores: 4.2 s from start to first query with a fresh interpreter, 0.25 s forked.
 The fork server is one single-threaded process that opens no connection. It ends with the launcher,
 and a worker ends with the fork server (``die_with_parent``), so a killed launcher still takes
 everybody along. Workers inherit the family lock's descriptor as every child of the launcher does.
+
+Asking the fork server for a process waits until it has loaded, which takes seconds at the start,
+so each worker has a thread that asks, waits for the end, and wakes the launcher's loop for both.
 """
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import multiprocessing
 import os
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import forkserver, reduction
 from multiprocessing.connection import wait
 from typing import Any, Final
 
+from catalog.errcodes import ReplicationError
+from workers import log as server_log
 from workers.log import CONSOLE_ENV
 
-_PRELOAD: Final = ["workers.preload"]
+log = logging.getLogger(__name__)
+
+_PRELOAD: Final = ["__main__", "workers.armed", "workers.preload"]
+"""``__main__`` is the launcher's own script, which every forked process would import by itself."""
+
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
+_MULTIPROCESSING: Final = threading.Lock()
+"""``multiprocessing`` reads an exit status once, and any of its calls may do so for any process."""
+
+_STATUS_UNKNOWN: Final = 255
+"""What ``multiprocessing`` says of a process whose fork server is gone."""
+
+_PR_SET_NAME: Final = 15
 
 
 def begin_loading() -> None:
-    """Start the fork server; it loads while the lake server is starting."""
+    """See to it that a fork server runs; it loads while the lake server is starting.
+
+    Must run in the main thread, to which the kernel ties the fork server's death signal.
+    """
     _CONTEXT.set_forkserver_preload(_PRELOAD)
-    forkserver.ensure_running()
+    before = os.environ.get("PYTHONSAFEPATH")
+    # A module named like one of ours in the current directory is never imported.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 class _Descriptor:
@@ -47,7 +80,11 @@ def _received(duplicate: Any) -> _Descriptor:
 
 
 class ForkedWorker:
-    """A worker process as ``subprocess.Popen`` would show it; ``on_exit`` runs in a thread."""
+    """A worker process as ``subprocess.Popen`` would show it.
+
+    ``pid`` is None until it is forked. ``on_change`` runs in a thread, when it is forked and when
+    it has ended. A process that could not be forked has ended with status 1.
+    """
 
     def __init__(
         self,
@@ -56,43 +93,100 @@ class ForkedWorker:
         log_fd: int,
         console_fd: int | None,
         pass_fds: Sequence[int],
-        on_exit: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
+        self.pid: int | None = None
+        self._status: int | None = None
+        self._lock = threading.Lock()
+        self._early_signals: list[int] = []
+        self._on_change = on_change
         console = None if console_fd is None else _Descriptor(console_fd)
         inherited = [_Descriptor(fd) for fd in pass_fds]
         self._process = _CONTEXT.Process(
             target=_run_worker, args=(list(argv), _Descriptor(log_fd), console, inherited)
         )
-        self._process.start()
-        self._on_exit = on_exit
-        threading.Thread(target=self._watch, name="worker exit", daemon=True).start()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid or 0
-
-    def _watch(self) -> None:
-        wait([self._process.sentinel])
-        self._on_exit()
+        begin_loading()
+        self._thread = threading.Thread(target=self._attend, name="worker", daemon=True)
+        self._thread.start()
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        return self._process.exitcode
+        """The exit status, negative for a signal; None while it runs or is about to."""
+        return self._status
 
     def wait(self) -> int:
         """Until it has ended."""
-        self._process.join()
-        return self._process.exitcode or 0
+        self._thread.join()
+        return self._status or 0
 
     def send_signal(self, number: int) -> None:
-        """Nothing if it has ended: its number may be somebody else's by now."""
-        if self._process.exitcode is None:
-            os.kill(self.pid, number)
+        """Send it, if need be as soon as the process is forked; nothing if it has ended."""
+        with self._lock:
+            if self._status is not None:
+                return
+            if self.pid is None:
+                self._early_signals.append(number)
+            else:
+                _kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+    def _attend(self) -> None:
+        status = 1
+        try:
+            status = self._live()
+        except (OSError, EOFError) as error:
+            log.warning("action=worker_fork could not fork a worker: %s", type(error).__name__)
+        with self._lock:
+            self._status = status
+        self._on_change()
+
+    def _live(self) -> int:
+        with _MULTIPROCESSING:
+            self._process.start()
+        watch = _pidfd(self._process.pid)
+        with self._lock:
+            self.pid = self._process.pid
+            for number in self._early_signals:
+                _kill(self.pid, number)
+        self._on_change()
+        wait([self._process.sentinel])
+        with _MULTIPROCESSING:
+            status = self._process.exitcode
+            self._process.close()
+        if status is None or status == _STATUS_UNKNOWN:
+            _make_sure(self.pid, watch)
+        if watch is not None:
+            os.close(watch)
+        return _STATUS_UNKNOWN if status is None else status
+
+
+def _kill(pid: int | None, number: int) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _pidfd(pid: int | None) -> int | None:
+    """A descriptor that tells when exactly this process has ended, where the system has them."""
+    if pid is None or sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None  # gone already, or an old kernel
+
+
+def _make_sure(pid: int | None, watch: int | None) -> None:
+    """The fork server is gone and cannot say how a worker is: end it, and wait for that."""
+    if watch is None:
+        return
+    ended = select.poll()
+    ended.register(watch, select.POLLIN)
+    if not ended.poll(0):
+        _kill(pid, signal.SIGKILL)
+        ended.poll()
 
 
 def _run_worker(
@@ -102,14 +196,30 @@ def _run_worker(
     inherited: list[_Descriptor],
 ) -> None:
     """In the forked process: become the worker. ``inherited`` stays open as long as it lives."""
-    from workers.main import main
-
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until the worker takes it over
     os.setsid()
     for fd in (1, 2):
         os.dup2(log_file.fd, fd)
     if console is not None:
         os.environ[CONSOLE_ENV] = str(console.fd)
-    status = main(argv)
-    # Without the interpreter's own end: a lake call that a thread is still in must not hold it.
-    del inherited
-    os._exit(status)
+    _set_name(f"pgsub {argv[0]}")
+    status = 1
+    try:
+        from workers.main import main
+
+        status = main(argv)
+    except ReplicationError as error:
+        server_log.report(error)
+    except SystemExit as reason:
+        status = reason.code if isinstance(reason.code, int) else 1
+    finally:
+        # Without the interpreter's own end: a lake call that a thread is still in must not hold
+        # it. After another error the traceback would go to the log, and may quote a row.
+        del inherited
+        os._exit(status)
+
+
+def _set_name(name: str) -> None:
+    """What ``ps -o comm`` and ``top`` show: at most 15 bytes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)

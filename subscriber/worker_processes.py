@@ -29,7 +29,8 @@ STOP_GRACE: Final = 30.0
 """Seconds between SIGTERM and SIGKILL: a lake commit in flight may be finished."""
 
 ATTACH_TIMEOUT: Final = 60.0
-"""Seconds a worker may take to attach where wal_receiver_timeout is off."""
+"""Seconds a worker may take to attach; longer where wal_receiver_timeout is. That it has died is
+seen at once, so this is for frozen ones only, and must leave time to load on a busy machine."""
 
 _KILL_AGAIN: Final = 1.0
 """Seconds until a process that SIGKILL has not ended yet is looked at again."""
@@ -46,8 +47,8 @@ class WorkerProcess(Protocol):
     """A child as ``subprocess.Popen`` shows it."""
 
     @property
-    def pid(self) -> int:
-        """The process id."""
+    def pid(self) -> int | None:
+        """The process id, None while it is not known."""
 
     def poll(self) -> int | None:
         """The exit status, negative for a signal; None while it runs."""
@@ -74,12 +75,18 @@ def worker_words(data_dir: Path, row: LogicalRepWorker) -> list[str]:
 
 @dataclass(slots=True)
 class Child:
-    """A worker's process. Times are of the monotonic clock."""
+    """A worker's process. Times are of the monotonic clock.
+
+    ``announced``: its pid is known. Only from there on is it to attach in time: the fork server
+    may have had to load first.
+    """
 
     tenant: Tenant
     process: WorkerProcess
-    attach_by: float
+    attach_timeout: float
     client: Client | None = None
+    announced: bool = False
+    attach_by: float | None = None
     attached: bool = False
     stopping: bool = False
     kill_at: float | None = None
@@ -106,7 +113,8 @@ class WorkerProcesses:
         pass_fds: Sequence[int],
         console_fd: int | None,
         log_fd: int,
-        on_exit: Callable[[], None],
+        on_change: Callable[[], None],
+        attach_timeout: float,
     ) -> None:
         self.slots = WorkerSlots(size)
         self.children: dict[Tenant, Child] = {}
@@ -115,14 +123,16 @@ class WorkerProcesses:
         self._pass_fds = tuple(pass_fds)
         self._console_fd = console_fd
         self._log_fd = log_fd
-        self._on_exit = on_exit
+        self._on_change = on_change
+        self._attach_timeout = attach_timeout
 
     def launch(
-        self, subid: int, relid: int, generation: int, attach_timeout: float
+        self, subid: int, relid: int, generation: int, wal_receiver_timeout: float
     ) -> LogicalRepWorker | None:
         """``logicalrep_worker_launch``; None if no slot is free or no process can be made.
 
         Must run in the main thread: the kernel's death signal follows the thread that forked.
+        The process may not be there yet on return; it is announced in the log when it is.
         """
         row = self.slots.claim(subid, relid, generation, time.time_ns() // 1000)
         if row is None:
@@ -138,14 +148,23 @@ class WorkerProcesses:
                 error.strerror,
             )
             return None
-        row = self.slots.update(row.tenant, pid=process.pid) or row
-        attach_by = time.monotonic() + (attach_timeout or ATTACH_TIMEOUT)
-        self.children[row.tenant] = Child(row.tenant, process, attach_by)
-        log.info(
-            "action=worker_start subid=%d relid=%d slot=%d generation=%d pid=%d %s has started",
-            *(subid, relid, row.slot, generation, process.pid, KIND_NAMES[row.type]),
-        )
+        timeout = max(wal_receiver_timeout, self._attach_timeout)
+        child = self.children[row.tenant] = Child(row.tenant, process, timeout)
+        self._announce(child)
         return row
+
+    def _announce(self, child: Child) -> None:
+        """Put the process into its slot and into the log, once, when it is known."""
+        if child.announced or child.process.pid is None:
+            return
+        child.announced = True
+        child.attach_by = time.monotonic() + child.attach_timeout
+        row = self.slots.update(child.tenant, pid=child.process.pid)
+        if row is not None:
+            log.info(
+                "action=worker_start subid=%d relid=%d slot=%d generation=%d pid=%d %s has started",
+                *(row.subid, row.relid, row.slot, row.generation, row.pid, KIND_NAMES[row.type]),
+            )
 
     def _spawn(self, row: LogicalRepWorker) -> WorkerProcess:
         """Fork a worker; a test's own command is started as a program."""
@@ -155,7 +174,7 @@ class WorkerProcesses:
                 log_fd=self._log_fd,
                 console_fd=self._console_fd,
                 pass_fds=self._pass_fds,
-                on_exit=self._on_exit,
+                on_change=self._on_change,
             )
         env, fds = dict(os.environ), self._pass_fds
         if self._console_fd is not None:
@@ -176,6 +195,7 @@ class WorkerProcesses:
         child = self.children.get(tenant)
         if child is None or child.attached:
             return None
+        self._announce(child)
         child.attached, child.client, child.catalog_seen = True, client, catalog_seq
         client.tenant = tenant
         # A relstate of an earlier tenant must never be taken for an answer to this one.
@@ -219,15 +239,16 @@ class WorkerProcesses:
         now = time.monotonic()
         gone = []
         for child in list(self.children.values()):
+            self._announce(child)
             status = child.process.poll()
             if status is not None:
                 gone.append(self._bury(child, status))
             elif child.kill_at is not None and child.kill_at <= now:
                 child.process.kill()
                 child.kill_at = now + _KILL_AGAIN
-            elif not child.attached and child.attach_by <= now:
+            elif not child.attached and child.attach_by is not None and child.attach_by <= now:
                 log.warning(
-                    "action=worker_kill subid=%d pid=%d worker has not attached in time",
+                    "action=worker_kill subid=%d pid=%s worker has not attached in time",
                     *(child.tenant[1], child.process.pid),
                 )
                 child.process.kill()
@@ -236,11 +257,12 @@ class WorkerProcesses:
 
     def next_deadline(self) -> float | None:
         """When ``reap`` has something to do that no signal tells."""
-        times = [
-            child.kill_at if child.kill_at is not None else child.attach_by
-            for child in self.children.values()
-            if child.kill_at is not None or not child.attached
-        ]
+        times = []
+        for child in self.children.values():
+            if child.kill_at is not None:
+                times.append(child.kill_at)
+            elif child.attach_by is not None and not child.attached:
+                times.append(child.attach_by)
         return min(times, default=None)
 
     def _bury(self, child: Child, status: int) -> Exited:
@@ -252,8 +274,8 @@ class WorkerProcesses:
             child.client.close()
         if status and not child.stopping:
             log.info(
-                "action=worker_exit subid=%d relid=%d pid=%d %s %s",
-                *(row.subid, row.relid, child.process.pid, KIND_NAMES[row.type], _how(status)),
+                "action=worker_exit subid=%d relid=%d pid=%s %s %s",
+                *(row.subid, row.relid, row.pid, KIND_NAMES[row.type], _how(status)),
             )
         on_purpose = child.stopping or (status == 0 and child.attached)
         return Exited(row, status, on_purpose)

@@ -122,9 +122,10 @@ def reply_error(message: Mapping[str, Any]) -> ReplicationError | None:
     error = message.get("error")
     if not isinstance(error, dict):
         return None
-    return ReplicationError(
-        str(error.get("primary")), sqlstate=str(error.get("sqlstate")), detail=error.get("detail")
-    )
+    code = str(error.get("sqlstate"))
+    kinds = {kind.sqlstate: kind for kind in ReplicationError.__subclasses__()}
+    kind = kinds.get(code, ReplicationError)
+    return kind(str(error.get("primary")), sqlstate=code, detail=error.get("detail"))
 
 
 def dial(data_dir: Path) -> socket.socket | None:
