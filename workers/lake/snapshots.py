@@ -22,7 +22,8 @@ OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
 _STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR)
-_MATCHED: Final = "added-position-deletes"
+_DELETED: Final = "added-position-deletes"
+_CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
 
 
@@ -124,19 +125,20 @@ def read_outcomes(
     """The commits that carry these operation names, from their snapshots' summaries.
 
     A merge-on-read commit writes one position delete for each row of the table it updates or
-    deletes, so that metric counts matched rows.
+    deletes. It also rewrites the deletes that a data file had before, together with its own, and
+    removes the old ones: the difference counts matched rows.
     """
     listed = ", ".join(text(name).sql(dialect="spark") for name in operations)
     key = exp.Literal.string(OPERATION).sql(dialect="spark")
     sql = join(
-        f"SELECT summary[{key}], summary['{_MATCHED}'], summary['{_ADDED}'] FROM",
+        f"SELECT summary[{key}], summary['{_DELETED}'], summary['{_CARRIED}'], summary['{_ADDED}']",
+        "FROM",
         table_path(ident, "snapshots"),
         f"WHERE summary[{key}] IN ({listed})",
     )
     rows = session.query(sql, f'reading the outcome of a commit to lake table "{ident}"')
     columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
-    names, matched, added = columns
     return {
-        name: Outcome(int(m or 0), int(a or 0))
-        for name, m, a in zip(names, matched, added, strict=True)
+        name: Outcome(int(deleted or 0) - int(carried or 0), int(added or 0))
+        for name, deleted, carried, added in zip(*columns, strict=True)
     }
