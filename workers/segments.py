@@ -98,7 +98,7 @@ def _keyed_segment(
         merge = _staged(dest, folded.merge_batches(), folded.merge_schema, folded.merge_rows)
         append = _staged(dest, folded.append_batches(), folded.append_schema, folded.append_rows)
     except UnrepresentableValue as error:
-        raise _value_error(error, changes, layout, table) from None
+        raise _value_error(error, changes, table) from None
     return Segment(
         columns=columns,
         key=key,
@@ -106,7 +106,7 @@ def _keyed_segment(
         merge=merge,
         unchanged=folded.unchanged,
         append=append,
-        probe=probe and bool(key) and not truncate,
+        probe=bool(key) and not truncate and (probe or folded.possible_duplicate >= 0),
         on_key_conflict=options.on_key_conflict or "error",
         defaults=options.defaults,
     )
@@ -136,13 +136,13 @@ def _full_segment(
             )
             append = _staged(dest, full.append_batches(), full.append_schema, full.append_rows)
         except UnrepresentableValue as error:
-            raise _value_error(error, changes, layout, table) from None
+            raise _value_error(error, changes, table) from None
         return positions, append
 
     try:
         images = dest.stage(full.image_batches(), full.image_schema)
     except UnrepresentableValue as error:
-        raise _value_error(error, changes, layout, table) from None
+        raise _value_error(error, changes, table) from None
     return Segment(
         columns=columns,
         truncate=truncate,
@@ -156,15 +156,14 @@ def _staged(dest: Destination, batches: object, schema: pa.Schema, rows: int) ->
 
 
 def _value_error(
-    error: UnrepresentableValue, changes: Changes, layout: Layout, table: LakeTable
+    error: UnrepresentableValue, changes: Changes, table: LakeTable
 ) -> FailedTransaction:
-    types = {column.name: column.type for column in layout.columns}
     return FailedTransaction(
         int(changes.txn[error.change]),
         NumericValueOutOfRange(
             f'column "{error.column}" of lake table "{table.ident}" cannot hold a value '
             "the publisher sent",
-            detail=f"The column's type in the lake is {types[error.column]}.",
+            detail=f"The column's type in the lake is {error.type}.",
             hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
             "or correct the value on the publisher.",
         ),

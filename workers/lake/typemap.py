@@ -18,6 +18,7 @@ MAX_PRECISION: Final = 38
 _VARHDRSZ: Final = 4
 _BYTEA: Final = 17
 _NUMERIC: Final = 1700
+_BOX: Final = 603  # the one type whose arrays are not separated by commas
 
 _EXACT: Final[dict[int, pa.DataType]] = {
     16: pa.bool_(),
@@ -62,7 +63,7 @@ def lake_type(type: PgType, *, as_text: bool = False) -> pa.DataType:
     """
     if type.element is not None:
         inner = pa.string() if as_text else _scalar(type.element, as_text=False)
-        if as_text or type.element.element is not None:
+        if as_text or type.element.element is not None or type.element.oid == _BOX:
             return pa.string()
         return pa.list_(pa.field("element", inner))
     return _scalar(type, as_text=as_text)
