@@ -49,7 +49,12 @@ from workers.publication import (
     is_rewritten,
 )
 from workers.relation import check_columns
-from workers.walreceiver import WalReceiverConn, full_conninfo, parse_conninfo
+from workers.walreceiver import (
+    WalReceiverConn,
+    full_conninfo,
+    join_conninfo,
+    parse_conninfo,
+)
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +250,9 @@ def _copy_parallel(
     appname = sync_slot_name(sub.oid, rel.srrelid, "copy")
     with _passfile(process, sub) as passfile:
         plan = CopyPlan(
-            conninfo=full_conninfo(_join(pinned), appname, passfile=passfile, replication=False),
+            conninfo=full_conninfo(
+                join_conninfo(pinned), appname, passfile=passfile, replication=False
+            ),
             passfile=passfile,
             snapshot=snapshot or "",
             statements=tuple(statements),
@@ -260,12 +267,6 @@ def _copy_parallel(
             plan,
             lambda done, total: process.link.report(progress={"done": done, "ranges": total}),
         )
-
-
-def _join(parts: dict[str, str]) -> str:
-    from psycopg.conninfo import make_conninfo
-
-    return make_conninfo("", **parts)
 
 
 @contextmanager

@@ -7,9 +7,8 @@ both would be broken in a forked child.
 
 from __future__ import annotations
 
-import pyspark.sql.connect.session  # noqa: F401 (for its side effect: being loaded)
-
 import workers.apply
+import workers.lake.session
 import workers.main
 import workers.tablesync  # noqa: F401 (the same)
 from workers.columnar.warm import warm

@@ -106,6 +106,11 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
     return {key: str(value) for key, value in parts.items() if value is not None}
 
 
+def join_conninfo(parts: Mapping[str, str]) -> str:
+    """The inverse of ``parse_conninfo``."""
+    return make_conninfo("", **parts)
+
+
 def full_conninfo(
     conninfo: str,
     appname: str,
