@@ -4,9 +4,10 @@ A worker started from nothing spends four seconds of CPU on imports; ``multiproc
 server, with ``workers.preload`` in it, starts one in a few hundredths of a second. Measured on two
 cores: 4.2 s from start to first query with a fresh interpreter, 0.25 s forked.
 
-The fork server is one single-threaded process that opens no connection. It ends with the launcher,
-and a worker ends with the fork server (``die_with_parent``), so a killed launcher still takes
-everybody along. Workers inherit the family lock's descriptor as every child of the launcher does.
+The fork server opens no connection and starts no thread; the one it has is the allocator's, which
+minds a fork. It ends with the launcher, and a worker ends with the fork server
+(``die_with_parent``), so a killed launcher still takes everybody along. Workers inherit the family
+lock's descriptor as every child of the launcher does.
 
 Asking the fork server for a process waits until it has loaded, which takes seconds at the start,
 so each worker has a thread that asks, waits for the end, and wakes the launcher's loop for both.
@@ -37,6 +38,13 @@ log = logging.getLogger(__name__)
 _PRELOAD: Final = ["__main__", "workers.armed", "workers.preload"]
 """``__main__`` is the launcher's own script, which every forked process would import by itself."""
 
+_ENVIRONMENT: Final = {
+    # A module named like one of ours in the current directory is never imported.
+    "PYTHONSAFEPATH": "1",
+    # Nobody multiplies matrices here; a pool of threads for it would only be in a fork's way.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _MULTIPROCESSING: Final = threading.Lock()
 """``multiprocessing`` reads an exit status once, and any of its calls may do so for any process."""
@@ -53,16 +61,16 @@ def begin_loading() -> None:
     Must run in the main thread, to which the kernel ties the fork server's death signal.
     """
     _CONTEXT.set_forkserver_preload(_PRELOAD)
-    before = os.environ.get("PYTHONSAFEPATH")
-    # A module named like one of ours in the current directory is never imported.
-    os.environ["PYTHONSAFEPATH"] = "1"
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
     try:
         forkserver.ensure_running()
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class _Descriptor:

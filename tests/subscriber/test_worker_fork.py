@@ -86,3 +86,16 @@ def test_modules_of_the_current_directory_are_not_imported(tmp_path: Path) -> No
         (subid,) = family.subscribe("real")
         family.start(phase="starting", cwd=str(hostile))
         family.await_worker(subid)
+
+
+def test_the_fork_server_has_no_threads_but_the_allocator_s(family: Family) -> None:
+    (subid,) = family.subscribe("real")
+    family.start(phase="starting")
+    family.await_worker(subid)
+    server = fork_server(family)
+    names = {
+        Path(f"/proc/{server.pid}/task/{thread.id}/comm").read_text().strip()
+        for thread in server.threads()
+        if thread.id != server.pid
+    }
+    assert names <= {"jemalloc_bg_thd"}
