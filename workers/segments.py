@@ -8,7 +8,7 @@ which of them exist. An error that one transaction is to blame for says which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -151,8 +151,10 @@ def _full_segment(
     )
 
 
-def _staged(dest: Destination, batches: object, schema: pa.Schema, rows: int) -> Staged | None:
-    return dest.stage(batches, schema) if rows else None  # type: ignore[arg-type]
+def _staged(
+    dest: Destination, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
+) -> Staged | None:
+    return dest.stage(batches, schema) if rows else None
 
 
 def _value_error(

@@ -154,7 +154,7 @@ class _Segment:
 
 
 def _write_all(fd: int, data: Bytes) -> None:
-    view = memoryview(data)  # type: ignore[arg-type]
+    view = data.data
     while view:
         view = view[os.write(fd, view) :]
 
