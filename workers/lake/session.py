@@ -211,14 +211,15 @@ class Sessions:
         ids = list(ids)
         if not ids:
             return
-        channel = _builder(self._url).toChannel()
+        builder = _builder(self._url)
+        channel = builder.toChannel()
         try:
             with translated("releasing Spark sessions"):
                 stub = base_pb2_grpc.SparkConnectServiceStub(channel)
                 for user_id, session_id in ids:
                     request = base_pb2.ReleaseSessionRequest(session_id=session_id)
                     request.user_context.user_id = user_id
-                    _tolerating_unknown(stub.ReleaseSession, request)
+                    _tolerating_unknown(stub.ReleaseSession, request, builder.metadata())
         finally:
             channel.close()
 
@@ -239,17 +240,29 @@ class Sessions:
             self._all.pop(session.ids[1], None)
 
 
-def _tolerating_unknown(call: Any, request: Any) -> None:
+def _tolerating_unknown(call: Any, request: Any, metadata: Any) -> None:
     """A session that the server does not know (any more) is as good as released."""
     try:
-        call(request, timeout=_RELEASE_TIMEOUT)
+        call(request, timeout=_RELEASE_TIMEOUT, metadata=metadata)
     except grpc.RpcError as error:
         if "INVALID_HANDLE" not in f"{error}":
             raise
 
 
 def _builder(url: str) -> Any:
-    return DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
+    """A channel builder that sends the URL's token as a header of each call.
+
+    pyspark would make gRPC call credentials of it. Those run Python on a thread of gRPC's own;
+    closing a channel waits for that thread and holds the interpreter's lock meanwhile: about one
+    close in twenty never came back.
+    """
+    builder = DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
+    token = builder._params.pop("token", None)
+    if token is not None:
+        builder._params["authorization"] = f"Bearer {token}"
+        if builder.host != "localhost":
+            builder._params["use_ssl"] = "true"  # as the token would have implied
+    return builder
 
 
 def _aliased(views: Mapping[str, Any]) -> list[Any]:
