@@ -265,6 +265,8 @@ def json_value(value: Any) -> Any:
         return _timestamptz(value)
     if isinstance(value, tuple | list):
         return [json_value(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
     return value
 
 
@@ -278,6 +280,8 @@ def text_value(value: Any) -> str | None:
         return "{" + ",".join(_array_element(item) for item in value) + "}"
     if isinstance(value, datetime):
         return _timestamptz(value)
+    if isinstance(value, dict):
+        return json.dumps(json_value(value), ensure_ascii=False)
     return str(value)
 
 

@@ -201,7 +201,7 @@ def test_leaked_slots_and_settings(store: CatalogStore) -> None:
 
 
 def test_transactions_are_whole_and_nest(store: CatalogStore) -> None:
-    with pytest.raises(RuntimeError), store.transaction():  # noqa: PT012
+    with pytest.raises(RuntimeError), store.transaction():  # noqa: PT012  # what is rolled back is the point
         store.insert_subscription(SUB)
         with store.transaction():
             store.origin_create("a")
