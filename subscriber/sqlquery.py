@@ -10,11 +10,17 @@ from subscriber.status import Format, print_rows
 
 
 def run_sql(url: str, query: str, form: Format) -> None:
-    """Run ``query`` and print what it returns; nothing is printed for a statement without rows."""
+    """Run ``query`` and print what it returns.
+
+    A statement without a result prints nothing, but as JSON an empty array: a program that reads
+    the output need not know what kind of statement it ran.
+    """
     from workers.lake.query import run_query
 
     table = run_query(url, query)
     if not table.column_names:
+        if form is Format.JSON:
+            print_rows([], [], form)
         return
     names = _distinct(table.column_names)
     values = [[_value(value) for value in column.to_pylist()] for column in table.columns]
