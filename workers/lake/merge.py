@@ -207,10 +207,14 @@ def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression
 
 
 def _whens(assignments: list[exp.EQ], *, deletes: bool, updates: bool) -> list[exp.Expression]:
-    """DELETE and UPDATE clauses; with only one kind in the source no condition is needed."""
+    """DELETE and UPDATE clauses; with only one kind in the source no condition is needed.
+
+    The literal has the type of ``op``: where Spark has to cast a condition, Iceberg 1.11 fails on
+    a MERGE by position.
+    """
     whens: list[exp.Expression] = []
     if deletes:
-        is_delete = exp.EQ(this=source_column("op"), expression=exp.Literal.number(DELETE))
+        is_delete = exp.EQ(this=source_column("op"), expression=exp.Var(this=f"{DELETE}Y"))
         whens.append(
             exp.When(
                 matched=True,
