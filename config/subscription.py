@@ -238,7 +238,7 @@ class TableModel(BaseModel):
 
     to: str | None = Field(None, description="lake table as schema.table; default: the same names")
     adopt: bool = Field(False, description="use a lake table that exists already")
-    shared: bool = Field(False, description="other tables may be mapped to the same lake table")
+    shared: bool = Field(False, description="several tables to one lake table; refused when true")
     on_key_conflict: Literal["error", "overwrite"] | None = Field(
         None, description="an inserted row whose key is in the table"
     )
@@ -259,6 +259,14 @@ class TableModel(BaseModel):
 
     def options(self) -> TableOptions:
         """As the catalog keeps it; 42602 for a ``to`` that is not ``schema.table``."""
+        if self.shared:
+            raise problem(
+                FeatureNotSupported(
+                    "shared = true is not supported yet",
+                    hint="Map every table to a lake table of its own.",
+                ),
+                "shared",
+            )
         try:
             to = None if self.to is None else string_to_qualified_name(self.to)
         except ReplicationError as error:
@@ -362,9 +370,9 @@ class SubscriptionModel(BaseModel):
         )
 
     def _tables(self) -> dict[str, TableOptions]:
-        """The tables by their normal name; each lake table is named once unless shared."""
+        """The tables by their normal name; each lake table is named once."""
         tables: dict[str, TableOptions] = {}
-        targets: dict[tuple[str, str], tuple[str, bool]] = {}
+        targets: dict[tuple[str, str], str] = {}
         for key, model in self.tables.items():
             try:
                 source = string_to_qualified_name(key)
@@ -377,8 +385,8 @@ class SubscriptionModel(BaseModel):
             if name in tables:
                 raise problem(SyntaxErrorOrAccess(f'table "{name}" is named twice'), "tables", key)
             target = options.to or source
-            other, other_shared = targets.setdefault(target, (name, options.shared))
-            if other != name and not (options.shared and other_shared):
+            other = targets.setdefault(target, name)
+            if other != name:
                 raise problem(mapped_twice(target, other, name), "tables", key)
             tables[name] = options
         return tables
@@ -388,7 +396,7 @@ def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTabl
     """Two published tables that would be written to one lake table."""
     return DuplicateTable(
         f'tables "{one}" and "{other}" are both mapped to lake table "{qualified_name(*target)}"',
-        hint="Give one of them another name with to:, or set shared: true for both.",
+        hint="Give one of them another name with to:.",
     )
 
 

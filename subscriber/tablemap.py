@@ -140,7 +140,7 @@ def lake_findings(
         if owner is not None and not table.options.shared:
             yield ObjectInUse(
                 f'lake table "{table.ident}" belongs to subscription "{owner}"',
-                hint="Map the table to another name with to:, or set shared: true for both.",
+                hint="Map the table to another name with to:.",
             )
         elif existing is not None:
             yield from _existing_findings(table, existing, sub.subuuid, free)

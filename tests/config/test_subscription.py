@@ -190,7 +190,7 @@ def test_tables() -> None:
         ("{a.b: {to: c}}", "42602", "invalid table name"),
         ("{a.b: {}, '\"a\".b': {}}", "42601", "named twice"),
         ("{a.b: {to: x.y}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
-        ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped"),
+        ("{a.b: {shared: true}}", "0A000", "shared = true is not supported yet"),
         ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
         ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
     ],
@@ -199,8 +199,3 @@ def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:
     error = refused(more=f"    tables: {tables}\n")
     assert error.code == sqlstate
     assert said in error.primary
-
-
-def test_shared_target() -> None:
-    more = "    tables: {a.b: {to: x.y, shared: true}, a.c: {to: x.y, shared: true}}\n"
-    assert len(statement(more=more).tables) == 2

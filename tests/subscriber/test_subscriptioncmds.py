@@ -34,6 +34,7 @@ from tests.subscriber.twins import (
     Slot,
     WorkerTwin,
     around,
+    shared,
     statement,
 )
 from workers.lake.destination import LakeIdent
@@ -277,8 +278,8 @@ def test_two_tables_into_one(world: Around) -> None:
     with pytest.raises(DuplicateTable, match="both mapped to lake table"):
         create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.site)
     nothing_is_left(world)
-    shared = {"public.a": {"to": "x.y", "shared": True}, "public.b": {"to": "x.y", "shared": True}}
-    sub = create_subscription(statement(tables=shared), world.site)
+    both = {"public.a": ("x", "y"), "public.b": ("x", "y")}
+    sub = create_subscription(shared(statement(), both), world.site)
     assert len({rel.srrelid for rel in world.store.rels(sub.oid)}) == 2
 
 
@@ -287,7 +288,7 @@ def test_two_subscriptions_into_one(world: Around) -> None:
     with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
         create_subscription(statement("two"), world.site)
     assert list(world.publisher.slots) == ["mysub"]
-    create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.site)
+    create_subscription(shared(statement("two"), {"public.a": ("public", "a")}), world.site)
 
 
 def test_lake_table_exists(world: Around) -> None:

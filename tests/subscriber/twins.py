@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.store_sqlite import CatalogStore
 from config.load import parse
 from config.subscription import CreateSubscriptionStmt
@@ -223,6 +224,14 @@ def around(data_dir: Path) -> Around:
         notify=notices.append,
     )
     return Around(store, publisher, lake, notices, wakes, workers, site)
+
+
+def shared(
+    stmt: CreateSubscriptionStmt, tables: dict[str, tuple[str, str]]
+) -> CreateSubscriptionStmt:
+    """The statement with tables that may share a lake table, which no file can say yet."""
+    options = {name: TableOptions(to=to, shared=True) for name, to in tables.items()}
+    return dataclasses.replace(stmt, tables=options)
 
 
 def statement(name: str = "mysub", **keys: Any) -> CreateSubscriptionStmt:
