@@ -208,6 +208,7 @@ class CopyTask:
     """What every task of one copy knows; called with the numbers of its ranges."""
 
     conninfo: str
+    passfile: str | None
     snapshot: str
     statements: Sequence[str]
     reader: CopyReader
@@ -222,8 +223,10 @@ class CopyTask:
     def copy_range(self, statement: str) -> Iterator[bytes]:
         """One range on a connection of its own."""
         from psycopg import pq
+        from psycopg.conninfo import make_conninfo
 
-        conn = pq.PGconn.connect(self.conninfo.encode())
+        more = {"passfile": self.passfile} if self.passfile else {}
+        conn = pq.PGconn.connect(make_conninfo(self.conninfo, **more).encode())
         try:
             if conn.status != pq.ConnStatus.OK:
                 raise CopyTaskError(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
@@ -157,20 +158,29 @@ class BranchWriter:
             deletes=DELETE in kinds,
             updates=UPDATE in kinds,
         )
-        return Operation(lambda properties: self._run_merge(sql, staged, segment.key, properties))
+        return Operation(
+            lambda properties: self._run_merge(
+                sql, frame(self.session, staged), staged.rows, segment.key, properties
+            )
+        )
 
     def _run_merge(
-        self, sql: str, staged: Staged, key: tuple[str, ...], properties: dict[str, str]
+        self,
+        sql: str,
+        source: Any,
+        rows: int,
+        key: tuple[str, ...],
+        properties: dict[str, str],
     ) -> None:
         operation = self.operation_name()
         self.session.set_properties({**properties, OPERATION: operation})
         try:
-            self.session.command(sql, f"merging into {self._what()}", s=frame(self.session, staged))
+            self.session.command(sql, f"merging into {self._what()}", s=source)
         except LakeFailure as error:
             if _CARDINALITY in error.said:
                 raise self._duplicate(key, "Two changes of one batch match one row.") from None
             raise
-        self._merged.append(Merged(operation, staged.rows, key))
+        self._merged.append(Merged(operation, rows, key))
 
     def _append(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
         if segment.probe and segment.key:
@@ -264,18 +274,29 @@ class BranchWriter:
     ) -> Iterator[Operation]:
         positions, append = full.resolve(found)
         if positions is not None and positions.rows:
-            kinds = set(staged_columns(positions, ["op"])["op"].unique().to_pylist())
-            sql = merge_by_position(
-                self.ident,
-                self.branch,
-                columns=segment.columns,
-                deletes=DELETE in kinds,
-                updates=UPDATE in kinds,
-            )
-            yield Operation(lambda properties: self._run_merge(sql, positions, (), properties))
+            # The deletes leave the other rows where they were: the files themselves never change.
+            yield from self._at_positions(segment, positions)
         if append is not None and append.rows:
             yield Operation(lambda properties: self._run_append(segment, append, properties))
             self._appended += append.rows
+
+    def _at_positions(self, segment: Segment, positions: Staged) -> Iterator[Operation]:
+        kinds = staged_columns(positions, ["op"])["op"].to_pylist()
+        for kind in (DELETE, UPDATE):
+            rows = kinds.count(kind)
+            if rows:
+                sql = merge_by_position(
+                    self.ident, self.branch, columns=segment.columns, delete=kind == DELETE
+                )
+                yield Operation(
+                    lambda properties, sql=sql, kind=kind, rows=rows: self._run_merge(  # type: ignore[misc]
+                        sql,
+                        frame(self.session, positions).where(f"op = {kind}"),
+                        rows,
+                        (),
+                        properties,
+                    )
+                )
 
     # -- the outcome ------------------------------------------------------------------------------
 

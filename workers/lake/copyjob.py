@@ -24,7 +24,8 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
     session = writer.session
     total = len(plan.statements)
     task = copy_task.CopyTask(
-        _with_passfile(plan),
+        plan.conninfo,
+        plan.passfile,
         plan.snapshot,
         plan.statements,
         copy_task.CopyReader(
@@ -42,22 +43,21 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
     rows = ranges.mapInArrow(run, schema_ddl(schema))
     names = [column.name for column in plan.columns]
     operation = writer.operation_name()
-    progress(0, total)
-    with session.watched(lambda done: progress(min(done, total), total)):
+    told = -1
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if done != told:
+            told = done
+            progress(done, total)
+
+    tell(0)
+    with session.watched(lambda done: tell(min(done, total))):
         session.append(
             writer.projected(rows, names, dict(plan.defaults)),
             writer.target(),
             write_options({OPERATION: operation}),
             f'copying to lake table "{writer.ident}"',
         )
-    progress(total, total)
+    tell(total)
     return read_outcomes(session, writer.ident, [operation])[operation].added
-
-
-def _with_passfile(plan: CopyPlan) -> str:
-    """libpq's words with the password file, if they do not name one."""
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-    if plan.passfile is None or "passfile" in conninfo_to_dict(plan.conninfo):
-        return plan.conninfo
-    return make_conninfo(plan.conninfo, passfile=plan.passfile)

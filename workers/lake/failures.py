@@ -32,7 +32,7 @@ _GONE: Final = frozenset(
     }
 )
 _SESSION_OVER: Final = re.compile(
-    r"INVALID_HANDLE\.(SESSION_CLOSED|SESSION_CHANGED|SESSION_NOT_FOUND)|OPERATION_CANCELED"
+    r"INVALID_HANDLE\.(SESSION_CHANGED|SESSION_NOT_FOUND)|OPERATION_CANCELED"
     r"|server side session identifier|NO_ACTIVE_SESSION|[Cc]losed channel|[Cc]hannel closed"
 )
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error)): ?(.*)$", re.M)
@@ -56,6 +56,10 @@ class LakeFailure(ReplicationError):  # noqa: N818 - as in ConnectionFailure
     said: str = ""
 
 
+class SessionClosed(ConnectionFailure):
+    """The session was released, and not by us: a successor has taken this worker's place."""
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Turn what Spark raises inside into a ReplicationError about ``what``."""
@@ -74,6 +78,11 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     if TASK_ERROR in text or TASK_ERROR in trace:
         return _task_error(text if TASK_ERROR in text else trace)
     code = _grpc_status(error)
+    if "INVALID_HANDLE.SESSION_CLOSED" in text:
+        return SessionClosed(
+            f"lost the lake server while {what}",
+            detail="The session was closed for good: a successor took this worker's place.",
+        )
     if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
         return ConnectionFailure(
             f"lost the lake server while {what}", detail=_connection_detail(error, text, code)

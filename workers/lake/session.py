@@ -29,7 +29,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
 from workers.lake.conf import SESSION
-from workers.lake.failures import translated
+from workers.lake.failures import SessionClosed, translated
 
 # They print a failed query with its Java stack on standard error; errors are ours to report.
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -51,6 +51,7 @@ class LakeSession:
         builder.set("user_id", user_id)
         self.ids = (user_id, session_id)
         self.broken = False
+        self.closed_by_successor = False
         self.used = monotonic()
         self._spark: Any = SparkSession(builder)
         client = self._spark.client
@@ -153,8 +154,9 @@ class LakeSession:
                     self._set(self._conf)
                     self._configured = True
                 yield
-        except ConnectionFailure:
+        except ConnectionFailure as error:
             self.broken = True
+            self.closed_by_successor = isinstance(error, SessionClosed)
             raise
         except BaseException as error:
             # A KeyboardInterrupt in the middle of a call leaves it unanswered, too.
@@ -186,13 +188,20 @@ class Sessions:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._all: dict[str, LakeSession] = {}
+        self._fenced = False
 
     def get(self) -> LakeSession:
         """This thread's session; a broken or forgotten one is released and replaced first.
 
         Raises 08006 when the old one cannot be released: then nobody knows what it still does.
+        Also, from then on, when somebody else released one of ours: a successor is at work, and
+        a new session would put two workers beside each other.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
+        if session is not None and session.closed_by_successor:
+            self._fenced = True
+        if self._fenced:
+            raise SessionClosed("this worker's lake sessions were closed by its successor")
         if session is not None:
             if not session.broken and monotonic() - session.used < _IDLE:
                 return session

@@ -1,0 +1,91 @@
+"""One embedded lake server for the whole run, and destinations on it or on its twin."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from workers.lake.destination import Destination, Identity, LakeIdent
+from workers.lake.memory import MemoryDestination, MemoryLake
+from workers.lake.server import LakeServer
+
+_number = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """``config.guc.Settings`` as far as a destination looks at it."""
+
+    local_relation_rows: int = 10_000
+
+
+@dataclass(slots=True)
+class Lake:
+    """The server of this run: ``url`` for Spark Connect, its files under ``data_dir``."""
+
+    server: LakeServer
+    url: str
+    data_dir: Path
+    sessions: list[tuple[str, str]] = field(default_factory=list)
+
+    def destination(self, *, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
+        """A destination of a worker of its own; the caller closes it."""
+        from workers.lake.iceberg import IcebergDestination
+
+        generation = next(_number)
+        return IcebergDestination(
+            self.url,
+            identity=Identity(subid, generation),
+            staging_dir=self.data_dir / "staging" / str(generation),
+            settings=LakeSettings(local_relation_rows),
+            remember_session=lambda user_id, session_id: self.sessions.append(
+                (user_id, session_id)
+            ),
+        )
+
+
+@pytest.fixture(scope="session")
+def lake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A running lake server; use tables and schemas of your own on it."""
+    data_dir = tmp_path_factory.mktemp("lake")
+    server = LakeServer.start(data_dir, memory=1 << 30)
+    try:
+        yield Lake(server, server.ready(), data_dir)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def lake_ident() -> LakeIdent:
+    """A table name nobody else uses."""
+    return LakeIdent("contract", f"t{next(_number)}")
+
+
+@pytest.fixture
+def iceberg(lake_server: Lake) -> Iterator[Callable[..., Destination]]:
+    """Makes destinations on the lake server and closes them."""
+    made: list[Destination] = []
+
+    def make(*, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
+        made.append(lake_server.destination(subid=subid, local_relation_rows=local_relation_rows))
+        return made[-1]
+
+    yield make
+    for destination in made:
+        destination.close()
+
+
+@pytest.fixture
+def memory_lake() -> Callable[..., Destination]:
+    """Makes destinations on one lake in memory."""
+    lake = MemoryLake()
+
+    def make(*, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
+        del local_relation_rows
+        return MemoryDestination(lake, identity=Identity(subid, next(_number)))
+
+    return make

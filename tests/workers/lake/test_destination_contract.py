@@ -1,0 +1,526 @@
+"""What every lake must do, run against Iceberg and against the twin in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from workers.lake.destination import (
+    Counts,
+    Destination,
+    FullSegment,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+    Staged,
+    Stamp,
+)
+
+Make = Callable[..., Destination]
+
+COLUMNS = (
+    LakeColumn("id", pa.int64()),
+    LakeColumn("v", pa.string()),
+    LakeColumn("big", pa.string()),
+    LakeColumn("local note", pa.string()),
+)
+PUBLISHED = ("id", "v", "big")
+BRANCH = "pgsub_1_1_1"
+
+
+@pytest.fixture(params=["memory_lake", pytest.param("iceberg", marks=pytest.mark.spark)])
+def make(request: pytest.FixtureRequest) -> Make:
+    found: Make = request.getfixturevalue(request.param)
+    return found
+
+
+def stamp(lsn: int, epoch: str = "epoch") -> Stamp:
+    return Stamp("pg_1", LSN(lsn), epoch, LSN(5))
+
+
+def stage(dest: Destination, **columns: Any) -> Staged:
+    table = pa.table(columns)
+    return dest.stage(table.to_batches(), table.schema)
+
+
+def rows_to_append(dest: Destination, rows: Sequence[tuple[int, str | None, str | None]]) -> Staged:
+    ids, vs, bigs = zip(*rows, strict=True)
+    return stage(
+        dest,
+        c0=pa.array(ids, pa.int64()),
+        c1=pa.array(vs, pa.string()),
+        c2=pa.array(bigs, pa.string()),
+    )
+
+
+def append(dest: Destination, rows: Any, **more: Any) -> Segment:
+    return Segment(PUBLISHED, ("id",), append=rows_to_append(dest, rows), **more)
+
+
+def merge(
+    dest: Destination,
+    changes: Sequence[tuple[int, int, int | None, str | None, str | None, bool]],
+    *,
+    unchanged: bool = False,
+    **more: Any,
+) -> Segment:
+    """Changes are (op, base key, id, v, big, big unchanged)."""
+    ops, keys, ids, vs, bigs, masks = zip(*changes, strict=True)
+    columns = {
+        "op": pa.array(ops, pa.int8()),
+        "b0": pa.array(keys, pa.int64()),
+        "c0": pa.array(ids, pa.int64()),
+        "c1": pa.array(vs, pa.string()),
+        "c2": pa.array(bigs, pa.string()),
+    }
+    if unchanged:
+        columns["m2"] = pa.array(masks, pa.bool_())
+    staged = stage(dest, **columns)
+    return Segment(
+        PUBLISHED, ("id",), merge=staged, unchanged=("big",) if unchanged else (), **more
+    )
+
+
+class Table:
+    """One table on one destination, with its rows as readers of main see them."""
+
+    def __init__(self, dest: Destination, ident: LakeIdent) -> None:
+        self.dest = dest
+        self.ident = ident
+        self.attempt = 0
+        dest.create_table(ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+
+    def branch(self) -> str:
+        self.attempt += 1
+        name = f"pgsub_1_1_{self.attempt}"
+        self.dest.create_branch(self.ident, name)
+        return name
+
+    def batch(self, segments: Sequence[Segment], lsn: int) -> Counts:
+        branch = self.branch()
+        counts = self.dest.write(self.ident, branch, segments, stamp(lsn))
+        self.dest.publish(self.ident, branch, stamp(lsn))
+        return counts
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return read_rows(self.dest, self.ident)
+
+    def lsn(self) -> int:
+        found = self.dest.table(self.ident)
+        assert found is not None
+        assert found.stamp is not None
+        return int(found.stamp.lsn)
+
+
+def read_rows(dest: Any, ident: LakeIdent) -> list[tuple[Any, ...]]:
+    """(id, v, big, local note), in order."""
+    if hasattr(dest, "lake"):
+        found = [tuple(row.values()) for row in dest.lake.rows(ident)]
+    else:
+        from workers.lake.statements import join, table_path
+
+        result = dest._sessions.get().query(join("SELECT * FROM", table_path(ident)), "reading")
+        found = [tuple(row.values()) for row in result.to_pylist()]
+    return sorted(found, key=lambda row: tuple((v is not None, v) for v in row))
+
+
+@pytest.fixture
+def table(make: Make, lake_ident: LakeIdent) -> Table:
+    return Table(make(), lake_ident)
+
+
+def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> None:
+    dest = make()
+    assert dest.table(lake_ident) is None
+    made = dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert (made.columns, made.owner, made.stamp) == (COLUMNS, "me", stamp(10))
+    assert made.snapshot_id is not None
+    assert dest.table(lake_ident) == made
+
+
+def test_a_table_that_exists_is_refused_and_dropped_on_request(table: Table) -> None:
+    with pytest.raises(ReplicationError) as error:
+        table.dest.create_table(table.ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert error.value.code == "42P07"
+    table.dest.drop_table(table.ident)
+    table.dest.drop_table(table.ident)
+    assert table.dest.table(table.ident) is None
+
+
+def test_an_adopted_table_keeps_its_rows_and_has_one_owner(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    adopted = table.dest.adopt_table(table.ident, owner="me", stamp=stamp(30, "other"))
+    assert adopted.stamp == stamp(30, "other")
+    assert table.rows() == [(1, "a", None, None)]
+    with pytest.raises(ReplicationError) as error:
+        table.dest.adopt_table(table.ident, owner="you", stamp=stamp(30))
+    assert error.value.code == "55006"
+
+
+def test_nothing_shows_before_publish(table: Table) -> None:
+    branch = table.branch()
+    counts = table.dest.write(
+        table.ident, branch, [append(table.dest, [(1, "a", "x"), (2, None, "")])], stamp(20)
+    )
+    assert counts == Counts(appended=2)
+    assert (table.rows(), table.lsn()) == ([], 10)
+    table.dest.publish(table.ident, branch, stamp(20))
+    assert (table.rows(), table.lsn()) == ([(1, "a", "x", None), (2, None, "", None)], 20)
+
+
+def test_a_branch_stands_for_many_batches(table: Table) -> None:
+    branch = table.branch()
+    for n in range(3):
+        segment = append(table.dest, [(n, "a", None)])
+        table.dest.write(table.ident, branch, [segment], stamp(20 + n))
+        table.dest.publish(table.ident, branch, stamp(20 + n))
+    assert [row[0] for row in table.rows()] == [0, 1, 2]
+    table.dest.publish(table.ident, branch, stamp(22))  # again: nothing happens
+
+
+def test_updates_deletes_key_changes_and_unchanged_values(table: Table) -> None:
+    table.batch([append(table.dest, [(n, f"v{n}", f"big{n}") for n in range(1, 6)])], 20)
+    counts = table.batch(
+        [
+            merge(
+                table.dest,
+                [
+                    (0, 1, 2, "was 1", None, True),  # 1 → 2 and 2 → 1: a swap
+                    (0, 2, 1, "was 2", "new", False),
+                    (1, 3, None, None, None, False),
+                    (0, 4, 4, "v4'", None, False),
+                    (0, 99, 99, "nobody", None, False),
+                    (1, 98, None, None, None, False),
+                ],
+                unchanged=True,
+            )
+        ],
+        30,
+    )
+    assert counts == Counts(merged=4, missing=2)
+    assert table.rows() == [
+        (1, "was 2", "new", None),
+        (2, "was 1", "big1", None),
+        (4, "v4'", None, None),
+        (5, "v5", "big5", None),
+    ]
+
+
+def test_only_deletes_and_only_missing_rows(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
+    assert table.batch([merge(table.dest, [(1, 1, None, None, None, False)])], 30).merged == 1
+    assert table.batch([merge(table.dest, [(1, 1, None, None, None, False)])], 40).missing == 1
+    assert (table.rows(), table.lsn()) == ([(2, "b", None, None)], 40)
+
+
+def test_segments_apply_in_order_and_truncate_discards_what_is_before(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "old", None)])], 20)
+    counts = table.batch(
+        [
+            append(table.dest, [(2, "gone", None)]),
+            append(table.dest, [(3, "a", None), (4, "b", None)], truncate=True),
+            merge(table.dest, [(0, 3, 5, "moved", None, False)]),
+            append(table.dest, [(3, "again", None)]),
+        ],
+        30,
+    )
+    assert counts.merged == 1
+    assert [row[:2] for row in table.rows()] == [(3, "again"), (4, "b"), (5, "moved")]
+    assert table.lsn() == 30
+
+
+def test_a_batch_that_ends_in_truncate_or_is_empty_is_stamped(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    table.batch([Segment((), truncate=True)], 30)
+    assert (table.rows(), table.lsn()) == ([], 30)
+    table.batch([Segment((), truncate=True)], 35)
+    assert (table.rows(), table.lsn()) == ([], 35)
+    table.batch([], 40)
+    assert table.lsn() == 40
+
+
+def test_a_key_that_is_there_twice_is_an_error(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (1, "b", None), (2, "c", None)])], 20)
+    branch = table.branch()
+    for change in [(0, 1, 1, "x", None, False)], [(1, 1, None, None, None, False)]:
+        with pytest.raises(ReplicationError) as error:
+            table.dest.write(table.ident, branch, [merge(table.dest, change)], stamp(30))
+        assert error.value.code == "23505"
+        assert str(table.ident) in error.value.primary
+        assert "id" in error.value.primary
+    assert table.lsn() == 20
+
+
+def test_a_probe_finds_keys_that_are_there(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    clash = append(table.dest, [(1, "b", "x"), (2, "c", None)], probe=True)
+    with pytest.raises(ReplicationError) as error:
+        table.dest.write(table.ident, table.branch(), [clash], stamp(30))
+    assert error.value.code == "23505"
+    table.batch(
+        [
+            append(
+                table.dest,
+                [(1, "b", "x"), (2, "c", None)],
+                probe=True,
+                on_key_conflict="overwrite",
+            )
+        ],
+        30,
+    )
+    assert table.rows() == [(1, "b", "x", None), (2, "c", None, None)]
+    table.batch([append(table.dest, [(3, "d", None)], probe=True)], 40)
+    assert len(table.rows()) == 3
+
+
+def test_a_probe_sees_the_merge_of_its_own_segment(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    moved = merge(table.dest, [(0, 1, 2, "moved", None, False)])
+    segment = Segment(
+        PUBLISHED,
+        ("id",),
+        merge=moved.merge,
+        append=rows_to_append(table.dest, [(1, "new", None)]),
+        probe=True,
+    )
+    table.batch([segment], 30)
+    assert [row[:2] for row in table.rows()] == [(1, "new"), (2, "moved")]
+
+
+def full(dest: Destination, images: Sequence[tuple[int, str | None, int]], resolve: Any) -> Segment:
+    """Images are (id, v, n) with big NULL; ``resolve`` gets [(image, f, p), …]."""
+    ids, vs, ns = zip(*images, strict=True)
+    staged = stage(
+        dest,
+        image=pa.array(range(len(images)), pa.int64()),
+        n=pa.array(ns, pa.int32()),
+        c0=pa.array(ids, pa.int64()),
+        c1=pa.array(vs, pa.string()),
+        c2=pa.nulls(len(images), pa.string()),
+    )
+
+    def answer(found: pa.Table) -> tuple[Staged | None, Staged | None]:
+        hits = [tuple(row.values()) for row in found.to_pylist()]
+        positions, appended = resolve(hits)
+        return (
+            positions
+            and stage(
+                dest,
+                f=pa.array([p[0] for p in positions], pa.string()),
+                p=pa.array([p[1] for p in positions], pa.int64()),
+                op=pa.array([p[2] for p in positions], pa.int8()),
+                c0=pa.array([p[3] for p in positions], pa.int64()),
+                c1=pa.array([p[4] for p in positions], pa.string()),
+                c2=pa.nulls(len(positions), pa.string()),
+            ),
+            rows_to_append(dest, appended) if appended else None,
+        )
+
+    return Segment(PUBLISHED, full=FullSegment(staged, answer))
+
+
+def test_whole_rows_are_found_at_most_n_times_with_nulls_equal(table: Table) -> None:
+    table.batch(
+        [append(table.dest, [(1, "a", None)] * 5 + [(2, None, None)] * 2 + [(3, "c", None)])], 20
+    )
+    seen: list[Any] = []
+
+    def resolve(found: list[Any]) -> Any:
+        seen.extend(found)
+        by_image: dict[int, list[Any]] = {}
+        for image, f, p in found:
+            by_image.setdefault(image, []).append((f, p))
+        positions = [(*by_image[0][0], 1, None, None), (*by_image[0][1], 1, None, None)]
+        positions += [(*by_image[1][0], 0, 20, "changed")]
+        return positions, [(9, "new", "b")]
+
+    counts = table.batch(
+        [full(table.dest, [(1, "a", 2), (2, None, 1), (7, "nobody", 3)], resolve)], 30
+    )
+    assert sorted(image for image, _, _ in seen) == [0, 0, 1]
+    assert counts == Counts(appended=1, merged=3)
+    expected = [(1, "a")] * 3 + [(2, None), (3, "c"), (9, "new"), (20, "changed")]
+    assert [row[:2] for row in table.rows()] == expected
+    assert table.lsn() == 30
+
+
+def test_many_whole_rows_go_through_files(make: Make, lake_ident: LakeIdent) -> None:
+    table = Table(make(local_relation_rows=10), lake_ident)
+    table.batch([append(table.dest, [(n, "a", None) for n in range(100)] * 2)], 20)
+
+    def resolve(found: list[Any]) -> Any:
+        return [(f, p, image % 2, image, "b") for image, f, p in found], None
+
+    counts = table.batch([full(table.dest, [(n, "a", 1) for n in range(100)], resolve)], 30)
+    assert counts == Counts(merged=100)
+    expected = [(n, v) for n in range(100) for v in (["a", "b"] if n % 2 == 0 else ["a"])]
+    assert [row[:2] for row in table.rows()] == expected
+
+
+def test_whole_rows_that_are_not_there_change_nothing(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    table.batch([full(table.dest, [(5, "x", 1)], lambda found: (None, None))], 30)
+    assert (len(table.rows()), table.lsn()) == (1, 30)
+
+
+def test_whole_rows_see_the_segments_before_them(table: Table) -> None:
+    def resolve(found: list[Any]) -> Any:
+        (_, f, p) = found[0]
+        return [(f, p, 1, None, None)], None
+
+    table.batch(
+        [
+            append(table.dest, [(1, "a", None), (2, "b", None)]),
+            full(table.dest, [(1, "a", 1)], resolve),
+        ],
+        20,
+    )
+    assert [row[0] for row in table.rows()] == [2]
+
+
+def test_publish_wants_exactly_the_stamp(table: Table) -> None:
+    branch = table.branch()
+    with pytest.raises(ReplicationError) as error:
+        table.dest.publish(table.ident, branch, stamp(20))
+    assert error.value.code == "40001"
+    table.dest.write(table.ident, branch, [append(table.dest, [(1, "a", None)])], stamp(20))
+    with pytest.raises(ReplicationError) as error:
+        table.dest.publish(table.ident, branch, stamp(21))
+    assert error.value.code == "40001"
+    assert table.rows() == []
+
+
+def test_a_branch_older_than_a_fence_is_never_published(make: Make, lake_ident: LakeIdent) -> None:
+    zombie = Table(make(), lake_ident)
+    branch = zombie.branch()
+    zombie.dest.write(lake_ident, branch, [append(zombie.dest, [(1, "late", None)])], stamp(20))
+    successor = make()
+    fenced = successor.fence(lake_ident)
+    assert fenced.stamp == stamp(10)
+    with pytest.raises(ReplicationError) as error:
+        zombie.dest.publish(lake_ident, branch, stamp(20))
+    assert error.value.code == "40001"
+    assert read_rows(successor, lake_ident) == []
+
+
+def test_a_fence_after_a_publish_carries_the_position_on(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    before = table.dest.table(table.ident)
+    fenced = table.dest.fence(table.ident)
+    assert fenced.stamp == stamp(20)
+    assert before is not None
+    assert fenced.snapshot_id != before.snapshot_id
+    assert len(table.rows()) == 1
+
+
+def test_a_publish_that_was_done_already_is_no_error(table: Table) -> None:
+    branch = table.branch()
+    table.dest.write(table.ident, branch, [append(table.dest, [(1, "a", None)])], stamp(20))
+    table.dest.publish(table.ident, branch, stamp(20))
+    table.dest.fence(table.ident)  # main is ahead of the branch now
+    table.dest.publish(table.ident, branch, stamp(20))
+    assert (len(table.rows()), table.lsn()) == (1, 20)
+
+
+def test_rollback_sets_main_back(table: Table) -> None:
+    base = table.dest.table(table.ident)
+    assert base is not None
+    assert base.snapshot_id is not None
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    table.dest.rollback(table.ident, base.snapshot_id)
+    assert (table.rows(), table.lsn()) == ([], 10)
+    table.batch([append(table.dest, [(2, "b", None)])], 30)
+    assert [row[0] for row in table.rows()] == [2]
+
+
+def test_dropped_branches_are_gone_and_the_kept_one_is_not(table: Table) -> None:
+    first, kept = table.branch(), table.branch()
+    table.dest.write(table.ident, kept, [append(table.dest, [(1, "a", None)])], stamp(20))
+    table.dest.drop_branches(table.ident, keep=kept)
+    table.dest.drop_branches(LakeIdent("contract", "no such table"))
+    with pytest.raises(ReplicationError):
+        table.dest.write(table.ident, first, [append(table.dest, [(2, "b", None)])], stamp(20))
+    table.dest.publish(table.ident, kept, stamp(20))
+    assert [row[0] for row in table.rows()] == [1]
+
+
+def test_lake_only_columns_get_their_default_and_keep_it(table: Table) -> None:
+    segment = append(table.dest, [(1, "a", None)], defaults=(("local note", "'x'"),))
+    table.batch([segment], 20)
+    table.batch([merge(table.dest, [(0, 1, 1, "b", None, False)])], 30)
+    (row,) = table.rows()
+    assert row[:2] == (1, "b")
+    assert row[3] in ("x", "'x'")  # the twin evaluates no expressions
+
+
+def test_large_stagings_are_files_that_are_removed(make: Make, lake_ident: LakeIdent) -> None:
+    table = Table(make(local_relation_rows=10), lake_ident)
+    segment = append(table.dest, [(n, f"v{n}", None) for n in range(500)])
+    table.batch([segment], 20)
+    changes = merge(
+        table.dest, [(n % 2, n, n, "new", None, True) for n in range(400)], unchanged=True
+    )
+    assert table.batch([changes], 30) == Counts(merged=400)
+    assert len(table.rows()) == 300
+    for staged in (segment.append, changes.merge):
+        assert staged is not None
+        table.dest.discard(staged)
+        table.dest.discard(staged)
+
+
+def test_released_sessions_can_do_nothing_more(make: Make, lake_ident: LakeIdent) -> None:
+    zombie, successor = make(), make()
+    table = Table(zombie, lake_ident)
+    branch = table.branch()
+    zombie.write(lake_ident, branch, [append(zombie, [(1, "a", None)])], stamp(20))
+    ids = zombie._session if hasattr(zombie, "_session") else zombie._sessions.get().ids  # type: ignore[attr-defined]
+    successor.release_sessions([ids, ("nobody", "00000000-0000-4000-8000-000000000000")])
+    with pytest.raises(ReplicationError) as error:
+        zombie.publish(lake_ident, branch, stamp(20))
+    assert error.value.code.startswith("08")
+    assert read_rows(successor, lake_ident) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "select",
+        "..",
+        "a/b",
+        "q\"uo`te's",
+        "новая 🙂",
+        "a.b",
+        "branch_x",
+        "refs",
+        "new\nline;--",
+        "{s}",
+    ],
+)
+def test_hostile_names(make: Make, name: str, lake_ident: LakeIdent) -> None:
+    dest = make()
+    ident = LakeIdent(lake_ident.table, name)
+    column = f"c{name}"
+    columns = (LakeColumn(column, pa.int64()), LakeColumn(column.upper() + "x", pa.string()))
+    dest.create_table(ident, columns, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(ident, BRANCH)
+    staged = stage(dest, c0=pa.array([1, 2], pa.int64()), c1=pa.array(["a", "b"]))
+    names = tuple(c.name for c in columns)
+    dest.write(ident, BRANCH, [Segment(names, (column,), append=staged)], stamp(20))
+    dest.publish(ident, BRANCH, stamp(20))
+    changes = stage(
+        dest,
+        op=pa.array([1, 0], pa.int8()),
+        b0=pa.array([1, 2], pa.int64()),
+        c0=pa.array([None, 3], pa.int64()),
+        c1=pa.array([None, "c"]),
+    )
+    dest.write(ident, BRANCH, [Segment(names, (column,), merge=changes)], stamp(30))
+    dest.publish(ident, BRANCH, stamp(30))
+    assert read_rows(dest, ident) == [(3, "c")]
+    assert dest.table(ident) is not None
+    dest.drop_table(ident)

@@ -1,0 +1,445 @@
+"""The lake in memory: a twin of ``IcebergDestination`` for tests of the workers without Spark.
+
+Branches, fast-forward, stamps, fences, sessions and errors behave as on Iceberg (one contract test
+runs against both); rows are Python dictionaries. A ``MemoryLake`` is what several destinations,
+each a worker's, have in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateTable,
+    ObjectInUse,
+    ReplicationError,
+    UndefinedTable,
+    UniqueViolation,
+)
+from workers.copy_task import read_copy
+from workers.lake.destination import (
+    CopyPlan,
+    Counts,
+    FullSegment,
+    Identity,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Segment,
+    Staged,
+    Stamp,
+)
+
+MAIN: Final = "main"
+BRANCH_PREFIX: Final = "pgsub_"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """One state of a table."""
+
+    snapshot_id: int
+    parent_id: int | None
+    rows: tuple[Row, ...]
+    stamp: Stamp | None = None
+
+
+@dataclass(slots=True)
+class MemoryTable:
+    """A table: its columns, refs (name → snapshot id) and snapshots."""
+
+    columns: tuple[LakeColumn, ...]
+    owner: str | None = None
+    refs: dict[str, int] = field(default_factory=dict)
+    snapshots: dict[int, MemorySnapshot] = field(default_factory=dict)
+
+
+class MemoryLake:
+    """What outlives a destination: tables, and sessions that were closed for good."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.tables: dict[LakeIdent, MemoryTable] = {}
+        self.closed_sessions: set[tuple[str, str]] = set()
+        self._ids = itertools.count(1)
+
+    def commit(
+        self, table: MemoryTable, ref: str, rows: Iterable[Row], stamp: Stamp | None = None
+    ) -> MemorySnapshot:
+        """A new snapshot at the tip of a ref."""
+        with self.lock:
+            snapshot = MemorySnapshot(next(self._ids), table.refs.get(ref), tuple(rows), stamp)
+            table.snapshots[snapshot.snapshot_id] = snapshot
+            table.refs[ref] = snapshot.snapshot_id
+            return snapshot
+
+    def rows(self, ident: LakeIdent, ref: str = MAIN) -> list[Row]:
+        """The rows a reader sees."""
+        with self.lock:
+            table = self.tables[ident]
+            tip = table.refs.get(ref)
+            return [] if tip is None else [dict(row) for row in table.snapshots[tip].rows]
+
+
+class MemoryDestination:
+    """``Destination`` on a ``MemoryLake``.
+
+    ``failpoint`` is called with the name of each operation before it takes effect and may raise or
+    wait; ``copy_source`` answers a COPY statement with CSV.
+    """
+
+    def __init__(
+        self,
+        lake: MemoryLake | None = None,
+        *,
+        identity: Identity | None = None,
+        remember_session: Callable[[str, str], None] | None = None,
+        failpoint: Callable[[str], None] | None = None,
+        copy_source: Callable[[str], Iterable[bytes]] | None = None,
+    ) -> None:
+        self.lake = lake or MemoryLake()
+        self.failpoint = failpoint or (lambda name: None)
+        self.copy_source = copy_source
+        self._session = (f"pgsub_{identity.subid if identity else 0}", str(uuid.uuid4()))
+        self._staged: set[int] = set()
+        if remember_session is not None:
+            remember_session(*self._session)
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        """What ``main`` holds now; None when there is no such table."""
+        self._enter("table")
+        with self.lake.lock:
+            table = self.lake.tables.get(ident)
+            if table is None:
+                return None
+            stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
+            return LakeTable(ident, table.columns, table.owner, table.refs.get(MAIN), stamp)
+
+    def create_table(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        stamp: Stamp,
+    ) -> LakeTable:
+        """Create the table with an empty stamped snapshot on ``main``."""
+        self._enter("create_table")
+        with self.lake.lock:
+            existing = self.lake.tables.get(ident)
+            if existing is not None and (existing.owner != owner or MAIN in existing.refs):
+                raise DuplicateTable(f'lake table "{ident}" already exists')
+            table = self.lake.tables[ident] = MemoryTable(tuple(columns), owner)
+            self.lake.commit(table, MAIN, (), stamp)
+        return self._existing(ident)
+
+    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+        """Take over an existing table."""
+        self._enter("adopt_table")
+        table = self._get(ident)
+        if table.owner not in (None, owner):
+            raise ObjectInUse(f'lake table "{ident}" belongs to another subscription')
+        table.owner = owner
+        self.lake.commit(table, MAIN, self._rows(table, MAIN), stamp)
+        return self._existing(ident)
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        """DROP TABLE IF EXISTS."""
+        self._enter("drop_table")
+        self.lake.tables.pop(ident, None)
+
+    def fence(self, ident: LakeIdent) -> LakeTable:
+        """An empty snapshot on ``main`` that carries the stamp on."""
+        self._enter("fence")
+        table = self._get(ident)
+        with self.lake.lock:
+            stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
+            self.lake.commit(table, MAIN, self._rows(table, MAIN), stamp)
+        return self._existing(ident)
+
+    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Close sessions for good: a destination that has one of them can do nothing more."""
+        self.lake.closed_sessions.update(sessions)
+
+    # -- branches ---------------------------------------------------------------------------------
+
+    def create_branch(self, ident: LakeIdent, branch: str) -> None:
+        """A fresh branch at ``main``'s tip."""
+        self._enter("create_branch")
+        table = self._get(ident)
+        table.refs[branch] = table.refs[MAIN]
+
+    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
+        """Drop every branch of ours on the table but ``keep``."""
+        self._enter("drop_branches")
+        table = self.lake.tables.get(ident)
+        if table is None:
+            return
+        with self.lake.lock:
+            for name in [n for n in table.refs if n.startswith(BRANCH_PREFIX) and n != keep]:
+                del table.refs[name]
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+        """Everything stays in memory."""
+        table = pa.Table.from_batches(list(batches), schema)
+        self._staged.add(id(table))
+        return Staged(table.num_rows, table=table)
+
+    def discard(self, staged: Staged) -> None:
+        """Forget it."""
+        self._staged.discard(id(staged.table))
+
+    @property
+    def staged(self) -> int:
+        """How many stagings were not discarded: 0 when nothing leaks."""
+        return len(self._staged)
+
+    def write(
+        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+    ) -> Counts:
+        """Apply the segments in order on the branch."""
+        self._enter("write")
+        table = self._get(ident)
+        if branch not in table.refs:
+            raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
+        work = _Work(ident, table.columns, list(self._rows(table, branch)))
+        first = max((n for n, s in enumerate(segments) if s.truncate), default=0)
+        for segment in segments[first:]:
+            work.apply(segment)
+        self.lake.commit(table, branch, work.rows, stamp)
+        return Counts(work.appended, work.merged, work.missing)
+
+    def copy(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        plan: CopyPlan,
+        progress: Callable[[int, int], None],
+    ) -> int:
+        """Read each statement from ``copy_source``; one commit."""
+        self._enter("copy")
+        if self.copy_source is None:
+            raise ReplicationError("this lake has no source to copy from")
+        table = self._get(ident)
+        copied: list[Row] = []
+        for done, statement in enumerate(plan.statements):
+            progress(done, len(plan.statements))
+            batches = read_copy(
+                self.copy_source(statement),
+                plan.columns,
+                plan.on_unrepresentable == "null",
+                plan.relation,
+            )
+            names = [column.name for column in plan.columns]
+            for batch in batches:
+                copied += (
+                    _complete(table.columns, dict(zip(names, row.values(), strict=True)), {})
+                    for row in batch.to_pylist()
+                )
+        progress(len(plan.statements), len(plan.statements))
+        self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
+        return len(copied)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+        self._enter("publish")
+        table = self._get(ident)
+        with self.lake.lock:
+            tip = table.refs.get(branch)
+            if tip is None or table.snapshots[tip].stamp != stamp:
+                raise _moved(ident)
+            if tip in (s.snapshot_id for s in _ancestors(table, MAIN)):
+                return
+            if table.refs[MAIN] not in (s.snapshot_id for s in _ancestors(table, branch)):
+                raise _moved(ident)
+            table.refs[MAIN] = tip
+
+    def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
+        """Set ``main`` back to a snapshot."""
+        self._enter("rollback")
+        table = self._get(ident)
+        if snapshot_id not in table.snapshots:
+            raise ReplicationError(f'lake table "{ident}" has no snapshot {snapshot_id}')
+        table.refs[MAIN] = snapshot_id
+
+    def close(self) -> None:
+        """Release the session."""
+        self.lake.closed_sessions.add(self._session)
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def _enter(self, operation: str) -> None:
+        self.failpoint(operation)
+        if self._session in self.lake.closed_sessions:
+            raise ConnectionFailure("lost the lake server", detail="The session was closed.")
+
+    def _get(self, ident: LakeIdent) -> MemoryTable:
+        table = self.lake.tables.get(ident)
+        if table is None:
+            raise UndefinedTable(f'lake table "{ident}" does not exist')
+        return table
+
+    def _existing(self, ident: LakeIdent) -> LakeTable:
+        table = self.table(ident)
+        if table is None:
+            raise UndefinedTable(f'lake table "{ident}" does not exist')
+        return table
+
+    @staticmethod
+    def _rows(table: MemoryTable, ref: str) -> tuple[Row, ...]:
+        tip = table.refs.get(ref)
+        return () if tip is None else table.snapshots[tip].rows
+
+
+@dataclass(slots=True)
+class _Work:
+    """A branch's rows while a batch is applied to them."""
+
+    ident: LakeIdent
+    columns: tuple[LakeColumn, ...]
+    rows: list[Row]
+    appended: int = 0
+    merged: int = 0
+    missing: int = 0
+
+    def apply(self, segment: Segment) -> None:
+        if segment.truncate:
+            self.rows = []
+        if segment.merge is not None:
+            self._merge(segment, segment.merge)
+        if segment.full is not None:
+            self._full(segment, segment.full)
+        if segment.append is not None:
+            self._append(segment, segment.append)
+
+    def _merge(self, segment: Segment, staged: Staged) -> None:
+        """As one statement: every row is matched as it was before."""
+        changes: dict[tuple[Any, ...], Row] = {}
+        for change in _dicts(staged):
+            changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
+        kept: list[Row] = []
+        matched = 0
+        for row in self.rows:
+            found = changes.get(tuple(row[name] for name in segment.key))
+            if found is None:
+                kept.append(row)
+                continue
+            matched += 1
+            if not found["op"]:
+                kept.append(row | _new_values(segment, found))
+        if matched > len(changes):
+            key = ", ".join(segment.key)
+            raise UniqueViolation(
+                f'key ({key}) is not unique in lake table "{self.ident}"',
+                detail=f"{len(changes)} keys matched {matched} rows.",
+            )
+        self.rows = kept
+        self.merged += matched
+        self.missing += len(changes) - matched
+
+    def _full(self, segment: Segment, full: FullSegment) -> None:
+        found: list[tuple[int, str, int]] = []
+        for image in _dicts(full.images):
+            wanted = [image[f"c{n}"] for n in range(len(segment.columns))]
+            hits = (
+                position
+                for position, row in enumerate(self.rows)
+                if all(_same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
+            )
+            found += (
+                (image["image"], "memory", position)
+                for position in itertools.islice(hits, image["n"])
+            )
+        positions, append = full.resolve(_found_table(found))
+        dead: set[int] = set()
+        for change in _dicts(positions):
+            at = change["p"]
+            if change["op"]:
+                dead.add(at)
+            else:
+                self.rows[at] = self.rows[at] | _new_values(replace(segment, unchanged=()), change)
+            self.merged += 1
+        self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
+        if append is not None:
+            self._append(replace(segment, probe=False), append)
+
+    def _append(self, segment: Segment, staged: Staged) -> None:
+        fresh = [
+            _complete(self.columns, _new_values(segment, row), dict(segment.defaults))
+            for row in _dicts(staged)
+        ]
+        self.appended += len(fresh)
+        if segment.probe and segment.key:
+            keys = {tuple(row[k] for k in segment.key): n for n, row in enumerate(self.rows)}
+            clashes = [row for row in fresh if tuple(row[k] for k in segment.key) in keys]
+            if clashes and segment.on_key_conflict != "overwrite":
+                raise UniqueViolation(
+                    f'conflict detected on relation "{self.ident}": conflict=insert_exists'
+                )
+            for row in clashes:
+                at = keys[tuple(row[k] for k in segment.key)]
+                self.rows[at] = self.rows[at] | {c: row[c] for c in segment.columns}
+                fresh.remove(row)
+        self.rows += fresh
+
+
+def _ancestors(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
+    at = table.refs.get(ref)
+    while at is not None:
+        snapshot = table.snapshots[at]
+        yield snapshot
+        at = snapshot.parent_id
+
+
+def _dicts(staged: Staged | None) -> list[Row]:
+    return [] if staged is None or staged.table is None else staged.table.to_pylist()
+
+
+def _new_values(segment: Segment, change: Row) -> Row:
+    """What a staged row sets, by the table's column names."""
+    return {
+        name: change[f"c{n}"]
+        for n, name in enumerate(segment.columns)
+        if not (name in segment.unchanged and change.get(f"m{n}"))
+    }
+
+
+def _complete(columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str]) -> Row:
+    """Lake-only columns get the text of their default's expression, or NULL."""
+    return {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
+
+
+def _same(left: Any, right: Any) -> bool:
+    """IS NOT DISTINCT FROM; NaN equals NaN, as in PostgreSQL and in Spark."""
+    return bool(left == right) or (left != left and right != right)
+
+
+def _found_table(found: list[tuple[int, str, int]]) -> pa.Table:
+    images, files, positions = zip(*found, strict=True) if found else ((), (), ())
+    return pa.table(
+        {
+            "image": pa.array(images, pa.int64()),
+            "f": pa.array(files, pa.string()),
+            "p": pa.array(positions, pa.int64()),
+        }
+    )
+
+
+def _moved(ident: LakeIdent) -> ReplicationError:
+    return ReplicationError(
+        f'could not publish to lake table "{ident}": main was moved', sqlstate="40001"
+    )
