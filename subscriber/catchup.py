@@ -46,6 +46,8 @@ def wait_for_catchup(
     it can never catch up (no launcher, disabled), 57014 after ``timeout`` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
+    while store.subscription_by_name(name) is None and _is_starting(launcher()):
+        pause(POLL)  # "up" makes it once the lake answers
     _running(name, store, launcher)
     target = position(_existing(name, store))
     while True:
@@ -63,6 +65,10 @@ def wait_for_catchup(
                 sqlstate="57014",
             )
         pause(POLL)
+
+
+def _is_starting(status: LauncherStatus | None) -> bool:
+    return status is not None and status.phase == "starting"
 
 
 def unready(sub: Subscription, store: CatalogStore) -> list[str]:

@@ -164,11 +164,17 @@ def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_d
             for table in new:
                 site.store.insert_rel(new_rel(sub.oid, table, copy_data=True))
     else:
-        with _workers_stopped(sub, site), site.store.transaction():
+        with _workers_stopped(sub, site):
             floor = _stand(sub, site)
             for table in new:
+                # Not in one transaction: the lake takes seconds, and other subscriptions'
+                # workers store their positions meanwhile.
                 rel = site.store.insert_rel(new_rel(sub.oid, table, copy_data=False))
-                store_new_rel(make_lake_table(sub, rel, table, floor, site), site)
+                try:
+                    store_new_rel(make_lake_table(sub, rel, table, floor, site), site)
+                except BaseException:
+                    site.store.delete_rel(sub.oid, rel.srrelid)
+                    raise
     for table in new:
         site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))
 

@@ -264,7 +264,12 @@ def make_lake_table(
         columns = table.remote.lake_columns(as_text=table.options.on_unrepresentable == "text")
         lake.create_table(table.ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
     else:
-        lake.adopt_table(table.ident, owner=sub.subuuid, stamp=stamp)
+        lake.adopt_table(
+            table.ident,
+            owner=sub.subuuid,
+            stamp=stamp,
+            former_owners=site.store.former_owners(),
+        )
     return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
 
 

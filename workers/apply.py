@@ -64,7 +64,7 @@ from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
-from workers.publication import fetch_remote_table_info
+from workers.publication import fetch_fingerprints
 from workers.receive import ReceiveStats
 from workers.relation import LogicalRepRelMap, RelName
 from workers.segments import FailedTransaction
@@ -222,7 +222,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     try:
         _check_publisher(store, sub, conn.identify_system().systemid)
-        writer.republished = republished_tables(conn, sub, store.rels(sub.oid))
+        distrust_republished_tables(store, conn, sub)
         with error_context(f'starting replication on slot "{sub.subslotname}"'):
             stream = start_stream(
                 conn,
@@ -236,7 +236,10 @@ def apply_worker_main(process: WorkerProcess) -> None:
                 remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
             )
         try:
-            applier = Applier(store, sub, writer)
+            # What a predecessor confirmed it had gated: for a table that was being copied its
+            # changes up to there are gone, so no sync worker may be told to stop before.
+            gated = LSN(max(start, sub.max_flush_lsn))
+            applier = Applier(store, sub, writer, gated=gated)
             LogicalRepApplyLoop(process, applier, stream)
         finally:
             stream.end()
@@ -272,27 +275,20 @@ def _check_publisher(store: CatalogStore, sub: Subscription, systemid: str) -> N
         )
 
 
-def republished_tables(
-    conn: WalReceiverConn, sub: Subscription, rels: Sequence[SubscriptionRel]
-) -> set[int]:
+def distrust_republished_tables(
+    store: CatalogStore, conn: WalReceiverConn, sub: Subscription
+) -> None:
     """Tables whose publications publish something else than when they were copied.
 
     There an inserted key may be in the lake already (a DELETE was not published, an UPDATE
-    entered a new row filter), so it is looked for first.
+    entered a new row filter), so it is looked for first, from now on: what was missed while
+    less was published stays missed when more is again.
     """
-    changed: set[int] = set()
-    for rel in rels:
-        if not rel.copied:
-            continue
-        try:
-            remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
-        except ReplicationError as error:
-            if error.code != "42P01":
-                raise
-            continue  # no such table any more: nothing of it will come
-        if remote.fingerprint != rel.fingerprint:
-            changed.add(rel.srrelid)
-    return changed
+    published = fetch_fingerprints(conn, sub.subpublications)
+    for rel in store.rels(sub.oid):
+        now = published.get((rel.nspname, rel.relname))
+        if rel.copied and now is not None and now != rel.fingerprint:
+            store.update_rel(sub.oid, rel.srrelid, copied=False, fingerprint=now)
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:

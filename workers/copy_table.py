@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -77,7 +77,9 @@ def copy_table(
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     leaves = fetch_leaves(conn, remote)
     _lock(conn, leaves)
-    lake = prepare_lake_table(sub, rel, remote, options, dest)
+    lake = prepare_lake_table(
+        sub, rel, remote, options, dest, former_owners=process.store.former_owners()
+    )
     rel = process.store.update_rel(
         rel.srsubid,
         rel.srrelid,
@@ -109,7 +111,10 @@ def copy_table(
         rel.nspname,
         rel.relname,
     )
-    return replace(rel, copied=remote.publishes_everything), lake
+    # Unique keys may be trusted only where the table held nothing before and everything arrives.
+    was_empty = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
+    copied = remote.publishes_everything and was_empty and not options.adopt
+    return replace(rel, copied=copied), lake
 
 
 def prepare_lake_table(
@@ -118,6 +123,8 @@ def prepare_lake_table(
     remote: RemoteTable,
     options: TableOptions,
     dest: Destination,
+    *,
+    former_owners: Collection[str],
 ) -> LakeTable:
     """The lake table: made now, ours already, or adopted; 42P07 when it is somebody else's."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
@@ -133,7 +140,7 @@ def prepare_lake_table(
                 hint="Say adopt: true for the table if its rows belong to it, map it to another "
                 "name with to:, or drop the lake table.",
             )
-        lake = dest.adopt_table(ident, owner=sub.subuuid, stamp=stamp)
+        lake = dest.adopt_table(ident, owner=sub.subuuid, stamp=stamp, former_owners=former_owners)
     check_columns([column.name for column in remote.columns], lake)
     return lake
 

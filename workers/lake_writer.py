@@ -48,6 +48,11 @@ _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
 _MAIN_MOVED: Final = "40001"
 
+EXPIRE_EVERY: Final = 300
+"""Batches of a table between two expirations of its snapshots; one costs some seconds."""
+RETAIN_SNAPSHOTS: Final = 100
+"""Snapshots of main that readers may still travel back to."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
@@ -91,8 +96,7 @@ class LakeWriter:
         self._prefix = f"pgsub_{sub.oid}_{generation}"
         self._attempt = 0
         self._tables: dict[int, OpenTable] = {}
-        self.republished: set[int] = set()
-        """Tables whose publications publish something else than when they were copied."""
+        self._commits: dict[int, int] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ class LakeWriter:
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
         declared = self.options(table.rel).on_key_conflict is not None
-        return declared or not table.rel.copied or table.rel.srrelid in self.republished
+        return declared or not table.rel.copied
 
     def _with_branch(self, table: OpenTable) -> OpenTable:
         if table.branch is not None:
@@ -222,11 +226,27 @@ class LakeWriter:
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
-                self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
+                if self._store.rel(self._sub.oid, relid) is not None:  # it may have left meanwhile
+                    self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, "")
             self._store.clear_in_flight(self._sub.oid, relids)
         failpoints.reach("apply.origin_advanced")
         self.keep(published)
+        self._expire(published)
+
+    def _expire(self, published: Iterable[Written]) -> None:
+        """Drop old snapshots now and then, between batches, so that metadata stays small."""
+        for each in published:
+            relid = each.table.rel.srrelid
+            self._commits[relid] = self._commits.get(relid, 0) + 1
+            if self._commits[relid] % EXPIRE_EVERY:
+                continue
+            try:
+                gone = self._dest.expire(each.table.lake.ident, retain=RETAIN_SNAPSHOTS)
+            except ReplicationError as error:
+                log.warning("action=expire relid=%d sqlstate=%s %s", relid, error.code, error)
+            else:
+                log.info("action=expire relid=%d snapshots=%d", relid, gone)
 
     def _publish_table(self, written: Written) -> Written:
         """Fast-forward; if somebody else moved main, fence, read, and redo from what is staged."""
@@ -303,13 +323,8 @@ def check_stamp(rel: SubscriptionRel, lake: LakeTable) -> Stamp:
 
 def _same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
     """Whether what was read of a table still describes it."""
-    return (known.srsubstate, known.srsublsn, known.epoch, known.lake_schema, known.lake_table) == (
-        rel.srsubstate,
-        rel.srsublsn,
-        rel.epoch,
-        rel.lake_schema,
-        rel.lake_table,
-    )
+    names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
+    return all(getattr(known, name) == getattr(rel, name) for name in names)
 
 
 def _results(futures: Iterable[Future[T]]) -> list[T]:

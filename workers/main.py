@@ -7,7 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
-from catalog.errcodes import AdminShutdown, InternalError, ReplicationError
+from catalog.errcodes import AdminShutdown, InternalError, Policy, ReplicationError, policy
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
 from workers import log as worker_log
@@ -62,7 +62,8 @@ def _run(process: WorkerProcess) -> int:
         log.info("action=exit subid=%d relid=%d told to stop", process.subid, process.relid)
     except ReplicationError as error:
         worker_log.report(error, subid=process.subid, relid=process.relid)
-        disable_on_error(process)
+        if policy(error.code) is not Policy.RETRY:
+            disable_on_error(process)
         return EXIT_ERROR
     except Exception as error:
         # A bug of ours. The trace goes to the debug log only: it may quote what it touched.

@@ -52,7 +52,10 @@ def build_segments(
         if run.relation is None or run.changes is None:
             empties = True
             continue
-        layout = layout_for(run.relation, table, options)
+        try:
+            layout = layout_for(run.relation, table, options)
+        except ReplicationError as error:
+            raise FailedTransaction(int(run.changes.txn[0]), error) from None
         columns = tuple(column.name for column in layout.columns)
         full = run.relation.replident == REPLICA_IDENTITY_FULL
         inserts_only = bool((run.changes.kind == _INSERT).all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -174,7 +174,9 @@ class LakeTwin:
         self.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, stamp)
         return self.tables[ident]
 
-    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+    def adopt_table(
+        self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
+    ) -> LakeTable:
         old = self.tables[ident]
         self.tables[ident] = LakeTable(ident, old.columns, owner, 2, stamp)
         return self.tables[ident]

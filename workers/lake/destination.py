@@ -8,7 +8,7 @@ atomic per table and what fences a worker that died with a call in flight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -165,8 +165,13 @@ class Destination(Protocol):
     ) -> LakeTable:
         """Create the namespace and the table with an empty stamped snapshot on ``main``."""
 
-    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
-        """Take over an existing table: set its owner, commit an empty stamped snapshot."""
+    def adopt_table(
+        self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
+    ) -> LakeTable:
+        """Take over an existing table: set its owner, commit an empty stamped snapshot.
+
+        A table that belongs to somebody else is 55006, unless that is one of ``former_owners``.
+        """
 
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop a table that was created by us and never used (undo of a failed CREATE)."""
@@ -207,6 +212,9 @@ class Destination(Protocol):
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+
+    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+        """Drop old snapshots of ``main``, never the newest stamped one; how many went."""
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""

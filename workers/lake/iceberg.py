@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -150,11 +150,13 @@ class IcebergDestination:
         self._stamp_main(session, ident, stamp, tuple(columns))
         return self._existing(ident)
 
-    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+    def adopt_table(
+        self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
+    ) -> LakeTable:
         """Take over a table: ours from now on, its rows as they are."""
         session = self._sessions.get()
         existing = self._existing(ident)
-        if existing.owner not in (None, "", owner):
+        if existing.owner not in (None, "", owner, *former_owners):
             raise ObjectInUse(
                 f'lake table "{ident}" belongs to another subscription',
                 hint="Drop that subscription first, or map the table to another name.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -145,11 +145,13 @@ class MemoryDestination:
             self.lake.commit(table, MAIN, (), stamp)
         return self._existing(ident)
 
-    def adopt_table(self, ident: LakeIdent, *, owner: str, stamp: Stamp) -> LakeTable:
+    def adopt_table(
+        self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
+    ) -> LakeTable:
         """Take over an existing table."""
         self._enter("adopt_table")
         table = self._get(ident)
-        if table.owner not in (None, owner):
+        if table.owner not in (None, owner, *former_owners):
             raise ObjectInUse(f'lake table "{ident}" belongs to another subscription')
         table.owner = owner
         self.lake.commit(table, MAIN, self._rows(table, MAIN), stamp)
@@ -267,6 +269,12 @@ class MemoryDestination:
             if table.refs[MAIN] not in (s.snapshot_id for s in _ancestors(table, branch)):
                 raise _moved(ident)
             table.refs[MAIN] = tip
+
+    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+        """Nothing is ever in the way here."""
+        self._enter("expire")
+        del ident, retain
+        return 0
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot."""
