@@ -274,29 +274,25 @@ class BranchWriter:
     ) -> Iterator[Operation]:
         positions, append = full.resolve(found)
         if positions is not None and positions.rows:
-            # The deletes leave the other rows where they were: the files themselves never change.
-            yield from self._at_positions(segment, positions)
+            yield self._at_positions(segment, positions)
         if append is not None and append.rows:
             yield Operation(lambda properties: self._run_append(segment, append, properties))
             self._appended += append.rows
 
-    def _at_positions(self, segment: Segment, positions: Staged) -> Iterator[Operation]:
-        kinds = staged_columns(positions, ["op"])["op"].to_pylist()
-        for kind in (DELETE, UPDATE):
-            rows = kinds.count(kind)
-            if rows:
-                sql = merge_by_position(
-                    self.ident, self.branch, columns=segment.columns, delete=kind == DELETE
-                )
-                yield Operation(
-                    lambda properties, sql=sql, kind=kind, rows=rows: self._run_merge(  # type: ignore[misc]
-                        sql,
-                        frame(self.session, positions).where(f"op = {kind}"),
-                        rows,
-                        (),
-                        properties,
-                    )
-                )
+    def _at_positions(self, segment: Segment, positions: Staged) -> Operation:
+        kinds = set(staged_columns(positions, ["op"])["op"].unique().to_pylist())
+        sql = merge_by_position(
+            self.ident,
+            self.branch,
+            columns=segment.columns,
+            deletes=DELETE in kinds,
+            updates=UPDATE in kinds,
+        )
+        return Operation(
+            lambda properties: self._run_merge(
+                sql, frame(self.session, positions), positions.rows, (), properties
+            )
+        )
 
     # -- the outcome ------------------------------------------------------------------------------
 

@@ -83,12 +83,12 @@ def merge_by_key(
 
 
 def merge_by_position(
-    ident: LakeIdent, branch: str | None, *, columns: Sequence[str], delete: bool
+    ident: LakeIdent, branch: str | None, *, columns: Sequence[str], deletes: bool, updates: bool
 ) -> str:
-    """Update, or delete, the rows at the source's ``f`` (file) and ``p`` (position).
+    """Update or delete the rows at the source's ``f`` (file) and ``p`` (position).
 
-    One or the other: Iceberg 1.11 fails on a MERGE by position with a condition on the source, and
-    on one with literal bounds ("Field _spec_id not found in source schema").
+    Iceberg 1.11 fails on a MERGE by position with a condition that Spark must cast ("Field
+    _spec_id not found in source schema").
     """
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(FILE), expression=source_column("f")),
@@ -98,7 +98,7 @@ def merge_by_position(
         exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
         for n, name in enumerate(columns)
     ]
-    return _merge(ident, branch, on, _whens(assignments, deletes=delete, updates=not delete))
+    return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
 
 
 def find_positions(ident: LakeIdent, branch: str | None, columns: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def test_a_merge_updates_and_deletes_matched_rows_only() -> None:
     sql = merge_by_key(PLAIN, "b1", columns=("id", "v"), key=("id",))
     assert sql == (
         "MERGE INTO `lake`.`public`.`orders`.`branch_b1` AS t USING s ON `t`.`id` = `s`.`b0`"
-        " WHEN MATCHED AND `s`.`op` = 1 THEN DELETE"
+        " WHEN MATCHED AND `s`.`op` = 1Y THEN DELETE"
         " WHEN MATCHED THEN UPDATE SET `t`.`id` = `s`.`c0`, `t`.`v` = `s`.`c1`"
     )
     assert "NOT MATCHED" not in sql
@@ -107,12 +107,16 @@ def test_bounds_are_literals(low: Bound, high: Bound, text: str) -> None:
     assert f"AND `t`.`id` BETWEEN {text} WHEN" in sql
 
 
-def test_positions_are_merged_one_kind_at_a_time() -> None:
-    assert merge_by_position(PLAIN, "b", columns=("v",), delete=True).endswith(
+def test_positions() -> None:
+    deletes = merge_by_position(PLAIN, "b", columns=("v",), deletes=True, updates=False)
+    assert deletes.endswith(
         "ON `t`.`_file` = `s`.`f` AND `t`.`_pos` = `s`.`p` WHEN MATCHED THEN DELETE"
     )
-    assert merge_by_position(PLAIN, "b", columns=("v",), delete=False).endswith(
-        "WHEN MATCHED THEN UPDATE SET `t`.`v` = `s`.`c0`"
+    both = merge_by_position(PLAIN, "b", columns=("v",), deletes=True, updates=True)
+    assert both.endswith(
+        # A literal that Spark has to cast makes Iceberg fail.
+        " WHEN MATCHED AND `s`.`op` = 1Y THEN DELETE"
+        " WHEN MATCHED THEN UPDATE SET `t`.`v` = `s`.`c0`"
     )
 
 
@@ -138,7 +142,7 @@ def test_a_name_is_always_one_name(name: str) -> None:
     columns = (name, "v")
     statements = [
         merge_by_key(ident, "b1", columns=columns, key=(name,), unchanged=(name,)),
-        merge_by_position(ident, "b1", columns=columns, delete=False),
+        merge_by_position(ident, "b1", columns=columns, deletes=False, updates=True),
         find_positions(ident, "b1", columns),
         probe_keys(ident, "b1", (name,), (0,)),
         overwrite_by_key(ident, "b1", columns, (name,)),
@@ -154,7 +158,7 @@ def test_a_name_is_always_one_name(name: str) -> None:
         assert names.count(name) >= 2
         known = {name, "lake", "v", "t", "s", "image", "n", "f", "p", "low", "high", "branch_b1"}
         known |= {"op", "b0", "c0", "c1", "m0", "_file", "_pos"}
-        known |= {"readable_metrics", "lower_bound", "upper_bound"}
+        known |= {"readable_metrics", "data_files", "lower_bound", "upper_bound"}
         assert set(names) <= known, sql
 
 
