@@ -280,13 +280,19 @@ class LakeWriter:
     def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
         """Fence every table whose batch was being published, so that its position can be read."""
         open_outcomes = self._store.in_flight(self._sub.oid)
-        for relid, lsn in open_outcomes:
-            ident = ident_of(relid)
-            if ident is not None and self._dest.table(ident) is not None:
-                self._dest.fence(ident)
-                self._dest.drop_branches(ident)
-                log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
+        _results(
+            [
+                self._pool.submit(self._settle, relid, lsn, ident_of(relid))
+                for relid, lsn in open_outcomes
+            ]
+        )
         self._store.clear_in_flight(self._sub.oid, [relid for relid, _ in open_outcomes])
+
+    def _settle(self, relid: int, lsn: LSN, ident: LakeIdent | None) -> None:
+        if ident is not None and self._dest.table(ident) is not None:
+            self._dest.fence(ident)
+            self._dest.drop_branches(ident)
+            log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
 
     def close(self) -> None:
         """End the threads; what they run is finished first."""
