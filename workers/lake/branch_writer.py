@@ -201,7 +201,7 @@ class BranchWriter:
             f"appending to {self._what()}",
         )
 
-    def projected(self, rows: object, columns: Sequence[str], defaults: dict[str, str]) -> object:
+    def projected(self, rows: Any, columns: Sequence[str], defaults: dict[str, str]) -> Any:
         """Staged columns under the table's names; lake-only columns get default or NULL."""
         ordinals = {name: n for n, name in enumerate(columns)}
         selected = []
@@ -213,7 +213,7 @@ class BranchWriter:
             else:
                 value = F.lit(None).cast(spark_ddl_or_void(column))
             selected.append(value.alias(column.name))
-        return rows.select(*selected)  # type: ignore[attr-defined]
+        return rows.select(*selected)
 
     # -- keys that may be there already -----------------------------------------------------------
 
