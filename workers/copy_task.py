@@ -120,12 +120,14 @@ class CopyReader:
     def parse(self, data: bytes) -> pa.RecordBatch:
         """Whole rows. Most types are read by the CSV parser at once; where it refuses, and for
         types it would read too generously, text is read first and then made typed."""
+        as_read = True
         try:
             table = self._read(data, {n: direct(t) for n, (_, t) in enumerate(self.columns)})
         except pa.ArrowInvalid:
             table = self._read_text(data)
+            as_read = False  # even text may be no text
         arrays = [
-            column if column.type == type else self._typed(column, name, type)
+            column if as_read and column.type == type else self._typed(column, name, type)
             for column, (name, type) in zip(table.columns, self.columns, strict=True)
         ]
         names = [f"c{n}" for n in range(len(arrays))]

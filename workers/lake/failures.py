@@ -31,8 +31,10 @@ _GONE: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
+_RELEASED: Final = re.compile(r"INVALID_HANDLE\.SESSION_CLOSED|OPERATION_CANCELED")
+"""What a call hears when its session is released: before it, and in the middle of it."""
 _SESSION_OVER: Final = re.compile(
-    r"INVALID_HANDLE\.(SESSION_CHANGED|SESSION_NOT_FOUND)|OPERATION_CANCELED"
+    r"INVALID_HANDLE\.(SESSION_CHANGED|SESSION_NOT_FOUND)"
     r"|server side session identifier|NO_ACTIVE_SESSION|[Cc]losed channel|[Cc]hannel closed"
 )
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error)): ?(.*)$", re.M)
@@ -78,7 +80,7 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     if TASK_ERROR in text or TASK_ERROR in trace:
         return _task_error(text if TASK_ERROR in text else trace)
     code = _grpc_status(error)
-    if "INVALID_HANDLE.SESSION_CLOSED" in text:
+    if _RELEASED.search(text):
         return SessionClosed(
             f"lost the lake server while {what}",
             detail="The session was closed for good: a successor took this worker's place.",

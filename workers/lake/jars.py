@@ -20,6 +20,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from catalog.errcodes import ConnectionFailure
+from workers.lake.class_archive import ensure_base
 from workers.lake.java import Java, write_trust_store
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def ivy_home() -> Path:
 def resolved_jars(java: Java, conf: Mapping[str, str] | None = None) -> tuple[Path, ...]:
     """The jars, resolved first if need be; raises 08006 when they cannot be had."""
     home = ivy_home()
+    ensure_base(java, home)
     jars = tuple(home / "jars" / name for name in _names())
     if all(jar.is_file() for jar in jars):
         return jars

@@ -28,12 +28,15 @@ from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
+from workers.lake.class_archive import ClassArchive
 from workers.lake.conf import server_conf
-from workers.lake.jars import resolved_jars, spark_home
-from workers.lake.java import MODULE_OPTIONS, Java, find_java
+from workers.lake.jars import ivy_home, resolved_jars, spark_home
+from workers.lake.java import MODULE_OPTIONS, find_java
 
 READY_TIMEOUT: Final = 120.0
 STOP_TIMEOUT: Final = 10.0
+ARCHIVE_TIMEOUT: Final = 40.0
+"""Seconds the first server may take to end, for it writes the archive of its classes."""
 _POLL: Final = 0.05
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
 _PR_SET_PDEATHSIG: Final = 1
@@ -68,6 +71,7 @@ class LakeServer:
     process: subprocess.Popen[bytes]
     log_path: Path
     token: str = field(repr=False)
+    archive: ClassArchive
     _offset: int = 0
     _port: int | None = None
 
@@ -107,10 +111,16 @@ class LakeServer:
         token = secrets.token_urlsafe(24)
         offset = log_path.stat().st_size
         output = log_dir / "lake-server.out"
+        class_path = [*map(str, jars), str(spark_home() / "jars" / "*")]
+        archive = ClassArchive.of(java, class_path, ivy_home())
         _touch_private(output)
         with output.open("ab") as out:
             process = subprocess.Popen(
-                _command(java, jars, memory, scratch, properties, log4j),
+                [
+                    str(java.path),
+                    *archive.options(),
+                    *_arguments(class_path, memory, scratch, properties, log4j),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -120,7 +130,7 @@ class LakeServer:
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
-        return cls(process, log_path, token, offset)
+        return cls(process, log_path, token, archive, offset)
 
     def poll_ready(self) -> str | None:
         """The URL once the server listens, else None; raises 08006 when it has ended."""
@@ -153,13 +163,18 @@ class LakeServer:
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """End the server: politely, then by force. Commits in flight are lost, never halved."""
+        if self.archive.partial is not None:
+            timeout = max(timeout, ARCHIVE_TIMEOUT)
+        peacefully = True
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(timeout)
             except subprocess.TimeoutExpired:
+                peacefully = False
                 self.process.kill()
-        self.process.wait()
+        status = self.process.wait()
+        self.archive.finish(peacefully=peacefully and status in (0, 128 + signal.SIGTERM))
 
     def _url(self) -> str:
         return f"sc://localhost:{self._port}/;token={self.token}"
@@ -230,29 +245,21 @@ def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
     return arm
 
 
-def _command(
-    java: Java,
-    jars: Sequence[Path],
-    memory: int,
-    scratch: Path,
-    properties: Path,
-    log4j: Path,
+def _arguments(
+    class_path: Sequence[str], memory: int, scratch: Path, properties: Path, log4j: Path
 ) -> list[str]:
-    class_path = os.pathsep.join([*map(str, jars), str(spark_home() / "jars" / "*")])
     return [
-        str(java.path),
         f"-Xmx{memory >> 20}m",
         "-XX:+UseParallelGC",
         "-XX:+ExitOnOutOfMemoryError",
         "-Xshare:auto",
-        "-XX:TieredStopAtLevel=4",
         *MODULE_OPTIONS,
         f"-Djava.io.tmpdir={scratch}",
         f"-Dlog4j2.configurationFile={log4j}",
         "-Djava.net.preferIPv4Stack=true",
         "-Dfile.encoding=UTF-8",
         "-cp",
-        class_path,
+        os.pathsep.join(class_path),
         "org.apache.spark.deploy.SparkSubmit",
         *("--properties-file", str(properties)),
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),

@@ -478,7 +478,7 @@ def test_released_sessions_can_do_nothing_more(make: Make, lake_ident: LakeIdent
     table = Table(zombie, lake_ident)
     branch = table.branch()
     zombie.write(lake_ident, branch, [append(zombie, [(1, "a", None)])], stamp(20))
-    ids = zombie._session if hasattr(zombie, "_session") else zombie._sessions.get().ids  # type: ignore[attr-defined]
+    ids = zombie._session if hasattr(zombie, "_session") else zombie._sessions.get().ids  # type: ignore[attr-defined]  # the twin has one
     successor.release_sessions([ids, ("nobody", "00000000-0000-4000-8000-000000000000")])
     with pytest.raises(ReplicationError) as error:
         zombie.publish(lake_ident, branch, stamp(20))

@@ -1,0 +1,279 @@
+"""What only the real lake can show: races, files, readers, maintenance, errors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from tests.fix_lake import Lake
+from tests.waiting import wait_until
+from workers.lake.destination import CopyPlan, LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.statements import branch_path, join, table_path
+
+Make = Callable[..., Any]
+COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.string()))
+
+
+def stamp(lsn: int) -> Stamp:
+    return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
+
+
+def append(dest: Any, first: int, rows: int) -> Segment:
+    table = pa.table({"c0": pa.array(range(first, first + rows), pa.int64()), "c1": ["x"] * rows})
+    return Segment(("id", "v"), ("id",), append=dest.stage(table.to_batches(), table.schema))
+
+
+def count(dest: Any, ident: LakeIdent) -> int:
+    found = dest._sessions.get().query(join("SELECT count(*) FROM", table_path(ident)), "counting")
+    return int(found.column(0)[0].as_py())
+
+
+@pytest.fixture
+def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
+    made = iceberg()
+    made.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    return made
+
+
+@pytest.mark.timeout(300)
+def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
+    """Whatever comes first, what the fence says stays true."""
+    successor = iceberg()
+    landed = 0
+    for n in range(6):
+        branch = f"pgsub_1_1_{n}"
+        dest.create_branch(lake_ident, branch)
+        before = dest.table(lake_ident).stamp
+        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        go = threading.Barrier(2)
+
+        def zombie(branch: str = branch, n: int = n, go: threading.Barrier = go) -> None:
+            go.wait()
+            # After a refusal the zombie learns what is so; it never makes anything visible.
+            with pytest.MonkeyPatch.context(), _refused():
+                dest.publish(lake_ident, branch, stamp(20 + n))
+
+        thread = threading.Thread(target=zombie)
+        thread.start()
+        go.wait()
+        said = successor.fence(lake_ident).stamp
+        thread.join()
+        assert said in (before, stamp(20 + n))
+        landed += said != before
+        assert successor.table(lake_ident).stamp == said
+        assert count(successor, lake_ident) == landed
+
+
+class _refused:  # noqa: N801 - reads as a statement
+    """A publish may be refused with 40001 here, and with nothing else."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, ReplicationError) and error.code == "40001"
+
+
+def test_a_released_session_stops_what_runs_in_it(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """A killed worker's call goes on in the server, until its session is released."""
+    session = dest._sessions.get()
+    dest.create_branch(lake_ident, "pgsub_1_1_0")
+    slow = session.spark.range(0, 4, 1, 1).selectExpr(
+        "id", "CAST(java_method('java.lang.Thread', 'sleep', 2000L) AS STRING) AS v"
+    )
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            target = branch_path(lake_ident, "pgsub_1_1_0").sql(dialect="spark")
+            session.append(slow, target, {}, "appending slowly")
+        except ReplicationError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    successor = iceberg()
+    watcher = successor._sessions.get()
+    wait_until(lambda: session.used and thread.is_alive(), what="the slow append")
+    thread.join(1.0)  # it is under way: it takes 8 s
+    successor.release_sessions([session.ids])
+    thread.join(30)
+    assert len(errors) == 1
+    sql = join("SELECT count(*) FROM", branch_path(lake_ident, "pgsub_1_1_0"))
+    assert watcher.query(sql, "counting").column(0)[0].as_py() == 0
+    with pytest.raises(ReplicationError, match="successor"):
+        dest._sessions.get()
+
+
+def test_several_tables_at_once(iceberg: Make, lake_ident: LakeIdent) -> None:
+    dest = iceberg()
+    idents = [LakeIdent("many", f"{lake_ident.table}_{n}") for n in range(4)]
+    errors: list[BaseException] = []
+
+    def work(ident: LakeIdent) -> None:
+        try:
+            dest.create_table(ident, COLUMNS, owner="me", relid=1, stamp=stamp(10))
+            dest.create_branch(ident, "pgsub_1_1_1")
+            for n in range(2):
+                dest.write(ident, "pgsub_1_1_1", [append(dest, n, 1)], stamp(20 + n))
+                dest.publish(ident, "pgsub_1_1_1", stamp(20 + n))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=[ident]) for ident in idents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert [count(dest, ident) for ident in idents] == [2] * 4
+
+
+def test_pyiceberg_reads_the_same_catalog(
+    dest: Any, lake_server: Lake, lake_ident: LakeIdent
+) -> None:
+    catalog_module = pytest.importorskip("pyiceberg.catalog")
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.write(lake_ident, "pgsub_1_1_1", [append(dest, 0, 3)], stamp(20))
+    dest.publish(lake_ident, "pgsub_1_1_1", stamp(20))
+    lake = lake_server.data_dir / "lake"
+    catalog = catalog_module.load_catalog(
+        "lake", type="sql", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=str(lake)
+    )
+    table = catalog.load_table((lake_ident.schema, lake_ident.table))
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    assert table.current_snapshot().summary["pgsub.lsn"] == "0/14"
+    assert table.properties["pgsub.owner"] == "me"
+    catalog.close()
+
+
+def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    for n in range(3):
+        dest.write(lake_ident, "pgsub_1_1_1", [append(dest, n, 1)], stamp(20 + n))
+        dest.publish(lake_ident, "pgsub_1_1_1", stamp(20 + n))
+    session = dest._sessions.get()
+    session.command(  # somebody else's commit, which carries nothing
+        join("DELETE FROM", table_path(lake_ident), "WHERE id = 0"), "deleting"
+    )
+    dest.drop_branches(lake_ident)
+    assert dest.expire(lake_ident, retain=1) > 0
+    assert dest.table(lake_ident).stamp == stamp(22)
+    assert count(dest, lake_ident) == 2
+    assert dest.expire(lake_ident, retain=1) == 0
+
+
+def test_large_stagings_are_private_files(
+    iceberg: Make, lake_server: Lake, lake_ident: LakeIdent
+) -> None:
+    dest = iceberg(local_relation_rows=10)
+    staged = append(dest, 0, 100).append
+    assert staged is not None
+    (name,) = staged.paths
+    assert Path(name).stat().st_mode & 0o777 == 0o600
+    dest.discard(staged)
+    assert not Path(name).exists()
+
+
+def test_nothing_private_is_world_readable(lake_server: Lake) -> None:
+    logs = [*lake_server.data_dir.glob("log/*"), lake_server.data_dir / "lake/server.properties"]
+    assert logs
+    assert {path.stat().st_mode & 0o077 for path in logs} == {0}
+    command = Path(f"/proc/{lake_server.server.process.pid}/cmdline").read_bytes()
+    assert lake_server.server.token.encode() not in command
+
+
+def test_a_client_without_the_token_is_refused(lake_server: Lake) -> None:
+    from workers.lake.session import Sessions
+
+    bare = Sessions(lake_server.url.split("/;")[0], "me", lambda user_id, session_id: None)
+    with pytest.raises(ReplicationError) as error:
+        bare.get().query("SELECT 1", "asking")
+    assert error.value.code == "08006"
+    bare.close()
+
+
+def test_an_error_says_one_line_and_no_row(dest: Any, lake_ident: LakeIdent) -> None:
+    table = pa.table({"c0": pa.array([1], pa.int64()), "c1": ["s3cret"]})
+    staged = dest.stage(table.to_batches(), table.schema)
+    segment = Segment(("id",), ("id",), append=staged, defaults=(("v", "CAST(c1 AS INT)"),))
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    with pytest.raises(ReplicationError) as error:
+        dest.write(lake_ident, "pgsub_1_1_1", [segment], stamp(20))
+    report = error.value.report()
+    assert "s3cret" not in report
+    assert "\tat " not in report
+    assert str(lake_ident) in report
+    assert error.value.code == "XX000"
+
+
+@pytest.fixture
+def copied_table(database: Any) -> Iterator[Any]:
+    database.run(
+        "CREATE TABLE public.copied (id bigint, v text)",
+        "INSERT INTO public.copied SELECT g, CASE WHEN g % 3 = 0 THEN NULL WHEN g % 3 = 1 THEN ''"
+        " ELSE E'a\"b\\nc, ' || g END FROM generate_series(1, 5000) g",
+    )
+    with database.connect() as connection:
+        connection.autocommit = False
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        snapshot = connection.execute("SELECT pg_export_snapshot()").fetchone()[0]
+        database.run("DELETE FROM public.copied WHERE id < 100")
+        yield snapshot, database.dsn
+        connection.rollback()
+
+
+@pytest.mark.timeout(300)
+def test_a_parallel_copy_reads_the_snapshot(
+    dest: Any, lake_ident: LakeIdent, copied_table: Any
+) -> None:
+    snapshot, conninfo = copied_table
+    select = "COPY (SELECT id, v FROM public.copied WHERE {}) TO STDOUT (FORMAT csv)"
+    ranges = ["ctid < '(5,0)'", "ctid >= '(5,0)' AND ctid < '(20,0)'", "ctid >= '(20,0)'"]
+    seen: list[tuple[int, int]] = []
+
+    def plan(**changes: Any) -> CopyPlan:
+        given = {
+            "conninfo": conninfo,
+            "passfile": None,
+            "snapshot": snapshot,
+            "statements": tuple(select.format(each) for each in ranges),
+            "columns": COLUMNS,
+            "relation": "public.copied",
+        }
+        return CopyPlan(**(given | changes))
+
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    copy = dest.copy
+    progress = lambda done, total: seen.append((done, total))  # noqa: E731 - a callback
+    assert copy(lake_ident, "pgsub_1_1_1", plan(), progress) == 5000
+    assert seen[0] == (0, 3)
+    assert seen[-1] == (3, 3)
+    assert count(dest, lake_ident) == 0
+    dest.write(lake_ident, "pgsub_1_1_1", [], stamp(20))
+    dest.publish(lake_ident, "pgsub_1_1_1", stamp(20))
+    sql = join(
+        "SELECT count(*), count(DISTINCT id), count(v), sum(length(v)) FROM", table_path(lake_ident)
+    )
+    found = dest._sessions.get().query(sql, "counting").to_pylist()[0]
+    assert list(found.values())[:3] == [5000, 5000, 3334]
+
+    wrong = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int64()))
+    with pytest.raises(ReplicationError) as error:
+        copy(lake_ident, "pgsub_1_1_1", plan(columns=wrong), progress)
+    assert (error.value.code, '"v"' in error.value.primary) == ("22003", True)
+    with pytest.raises(ReplicationError) as error:
+        copy(lake_ident, "pgsub_1_1_1", plan(snapshot="00000003-00000001-9"), progress)
+    assert error.value.code in ("42704", "22023")
+    with pytest.raises(ReplicationError) as error:
+        copy(lake_ident, "pgsub_1_1_1", plan(conninfo="host=127.0.0.1 port=1"), progress)
+    assert error.value.code == "08006"
