@@ -94,7 +94,12 @@ class LakeSession:
             self._spark.client.execute_command(command.command(self._spark.client))
 
     def append(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
-        """Append a DataFrame by column names to a table (or ``table.branch_x``)."""
+        """Append a DataFrame by column names to a table (or ``table.branch_x``).
+
+        ``options`` carry the snapshot's properties. What an earlier SQL commit of this session
+        was given must not come along: it would stamp this table with another table's position.
+        """
+        self.set_properties({})
         with self._call(what):
             frame.writeTo(table).options(**options).append()
 
