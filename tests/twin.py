@@ -24,7 +24,8 @@ TWIN_CONF = {
     "track_commit_timestamp": "on",
 }
 
-# Types the lake keeps as they are, and arrays of these (pg_type.typname).
+# Types the lake keeps as they are, and arrays of these (pg_type.typname). The rest is text, and
+# arrays of the rest are arrays of text.
 NATIVE = frozenset(
     {
         "bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name",
@@ -146,4 +147,4 @@ def _read(name: str, typname: str, typmod: int, elem: str | None) -> sql.Composa
     bounded = "numeric" in (typname, elem) and typmod > 0
     if (elem or typname) in NATIVE or bounded:
         return column
-    return sql.SQL("{}::text").format(column)
+    return sql.SQL("{}::text[]" if elem else "{}::text").format(column)
