@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint bench lock clean
+.PHONY: help setup demo test unit crash lint bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +25,14 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
 	@$(BIN)/pgsub demo
 
-test: setup ## all tests (TESTS=… for a file, a folder or pytest's options)
+test: setup ## all tests but the crash tests (TESTS=… for a file, a folder or pytest's options)
 	$(BIN)/pytest $(TESTS)
 
 unit: setup ## the tests that start no server
-	$(BIN)/pytest -m "not postgres and not spark" $(TESTS)
+	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)
+
+crash: setup ## processes killed at named points under a workload (long)
+	$(BIN)/pytest tests/crash -m crash $(TESTS)
 
 lint: setup ## lock, style, types, layers
 	$(PIP) check

@@ -1,0 +1,32 @@
+"""One family with failpoints for all crash tests; every test here kills something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.family import Family
+
+CRASH_TIMEOUT = 900  # a module's first test waits for the whole flow
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is here kills processes, and takes longer than a test may."""
+    for item in items:
+        if "crash" in item.path.parts:
+            item.add_marker(pytest.mark.crash)
+            item.add_marker(pytest.mark.postgres)
+            item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(CRASH_TIMEOUT))
+
+
+@pytest.fixture(scope="session")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
+    """A running family with no subscription; drop yours when you are done."""
+    made = Family(tmp_path_factory.mktemp("crash") / "data")
+    made.start()
+    yield made
+    made.failpoints.clear()
+    assert made.pgsub.stop() == 0, made.log_tail()

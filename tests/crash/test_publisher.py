@@ -1,0 +1,396 @@
+"""A publisher that is restarted, gone, slow, impatient, or talks nonsense: nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psycopg
+import pytest
+
+from catalog.pg_lsn import InvalidXLogRecPtr
+from catalog.pg_subscription import sync_slot_name
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from subscriber.publisher import EmbeddedPublisher
+from tests.crash.family import Family, wait_confirmed
+from tests.crash.proxy import Garble, Proxy
+from tests.fix_publisher import Database, new_database
+from tests.harness import CommandError
+from tests.twin import native_rows
+from tests.waiting import wait_until
+from workers.tablesync import _system_identifier
+from workers.walreceiver import connect
+
+WIDE_ROWS = 6000
+_number = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPublisher]:
+    """A publisher that these tests may restart."""
+    with EmbeddedPublisher(18, conf={"max_wal_size": "1GB"}) as made:
+        yield made
+
+
+@dataclass
+class Subscribed:
+    """A database with a keyed table ``t`` and a keyless one ``log``, and its subscription."""
+
+    family: Family
+    database: Database
+    name: str
+
+    @property
+    def schema(self) -> str:
+        return self.database.schema
+
+    def subscribe(self, conninfo: str | None = None, **options: Any) -> None:
+        """Create the subscription; the publication is of the whole schema."""
+        self.database.execute(f"CREATE PUBLICATION pub FOR TABLES IN SCHEMA {self.schema}")
+        self.family.create(self.name, conninfo or self.database.dsn, ["pub"], **options)
+
+    def insert(self, count: int = 5) -> None:
+        """One transaction on both tables."""
+        values = f"SELECT g, 'v' FROM generate_series(1, {count}) g"
+        self.database.execute(
+            f"INSERT INTO log {values}; INSERT INTO t SELECT g.g + coalesce(m.m, 0), 'v'"
+            f" FROM generate_series(1, {count}) g, (SELECT max(id) AS m FROM t) m;"
+            " UPDATE t SET v = v || 'u' WHERE id % 3 = 0"
+        )
+
+    def confirmed(self, lsn: str | None = None) -> None:
+        """All that is committed by now is in the lake."""
+        wait_confirmed(self.family, self.database, self.name, lsn=lsn)
+
+    def same(self, *tables: str) -> None:
+        """The lake's rows are the publisher's."""
+        for table in tables or ("t", "log"):
+            ours = self.family.pgsub.rows(self.schema, table)
+            assert ours == native_rows(self.database, f"{self.schema}.{table}"), table
+
+    def rel(self, table: str) -> SubscriptionRel:
+        """A table's row in the catalog."""
+        subid = self.family.subid(self.name)
+        store = CatalogStore.open(self.family.pgsub.data_dir)
+        try:
+            return next(rel for rel in store.rels(subid) if rel.relname == table)
+        finally:
+            store.close()
+
+    def logged(self, *texts: str, since: int, times: int = 1) -> None:
+        """Wait until the log says each of these."""
+        for text in texts:
+            wait_until(
+                lambda text=text: self.family.log_since(since).count(text) >= times,
+                240,
+                lambda text=text: f"{text!r} in the log:\n{self.family.log_tail()}",
+            )
+
+
+@pytest.fixture
+def subscribed(family: Family, server: EmbeddedPublisher) -> Iterator[Subscribed]:
+    """Tables in a schema of the test's own; the test subscribes when it likes."""
+    name = f"crash_pub_{next(_number)}"
+    database = new_database(server, name, schema=name)
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE log (n int, v text)")
+    made = Subscribed(family, database, name)
+    made.insert()
+    yield made
+    family.failpoints.clear()
+    if name in family.subscriptions:
+        family.drop(name)
+    database.drop()
+
+
+# Restarts and absence
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_between_writing_and_publishing(
+    subscribed: Subscribed, server: EmbeddedPublisher, mode: Literal["fast", "immediate"]
+) -> None:
+    failpoints = subscribed.family.failpoints
+    subscribed.subscribe()
+    subscribed.family.pgsub.wait(subscribed.name)
+    failpoints.arm("apply.branches_written")
+    subscribed.insert()
+    failpoints.wait_held("apply.branches_written")
+    server.restart(mode)
+    subscribed.insert()
+    failpoints.release("apply.branches_written")
+    subscribed.insert()
+    subscribed.confirmed()
+    subscribed.same()
+
+
+def test_a_publisher_that_is_gone_for_a_while(
+    subscribed: Subscribed, server: EmbeddedPublisher
+) -> None:
+    """It goes while a table is being copied and another has changes under way."""
+    failpoints, since = subscribed.family.failpoints, subscribed.family.log_size()
+    failpoints.arm("tablesync.copied")
+    subscribed.subscribe()
+    failpoints.wait_held("tablesync.copied", 240)
+    subscribed.insert()
+    server.halt("immediate")
+    failpoints.release("tablesync.copied")
+    subscribed.logged("could not connect to the publisher", since=since, times=3)
+    server.start()
+    subscribed.insert()
+    subscribed.family.pgsub.wait(subscribed.name)
+    subscribed.same()
+
+
+# The slot
+
+
+def test_a_slot_that_somebody_else_streams_from(subscribed: Subscribed) -> None:
+    """55006 until he is gone; it is not confirmed by him, so nothing is skipped."""
+    pgsub = subscribed.family.pgsub
+    subscribed.subscribe()
+    pgsub.wait(subscribed.name)
+    pgsub.command("disable", subscribed.name)
+    wait_until(lambda: subscribed.family.apply_pid(subscribed.name) is None, 60)
+    options = {"proto_version": "4", "publication_names": "pub"}
+    with closing(connect(subscribed.database.dsn, "somebody")) as other:
+        since = subscribed.family.log_size()
+        other.start_streaming(subscribed.name, InvalidXLogRecPtr, options)
+        pgsub.command("enable", subscribed.name)
+        subscribed.insert()
+        subscribed.logged("sqlstate=55006", since=since, times=2)
+    subscribed.confirmed()
+    subscribed.same()
+
+
+def test_a_sync_slot_whose_name_is_taken(subscribed: Subscribed) -> None:
+    """42710 as long as a living session of somebody else has it; then the copy is made."""
+    pgsub, since = subscribed.family.pgsub, subscribed.family.log_size()
+    subscribed.subscribe(enabled=False)
+    store = CatalogStore.open(pgsub.data_dir)
+    sub = store.subscription_by_name(subscribed.name)
+    store.close()
+    assert sub is not None
+    slot = sync_slot_name(sub.oid, subscribed.rel("t").srrelid, _system_identifier(sub))
+    with closing(connect(subscribed.database.dsn, "somebody")) as other:
+        other.create_slot(slot, temporary=True, snapshot="nothing")
+        pgsub.command("enable", subscribed.name)
+        subscribed.logged("sqlstate=42710", since=since)
+    pgsub.wait(subscribed.name)
+    subscribed.same()
+
+
+def _drop_slot(database: Database, slot: str) -> bool:
+    """Terminate who streams from it and drop it, if nobody is quicker."""
+    terminate = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE {}"
+    database.execute(terminate.format("slot_name = %s AND active"), (slot,))
+    try:
+        database.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
+
+
+def test_a_slot_that_is_dropped_under_us(subscribed: Subscribed) -> None:
+    """An error with its name, again and again; the subscription can still be dropped."""
+    subscribed.subscribe()
+    subscribed.family.pgsub.wait(subscribed.name)
+    since = subscribed.family.log_size()
+    wait_until(lambda: _drop_slot(subscribed.database, subscribed.name), 60, pause=0.01)
+    subscribed.logged(
+        "sqlstate=42704", f'replication slot "{subscribed.name}"', since=since, times=2
+    )
+    rows = subscribed.family.pgsub.rows(subscribed.schema, "t")
+    subscribed.insert()
+    assert subscribed.family.pgsub.rows(subscribed.schema, "t") == rows
+    subscribed.family.drop(subscribed.name)
+    with pytest.raises(CommandError, match="42704"):
+        subscribed.family.pgsub.wait(subscribed.name)
+
+
+def test_a_slot_that_is_invalidated(subscribed: Subscribed, server: EmbeddedPublisher) -> None:
+    """WAL that we still need was removed: an error that says so, never a gap in silence."""
+    pgsub = subscribed.family.pgsub
+    subscribed.subscribe()
+    pgsub.wait(subscribed.name)
+    pgsub.command("disable", subscribed.name)
+    wait_until(lambda: subscribed.family.apply_pid(subscribed.name) is None, 60)
+    subscribed.insert()
+    lost = "SELECT wal_status = 'lost' FROM pg_replication_slots WHERE slot_name = %s"
+    server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    server.execute("SELECT pg_reload_conf()")
+    try:
+
+        def is_lost() -> bool:
+            subscribed.database.run("SELECT pg_switch_wal()", "SELECT txid_current()", "CHECKPOINT")
+            return bool(server.execute(lost, (subscribed.name,))[0][0])
+
+        wait_until(is_lost, 60)
+    finally:
+        server.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        server.execute("SELECT pg_reload_conf()")
+    since = subscribed.family.log_size()
+    pgsub.command("enable", subscribed.name)
+    subscribed.logged("sqlstate=55000", subscribed.name, since=since)
+    subscribed.family.drop(subscribed.name)
+
+
+# Time limits of the publisher
+
+
+def _role(server: EmbeddedPublisher, name: str, settings: dict[str, str]) -> None:
+    server.execute(f"CREATE ROLE {name} SUPERUSER LOGIN")
+    for setting, value in settings.items():
+        server.execute(f"ALTER ROLE {name} SET {setting} = '{value}'")
+
+
+def _pass_time(database: Database, seconds: float) -> None:
+    """Until the publisher's clock is so much further."""
+    begun = database.value("SELECT clock_timestamp()")
+    later = "SELECT clock_timestamp() > %s::timestamptz + make_interval(secs => %s)"
+    wait_until(lambda: database.value(later, (begun, seconds)), seconds + 30, pause=0.1)
+
+
+def test_a_walsender_is_kept_alive_while_the_lake_is_busy(
+    subscribed: Subscribed, server: EmbeddedPublisher
+) -> None:
+    failpoints, timeout = subscribed.family.failpoints, 1.0
+    role = f"impatient_{subscribed.name}"
+    _role(server, role, {"wal_sender_timeout": f"{timeout:g}s"})
+    subscribed.subscribe(server.conninfo(subscribed.database.name, user=role))
+    subscribed.family.pgsub.wait(subscribed.name)
+    streams = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s"
+    since, walsender = subscribed.family.log_size(), server.execute(streams, (subscribed.name,))
+    assert walsender[0][0] is not None
+    failpoints.arm("apply.branches_written")
+    subscribed.insert()
+    failpoints.wait_held("apply.branches_written")
+    subscribed.insert()
+    _pass_time(subscribed.database, 3 * timeout)
+    assert server.execute(streams, (subscribed.name,)) == walsender
+    failpoints.release("apply.branches_written")
+    subscribed.confirmed()
+    subscribed.same()
+    assert server.execute(streams, (subscribed.name,)) == walsender
+    assert "ERROR" not in subscribed.family.log_since(since)
+
+
+def _wide_table(database: Database) -> None:
+    """A table of several ranges."""
+    database.run(
+        "CREATE TABLE wide (id int PRIMARY KEY, v text)",
+        f"INSERT INTO wide SELECT g, repeat('w', 200) FROM generate_series(1, {WIDE_ROWS}) g",
+    )
+
+
+def test_time_limits_of_the_role_do_not_end_a_copy(
+    subscribed: Subscribed, server: EmbeddedPublisher
+) -> None:
+    """Every table is copied by its first attempt, though a session is idle for long."""
+    limits = (
+        "statement_timeout",
+        "lock_timeout",
+        "idle_in_transaction_session_timeout",
+        "idle_session_timeout",
+        "transaction_timeout",
+    )
+    role, limit = f"hasty_{subscribed.name}", 0.4
+    _role(server, role, dict.fromkeys(limits, f"{limit * 1000:g}ms"))
+    _wide_table(subscribed.database)
+    failpoints = subscribed.family.failpoints
+    failpoints.arm("tablesync.copied")
+    subscribed.subscribe(server.conninfo(subscribed.database.name, user=role))
+    failpoints.wait_held("tablesync.copied", 240)
+    _pass_time(subscribed.database, 3 * limit)
+    failpoints.release("tablesync.copied")
+    subscribed.family.pgsub.wait(subscribed.name)
+    subscribed.same("t", "log", "wide")
+    assert [subscribed.rel(table).attempt for table in ("t", "log", "wide")] == [1, 1, 1]
+
+
+# Nonsense on the wire
+
+GARBLES: dict[str, Garble] = {
+    "unknown message": lambda payload: payload[:25] + b"\xff" + payload[26:],
+    "cut off": lambda payload: payload[:-3],
+    "bytes too many": lambda payload: payload + b"\x00\x00",
+    "more columns than there are": lambda payload: payload[:31] + b"\x7f\xff" + payload[33:],
+    "unknown kind of value": lambda payload: payload[:33] + b"?" + payload[34:],
+    "unknown relation": lambda payload: payload[:26] + b"\xff\xff\xff\xfe" + payload[30:],
+    "length beyond the message": lambda payload: payload[:34] + b"\x7f\xff\xff\xff" + payload[38:],
+}
+
+
+def test_garbage_is_a_protocol_violation_and_nothing_is_lost(subscribed: Subscribed) -> None:
+    with Proxy(subscribed.database) as proxy:
+        subscribed.subscribe(proxy.conninfo)
+        subscribed.family.pgsub.wait(subscribed.name)
+        for number, garble in enumerate(GARBLES.values(), 1):
+            since = subscribed.family.log_size()
+            proxy.garble_next_change(garble)
+            subscribed.insert()
+            subscribed.logged("sqlstate=08P01", since=since)
+            assert proxy.garbled == number
+            subscribed.insert()
+            subscribed.confirmed()
+        subscribed.same()
+        subscribed.family.drop(subscribed.name)
+
+
+# Rewriting a table while it is copied
+
+REWRITES = {
+    "VACUUM FULL": "VACUUM FULL wide",
+    "ALTER TYPE": "ALTER TABLE wide ALTER id TYPE bigint",
+}
+
+
+def _rewrite(database: Database, statement: str) -> threading.Thread:
+    thread = threading.Thread(target=database.run, args=(statement,), daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_a_rewrite_waits_for_the_last_range(subscribed: Subscribed, rewrite: str) -> None:
+    database = subscribed.database
+    _wide_table(database)
+    waits = (
+        "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass"
+        " AND mode = 'AccessExclusiveLock' AND NOT granted"
+    )
+    with Proxy(database) as proxy:
+        hold = proxy.hold_answers("_copy")
+        subscribed.subscribe(proxy.conninfo)
+        assert hold.arrived.wait(240), subscribed.family.log_tail()
+        thread = _rewrite(database, REWRITES[rewrite])
+        wait_until(lambda: database.value(waits, (f"{subscribed.schema}.wide",)), 60)
+        database.execute("SELECT 1")
+        hold.release()
+        subscribed.family.pgsub.wait(subscribed.name)
+        thread.join(60)
+        subscribed.same("t", "log", "wide")
+        assert subscribed.rel("wide").attempt == 1
+        subscribed.family.drop(subscribed.name)
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_a_rewrite_before_the_lock_is_noticed(subscribed: Subscribed, rewrite: str) -> None:
+    """Between the snapshot and the lock nothing keeps it away; the copy is made again."""
+    _wide_table(subscribed.database)
+    since = subscribed.family.log_size()
+    with Proxy(subscribed.database) as proxy:
+        hold = proxy.hold_statement("LOCK TABLE ONLY " + f"{subscribed.schema}.wide")
+        subscribed.subscribe(proxy.conninfo)
+        assert hold.arrived.wait(240), subscribed.family.log_tail()
+        subscribed.database.run(REWRITES[rewrite])
+        hold.release()
+        subscribed.logged("was rewritten while it was copied", since=since)
+        subscribed.family.pgsub.wait(subscribed.name)
+        subscribed.same("t", "log", "wide")
+        assert subscribed.rel("wide").attempt == 2
+        subscribed.family.drop(subscribed.name)
