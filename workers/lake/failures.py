@@ -31,7 +31,9 @@ _GONE: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-_RELEASED: Final = re.compile(r"INVALID_HANDLE\.SESSION_CLOSED|OPERATION_CANCELED")
+_RELEASED: Final = re.compile(
+    r"INVALID_HANDLE\.SESSION_CLOSED|OPERATION_CANCELED|INVALID_CURSOR\.DISCONNECTED"
+)
 """What a call hears when its session is released: before it, and in the middle of it."""
 _SESSION_OVER: Final = re.compile(
     r"INVALID_HANDLE\.(SESSION_CHANGED|SESSION_NOT_FOUND)"

@@ -180,18 +180,14 @@ class IcebergDestination:
     # -- fences -----------------------------------------------------------------------------------
 
     def fence(self, ident: LakeIdent) -> LakeTable:
-        """An empty snapshot on ``main``, then the stamp carried on to a second one.
+        """An empty snapshot on ``main``, without a stamp: the newest ancestor's goes on counting.
 
-        The first carries no stamp: between reading one and committing it an older branch could
-        still be published, and its position would be hidden under an older one.
+        A stamp could only be one that was read before. Committed late, by a worker that is dead by
+        then, it would hide a newer one under an older one.
         """
         session = self._sessions.get()
         columns = self._read_columns(session, ident)
-        writer = self._writer(session, ident, MAIN, columns)
-        writer.append_empty({FENCE: uuid.uuid4().hex})
-        stamp = read_history(session, ident).stamp()
-        if stamp is not None:
-            writer.append_empty(stamp_properties(stamp))
+        self._writer(session, ident, MAIN, columns).append_empty({FENCE: uuid.uuid4().hex})
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:

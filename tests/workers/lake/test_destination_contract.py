@@ -2,136 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
-from catalog.pg_lsn import LSN
-from workers.lake.destination import (
-    Counts,
-    Destination,
-    FullSegment,
-    LakeColumn,
-    LakeIdent,
-    Segment,
-    Staged,
-    Stamp,
+from tests.workers.lake.contract import (
+    BRANCH,
+    COLUMNS,
+    PUBLISHED,
+    Make,
+    Table,
+    append,
+    merge,
+    read_rows,
+    rows_to_append,
+    stage,
+    stamp,
 )
-
-Make = Callable[..., Destination]
-
-COLUMNS = (
-    LakeColumn("id", pa.int64()),
-    LakeColumn("v", pa.string()),
-    LakeColumn("big", pa.string()),
-    LakeColumn("local note", pa.string()),
-)
-PUBLISHED = ("id", "v", "big")
-BRANCH = "pgsub_1_1_1"
-
-
-@pytest.fixture(params=["memory_lake", pytest.param("iceberg", marks=pytest.mark.spark)])
-def make(request: pytest.FixtureRequest) -> Make:
-    found: Make = request.getfixturevalue(request.param)
-    return found
-
-
-def stamp(lsn: int, epoch: str = "epoch") -> Stamp:
-    return Stamp("pg_1", LSN(lsn), epoch, LSN(5))
-
-
-def stage(dest: Destination, **columns: Any) -> Staged:
-    table = pa.table(columns)
-    return dest.stage(table.to_batches(), table.schema)
-
-
-def rows_to_append(dest: Destination, rows: Sequence[tuple[int, str | None, str | None]]) -> Staged:
-    ids, vs, bigs = zip(*rows, strict=True)
-    return stage(
-        dest,
-        c0=pa.array(ids, pa.int64()),
-        c1=pa.array(vs, pa.string()),
-        c2=pa.array(bigs, pa.string()),
-    )
-
-
-def append(dest: Destination, rows: Any, **more: Any) -> Segment:
-    return Segment(PUBLISHED, ("id",), append=rows_to_append(dest, rows), **more)
-
-
-def merge(
-    dest: Destination,
-    changes: Sequence[tuple[int, int, int | None, str | None, str | None, bool]],
-    *,
-    unchanged: bool = False,
-    **more: Any,
-) -> Segment:
-    """Changes are (op, base key, id, v, big, big unchanged)."""
-    ops, keys, ids, vs, bigs, masks = zip(*changes, strict=True)
-    columns = {
-        "op": pa.array(ops, pa.int8()),
-        "b0": pa.array(keys, pa.int64()),
-        "c0": pa.array(ids, pa.int64()),
-        "c1": pa.array(vs, pa.string()),
-        "c2": pa.array(bigs, pa.string()),
-    }
-    if unchanged:
-        columns["m2"] = pa.array(masks, pa.bool_())
-    staged = stage(dest, **columns)
-    return Segment(
-        PUBLISHED, ("id",), merge=staged, unchanged=("big",) if unchanged else (), **more
-    )
-
-
-class Table:
-    """One table on one destination, with its rows as readers of main see them."""
-
-    def __init__(self, dest: Destination, ident: LakeIdent) -> None:
-        self.dest = dest
-        self.ident = ident
-        self.attempt = 0
-        dest.create_table(ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
-
-    def branch(self) -> str:
-        self.attempt += 1
-        name = f"pgsub_1_1_{self.attempt}"
-        self.dest.create_branch(self.ident, name)
-        return name
-
-    def batch(self, segments: Sequence[Segment], lsn: int) -> Counts:
-        branch = self.branch()
-        counts = self.dest.write(self.ident, branch, segments, stamp(lsn))
-        self.dest.publish(self.ident, branch, stamp(lsn))
-        return counts
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        return read_rows(self.dest, self.ident)
-
-    def lsn(self) -> int:
-        found = self.dest.table(self.ident)
-        assert found is not None
-        assert found.stamp is not None
-        return int(found.stamp.lsn)
-
-
-def read_rows(dest: Any, ident: LakeIdent) -> list[tuple[Any, ...]]:
-    """(id, v, big, local note), in order."""
-    if hasattr(dest, "lake"):
-        found = [tuple(row.values()) for row in dest.lake.rows(ident)]
-    else:
-        from workers.lake.statements import join, table_path
-
-        result = dest._sessions.get().query(join("SELECT * FROM", table_path(ident)), "reading")
-        found = [tuple(row.values()) for row in result.to_pylist()]
-    return sorted(found, key=lambda row: tuple((v is not None, v) for v in row))
-
-
-@pytest.fixture
-def table(make: Make, lake_ident: LakeIdent) -> Table:
-    return Table(make(), lake_ident)
+from workers.lake.destination import Counts, LakeColumn, LakeIdent, Segment
 
 
 def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> None:
@@ -290,97 +178,6 @@ def test_a_probe_sees_the_merge_of_its_own_segment(table: Table) -> None:
     )
     table.batch([segment], 30)
     assert [row[:2] for row in table.rows()] == [(1, "new"), (2, "moved")]
-
-
-def full(dest: Destination, images: Sequence[tuple[int, str | None, int]], resolve: Any) -> Segment:
-    """Images are (id, v, n) with big NULL; ``resolve`` gets [(image, f, p), …]."""
-    ids, vs, ns = zip(*images, strict=True)
-    staged = stage(
-        dest,
-        image=pa.array(range(len(images)), pa.int64()),
-        n=pa.array(ns, pa.int32()),
-        c0=pa.array(ids, pa.int64()),
-        c1=pa.array(vs, pa.string()),
-        c2=pa.nulls(len(images), pa.string()),
-    )
-
-    def answer(found: pa.Table) -> tuple[Staged | None, Staged | None]:
-        hits = [tuple(row.values()) for row in found.to_pylist()]
-        positions, appended = resolve(hits)
-        return (
-            positions
-            and stage(
-                dest,
-                f=pa.array([p[0] for p in positions], pa.string()),
-                p=pa.array([p[1] for p in positions], pa.int64()),
-                op=pa.array([p[2] for p in positions], pa.int8()),
-                c0=pa.array([p[3] for p in positions], pa.int64()),
-                c1=pa.array([p[4] for p in positions], pa.string()),
-                c2=pa.nulls(len(positions), pa.string()),
-            ),
-            rows_to_append(dest, appended) if appended else None,
-        )
-
-    return Segment(PUBLISHED, full=FullSegment(staged, answer))
-
-
-def test_whole_rows_are_found_at_most_n_times_with_nulls_equal(table: Table) -> None:
-    table.batch(
-        [append(table.dest, [(1, "a", None)] * 5 + [(2, None, None)] * 2 + [(3, "c", None)])], 20
-    )
-    seen: list[Any] = []
-
-    def resolve(found: list[Any]) -> Any:
-        seen.extend(found)
-        by_image: dict[int, list[Any]] = {}
-        for image, f, p in found:
-            by_image.setdefault(image, []).append((f, p))
-        positions = [(*by_image[0][0], 1, None, None), (*by_image[0][1], 1, None, None)]
-        positions += [(*by_image[1][0], 0, 20, "changed")]
-        return positions, [(9, "new", "b")]
-
-    counts = table.batch(
-        [full(table.dest, [(1, "a", 2), (2, None, 1), (7, "nobody", 3)], resolve)], 30
-    )
-    assert sorted(image for image, _, _ in seen) == [0, 0, 1]
-    assert counts == Counts(appended=1, merged=3)
-    expected = [(1, "a")] * 3 + [(2, None), (3, "c"), (9, "new"), (20, "changed")]
-    assert [row[:2] for row in table.rows()] == expected
-    assert table.lsn() == 30
-
-
-def test_many_whole_rows_go_through_files(make: Make, lake_ident: LakeIdent) -> None:
-    table = Table(make(local_relation_rows=10), lake_ident)
-    table.batch([append(table.dest, [(n, "a", None) for n in range(100)] * 2)], 20)
-
-    def resolve(found: list[Any]) -> Any:
-        return [(f, p, image % 2, image, "b") for image, f, p in found], None
-
-    counts = table.batch([full(table.dest, [(n, "a", 1) for n in range(100)], resolve)], 30)
-    assert counts == Counts(merged=100)
-    expected = [(n, v) for n in range(100) for v in (["a", "b"] if n % 2 == 0 else ["a"])]
-    assert [row[:2] for row in table.rows()] == expected
-
-
-def test_whole_rows_that_are_not_there_change_nothing(table: Table) -> None:
-    table.batch([append(table.dest, [(1, "a", None)])], 20)
-    table.batch([full(table.dest, [(5, "x", 1)], lambda found: (None, None))], 30)
-    assert (len(table.rows()), table.lsn()) == (1, 30)
-
-
-def test_whole_rows_see_the_segments_before_them(table: Table) -> None:
-    def resolve(found: list[Any]) -> Any:
-        (_, f, p) = found[0]
-        return [(f, p, 1, None, None)], None
-
-    table.batch(
-        [
-            append(table.dest, [(1, "a", None), (2, "b", None)]),
-            full(table.dest, [(1, "a", 1)], resolve),
-        ],
-        20,
-    )
-    assert [row[0] for row in table.rows()] == [2]
 
 
 def test_publish_wants_exactly_the_stamp(table: Table) -> None:

@@ -107,7 +107,7 @@ def test_a_released_session_stops_what_runs_in_it(
     thread.join(1.0)  # it is under way: it takes 8 s
     successor.release_sessions([session.ids])
     thread.join(30)
-    assert len(errors) == 1
+    assert len(errors) == 1, errors
     sql = join("SELECT count(*) FROM", branch_path(lake_ident, "pgsub_1_1_0"))
     assert watcher.query(sql, "counting").column(0)[0].as_py() == 0
     with pytest.raises(ReplicationError, match="successor"):
