@@ -23,6 +23,8 @@ import yaml
 
 from tests.twin import in_order
 from tests.waiting import wait_until
+from workers.bgworker import query_launcher
+from workers.pdeathsig import die_with_parent
 
 COMMAND = Path(sys.executable).with_name("pgsub")
 
@@ -88,18 +90,19 @@ class Pgsub:
                 stdout=log,
                 stderr=log,
                 env=self.env,
+                preexec_fn=die_with_parent,  # nothing is left behind by a killed test run
             )
 
     def wait_running(self, timeout: float = 120.0) -> None:
         """Until a query on the lake is answered by the running family."""
 
-        def answered() -> bool:
+        def running() -> bool:
             if self._launcher is not None and self._launcher.poll() is not None:
                 raise CommandError(f"the launcher ended:\n{self.log_tail()}")
-            words = ("status", "pg_stat_subscription", "--format", "json")
-            return self.command(*words, status=None).returncode == 0
+            status = query_launcher(self.data_dir)
+            return status is not None and status.phase == "running"
 
-        wait_until(answered, timeout, self.log_tail, pause=0.5)
+        wait_until(running, timeout, self.log_tail)
 
     def create(
         self,

@@ -54,19 +54,26 @@ def _left_over(flow: Flow, name: str) -> tuple[int, int]:
 
 
 def _drop_while_copying(flow: Flow) -> tuple[int, int]:
-    """A copy that waits for a lock, dropped."""
-    flow.pub.run("CREATE PUBLICATION tap_pub_next FOR TABLE tab_rep_next")
-    with flow.pub.connect() as holder, holder.transaction():
-        holder.execute("LOCK TABLE tab_rep_next IN ACCESS EXCLUSIVE MODE")
-        name = f"{flow.name}_held"
-        flow.pgsub.create(name, flow.pub.dsn, ["tap_pub_next"])
-        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
-        wait_until(
-            lambda: flow.pub.value(slots, (flow.pub.name,)) == 2, 60, "the sync worker has a slot"
-        )
-        flow.facts["held state"] = flow.states(name)
-        flow.pgsub.drop(name)
-        left = _left_over(flow, name)
+    """A copy that takes a second a row (by a row security policy), dropped."""
+    role = f"{flow.name}_reader"
+    flow.pub.run(
+        "CREATE PUBLICATION tap_pub_next FOR TABLE tab_rep_next",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT USAGE ON SCHEMA {flow.name} TO {role}",
+        f"GRANT CREATE ON DATABASE {flow.pub.name} TO {role}",
+        f"GRANT SELECT ON tab_rep_next TO {role}",
+        "CREATE FUNCTION slow() RETURNS boolean LANGUAGE plpgsql"
+        " AS 'BEGIN PERFORM pg_sleep(1); RETURN true; END'",
+        "CREATE POLICY slow ON tab_rep_next USING (slow())",
+        "ALTER TABLE tab_rep_next ENABLE ROW LEVEL SECURITY",
+    )
+    name = f"{flow.name}_held"
+    flow.pgsub.create(name, flow.pub.server.conninfo(flow.pub.name, user=role), ["tap_pub_next"])
+    copying = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND wait_event = 'PgSleep'"
+    wait_until(lambda: flow.pub.value(copying, (role,)) > 0, 60, "the copy is under way")
+    flow.facts["held state"] = flow.states(name)
+    flow.pgsub.drop(name)
+    left = _left_over(flow, name)
     flow.facts["origins"] = flow.pgsub.status("pg_replication_origin")
     return left
 
