@@ -9,10 +9,12 @@ one is made when the jars are resolved.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from typing import Final
 from workers.lake.java import Java
 
 _DUMP_TIMEOUT: Final = 60.0
+_STALE: Final = 600.0
+"""Seconds after which nobody can still be writing an archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class ClassArchive:
         if path.is_file() or (base is not None and not base.is_file()):
             return cls(path, base, None)
         writable = _make(folder) and os.access(folder, os.W_OK)
+        if writable:
+            _sweep(folder)
         partial = path.with_suffix(f".{secrets.token_hex(4)}") if writable else None
         return cls(path, base, partial)
 
@@ -51,7 +57,9 @@ class ClassArchive:
         """What the JVM is told."""
         if self.partial is not None:
             below = [f"-XX:SharedArchiveFile={self.base}"] if self.base else []
-            return [*below, f"-XX:ArchiveClassesAtExit={self.partial}"]
+            # It would name every class it leaves out.
+            quiet = ["-Xlog:cds=error", "-Xlog:cds+dynamic=error"]
+            return [*below, f"-XX:ArchiveClassesAtExit={self.partial}", *quiet]
         if not self.path.is_file():
             return []
         both = f"{self.base}{os.pathsep}{self.path}" if self.base else str(self.path)
@@ -93,6 +101,14 @@ def _own_archive(java: Java) -> bool:
 
 def _base_path(java: Java, home: Path) -> Path:
     return home / "classes" / f"java-{_digest(java, ())}.jsa"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what JVMs that were killed while they wrote have left."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.suffix != ".jsa" and time.time() - path.stat().st_mtime > _STALE:
+                path.unlink()
 
 
 def _make(folder: Path) -> bool:

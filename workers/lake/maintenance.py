@@ -16,7 +16,7 @@ from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_history
 from workers.lake.statements import MAIN, call
 
-_LONG_AGO_FREE: Final = "TIMESTAMP '2999-01-01 00:00:00+00:00'"
+_ANY_AGE: Final = "TIMESTAMP '2999-01-01 00:00:00+00:00'"
 
 
 def expire_snapshots(session: LakeSession, ident: LakeIdent, *, retain: int) -> int:
@@ -37,7 +37,7 @@ def expire_snapshots(session: LakeSession, ident: LakeIdent, *, retain: int) -> 
         call(
             "expire_snapshots",
             ident,
-            older_than=exp.Var(this=_LONG_AGO_FREE),
+            older_than=exp.Var(this=_ANY_AGE),
             retain_last=exp.Literal.number(max(retain, to_carrier, 1)),
             max_concurrent_deletes=exp.Literal.number(2),
         ),

@@ -103,7 +103,7 @@ class LakeServer:
             _prepare_catalog(lake_dir / "catalog.db")
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
-        merged = server_conf(lake_dir, cores or os.cpu_count() or 1, catalog or {}, conf or {})
+        merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {})
         properties = lake_dir / "server.properties"
         _write_private(properties, _as_properties(merged))
         log4j = lake_dir / "log4j2.properties"
@@ -243,6 +243,13 @@ def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
             os.kill(os.getpid(), signum)
 
     return arm
+
+
+def _cores() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _arguments(
