@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit crash lint bench lock clean
+.PHONY: help setup demo test test-full unit lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## everything the project needs, once, into .venv
 
@@ -25,14 +25,14 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
 	@$(BIN)/pgsub demo
 
-test: setup ## all tests but the crash tests (TESTS=… for a file, a folder or pytest's options)
+test: setup ## the tests but for the crash tests and the long flows (TESTS=… for a file, a folder or pytest's options)
 	$(BIN)/pytest $(TESTS)
 
 unit: setup ## the tests that start no server
 	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)
 
-crash: setup ## processes killed at named points under a workload (long)
-	$(BIN)/pytest tests/crash -m crash $(TESTS)
+test-full: setup ## everything, the crash tests and the long flows too
+	$(BIN)/pytest -m "" $(TESTS)
 
 lint: setup ## lock, style, types, layers
 	$(PIP) check
