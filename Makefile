@@ -20,6 +20,9 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --require-hashes -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@echo "compiling the kernels, fetching the lake server's jars"
+	$(BIN)/python -P -c "from workers.columnar.warm import warm; warm()"
+	$(BIN)/python -P -c "from workers.lake.jars import resolved_jars; from workers.lake.java import find_java; resolved_jars(find_java(), {})"
 	@touch $@
 
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
