@@ -46,7 +46,7 @@ lint: setup ## lock, style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
-	$(BIN)/python -P tests/bench/run.py
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra embedded --group dev --universal --upgrade \
