@@ -40,8 +40,8 @@ test-full: setup ## everything, the crash tests and the long flows too
 lint: setup ## lock, style, types, layers
 	$(PIP) check
 	$(BIN)/pytest -q -p no:randomly tests/test_packaging.py -k lock
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -54,9 +54,8 @@ class CommandLake:
     def destination(self) -> Destination:
         """The lake as the workers see it."""
         if self._destination is None:
-            from workers.lake.iceberg import IcebergDestination
-
             from workers.lake.destination import Identity
+            from workers.lake.iceberg import IcebergDestination
 
             destination = IcebergDestination(
                 self.url(),
