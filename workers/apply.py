@@ -62,7 +62,7 @@ from workers import failpoints
 from workers.batch import runs_by_target
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
-from workers.lake_writer import LakeWriter
+from workers.lake_writer import LakeWriter, Written
 from workers.process import WorkerProcess
 from workers.publication import fetch_fingerprints
 from workers.receive import ReceiveStats
@@ -129,7 +129,7 @@ class Applier:
         relmap = self.relmap.copy()
         try:
             with batch.giving_pages_back():
-                self._apply_whole(batch)
+                written = self._write(batch)
         except FailedTransaction as failed:
             self.relmap = relmap
             if self.own_relid:
@@ -146,6 +146,8 @@ class Applier:
             half = batch.ntxns // 2
             self.apply_batch(batch.part(0, half))
             self.apply_batch(batch.part(half, batch.ntxns))
+        else:
+            self._publish(written, batch.last_end)
 
     def _apply_around(self, batch: Batch, txn: int, error: ReplicationError) -> None:
         """Publish what comes before ``txn``, try it alone, and go on if that went well."""
@@ -164,16 +166,22 @@ class Applier:
         ):
             raise error
 
-    def _apply_whole(self, batch: Batch) -> None:
-        end_lsn = batch.last_end
+    def _write(self, batch: Batch) -> list[Written]:
+        """Put the batch on the branches of its tables; nothing of it is visible yet."""
         runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
         work = {self.rels[target].srrelid: own for target, own in runs.items()}
-        if work:
-            written = self.writer.write(work, end_lsn)
-            if self.own_relid:
-                self.writer.keep(written)
-            else:
-                self.writer.publish(written, end_lsn)
+        return self.writer.write(work, batch.last_end) if work else []
+
+    def _publish(self, written: list[Written], end_lsn: LSN) -> None:
+        """Show what was written (a sync worker keeps it on its branch).
+
+        No error from here on may cut the batch: some tables show it by then, and only a successor,
+        which fences them and reads their positions, knows which.
+        """
+        if self.own_relid:
+            self.writer.keep(written)
+        elif written:
+            self.writer.publish(written, end_lsn)
         self.gated = end_lsn
 
     def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:

@@ -38,7 +38,7 @@ from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
 from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Segment, Stamp
-from workers.segments import build_segments, discard
+from workers.segments import FailedTransaction, build_segments, discard
 
 log = logging.getLogger(__name__)
 
@@ -267,13 +267,21 @@ class LakeWriter:
             written = replace(written, table=fresh)
             if stamp.lsn >= written.stamp.lsn:
                 return written
-            self._dest.write(fresh.lake.ident, fresh.branch or "", written.segments, written.stamp)
+            self._write_again(written)
         raise ReplicationError(
             f'main of lake table "{written.table.lake.ident}" is moved by somebody else '
             "faster than a batch can be published",
             hint="Stop the other writer or its maintenance; the table has one owner.",
             sqlstate=_MAIN_MOVED,
         )
+
+    def _write_again(self, written: Written) -> None:
+        table = written.table
+        try:
+            self._dest.write(table.lake.ident, table.branch or "", written.segments, written.stamp)
+        except FailedTransaction as failed:
+            # Other tables show the batch already: it cannot be cut any more.
+            raise failed.error from None
 
     # -- after a crash ------------------------------------------------------------------------
 

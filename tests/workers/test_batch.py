@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from catalog.errcodes import ProtocolViolation
-from catalog.pg_lsn import LSN
-from workers.batch import Run, runs_by_target
-from workers.proto import encode
-from workers.proto.messages import (
-    Begin,
-    ColumnStatus,
-    Commit,
-    Delete,
-    Insert,
-    Message,
-    Relation,
-    RelationColumn,
-    Truncate,
-    TupleColumn,
-    Update,
-)
+from tests.workers.transactions import batch, relation, row
+from workers.batch import Gate, Run, runs_by_target
+from workers.proto.messages import Delete, Insert, Truncate, Update
 from workers.relation import LogicalRepRelMap, RelName
 from workers.spool import Batch
 
 
-def relation(relid: int, name: str, *columns: str, key: str = "id") -> Relation:
-    cols = tuple(RelationColumn(column == key, column, 23, -1) for column in columns)
-    return Relation(relid, "public", name, "d", cols)
-
-
-def row(*values: str) -> tuple[TupleColumn, ...]:
-    return tuple(TupleColumn(ColumnStatus.TEXT, value.encode()) for value in values)
-
-
-def batch(*transactions: Sequence[Message]) -> Batch:
-    """Transactions that end at 100, 200, …; each commit record is one byte before its end."""
-    data = bytearray()
-    commits = []
-    for number, messages in enumerate(transactions, start=1):
-        end = number * 100
-        whole = [Begin(LSN(end - 1), 0, number), *messages, Commit(LSN(end - 1), LSN(end), 0)]
-        for each in whole:
-            payload = encode.message(each)
-            data += struct.pack("<I", len(payload)) + payload
-        commits.append([len(data), end - 1, end, 0, len(messages)])
-    buf = np.frombuffer(bytes(data), dtype=np.uint8)
-    return Batch(buf, 0, len(buf), np.array(commits, dtype=np.int64))
-
-
-def everything(taken: Batch) -> object:
+def everything(taken: Batch) -> Gate:
     def gate(targets: Sequence[RelName]) -> Mapping[RelName, np.ndarray]:
         return {target: np.ones(taken.ntxns, dtype=np.bool_) for target in targets}
 

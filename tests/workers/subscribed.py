@@ -1,0 +1,110 @@
+"""A subscription in ``r`` with its lake in memory: an apply worker without process or stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import SubCreate, Subscription, TableOptions
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from workers.apply import Applier
+from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
+from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
+from workers.lake_writer import LakeWriter
+
+COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
+EPOCH = "epoch"
+
+
+@dataclass(slots=True)
+class Subscribed:
+    """Tables ``public.a`` and ``public.b`` (id, v), empty; ``worker`` starts the next worker."""
+
+    store: CatalogStore = field(default_factory=lambda: CatalogStore.open(":memory:"))
+    lake: MemoryLake = field(default_factory=MemoryLake)
+    sub: Subscription = field(init=False)
+    writer: LakeWriter | None = None
+
+    def __post_init__(self) -> None:
+        row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subslotname="mysub")
+        self.sub = self.store.insert_subscription(replace(row, subcreate=SubCreate.READY))
+        self.store.origin_create(origin_name(self.sub.oid))
+        for name in ("a", "b"):
+            self._add(name)
+
+    def _add(self, name: str) -> None:
+        rel = self.store.insert_rel(
+            SubscriptionRel(
+                self.sub.oid, 0, SubRelState.READY, None, "public", name, "public", name
+            )
+        )
+        self.store.update_rel(rel.srsubid, rel.srrelid, epoch=EPOCH, copied=True)
+        stamp = Stamp(origin_name(self.sub.oid), InvalidXLogRecPtr, EPOCH, InvalidXLogRecPtr)
+        ident = LakeIdent("public", name)
+        MemoryDestination(self.lake).create_table(
+            ident, COLUMNS, owner="u", relid=rel.srrelid, stamp=stamp
+        )
+
+    def rel(self, name: str) -> SubscriptionRel:
+        """A table's row."""
+        return next(rel for rel in self.store.rels(self.sub.oid) if rel.relname == name)
+
+    def distrust(self, name: str) -> None:
+        """As if the table had not been copied whole: inserted keys may be there already."""
+        self.store.update_rel(self.sub.oid, self.rel(name).srrelid, copied=False)
+
+    def declare(self, name: str, **options: Any) -> None:
+        """Options of a table, as the configuration file has them."""
+        tables = {**self.sub.tables, f"public.{name}": TableOptions(**options)}
+        self.sub = self.store.update_subscription(self.sub.oid, tables=tables)
+
+    def worker(self, dest: MemoryDestination | None = None) -> Applier:
+        """The next apply worker; what the one before left is settled, as at its start."""
+        if self.writer is not None:
+            self.writer.close()
+        generation = self.store.next_generation(self.sub.oid)
+        dest = dest or MemoryDestination(self.lake, identity=Identity(self.sub.oid, generation))
+        self.writer = LakeWriter(
+            dest,
+            self.store,
+            self.sub,
+            generation=generation,
+            origin=origin_name(self.sub.oid),
+            threads=2,
+        )
+        self.writer.settle_in_flight(self._ident_of)
+        applier = Applier(self.store, self.sub, self.writer)
+        applier.read_rels()
+        return applier
+
+    def _ident_of(self, relid: int) -> LakeIdent | None:
+        rel = self.store.rel(self.sub.oid, relid)
+        return LakeIdent(rel.lake_schema, rel.lake_table) if rel else None
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """What readers see of a table."""
+        found = self.lake.rows(LakeIdent("public", name))
+        return sorted(tuple(row.values()) for row in found)
+
+    def put(self, name: str, *rows: tuple[int, int]) -> None:
+        """Make these a table's rows, as another writer of the lake would."""
+        table = self.lake.tables[LakeIdent("public", name)]
+        columns = [column.name for column in COLUMNS]
+        self.lake.commit(table, MAIN, [dict(zip(columns, row, strict=True)) for row in rows])
+
+    def position(self) -> LSN:
+        """Where the origin stands."""
+        origin = self.store.origin_by_name(origin_name(self.sub.oid))
+        assert origin is not None
+        return origin.remote_lsn
+
+    def close(self) -> None:
+        """End the writer's threads."""
+        if self.writer is not None:
+            self.writer.close()
+        self.store.close()

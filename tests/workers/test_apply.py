@@ -1,0 +1,122 @@
+"""Batches onto the lake in memory: whole transactions, each once, also around a poisonous one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from tests.workers.subscribed import Subscribed
+from tests.workers.transactions import batch, relation, row
+from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.memory import MemoryDestination
+from workers.proto.messages import Insert, Message
+
+A = relation(1, "a", "id", "v")
+B = relation(2, "b", "id", "v")
+TOO_LARGE = "99999999999"
+
+
+@pytest.fixture
+def world() -> Iterator[Subscribed]:
+    made = Subscribed()
+    yield made
+    made.close()
+
+
+def both(key: int, in_a: str = "0", in_b: str = "0") -> list[Message]:
+    """A transaction that inserts a row into both tables."""
+    return [A, B, Insert(1, row(str(key), in_a)), Insert(2, row(str(key), in_b))]
+
+
+def keys(world: Subscribed, name: str) -> list[int]:
+    return [found[0] for found in world.rows(name)]
+
+
+@pytest.mark.parametrize("poison", [(TOO_LARGE, "0"), ("0", TOO_LARGE)], ids=["in a", "in b"])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_poison_value_stops_its_transaction_and_no_other_before_it(
+    world: Subscribed, poison: tuple[str, str], before: int
+) -> None:
+    good = [both(n) for n in range(before)]
+    after = [both(before + 1), both(before + 2)]
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(*good, both(before, *poison), *after))
+    assert_stopped_at(world, caught.value, before, "22003")
+    world.worker().apply_batch(batch(*good, both(before), *after))
+    assert keys(world, "a") == keys(world, "b") == list(range(before + 3))
+    assert world.position() == 100 * (before + 3)
+
+
+def assert_stopped_at(world: Subscribed, error: ReplicationError, before: int, code: str) -> None:
+    """``before`` transactions are in both tables, the next one in neither, and it is named."""
+    assert error.code == code
+    assert f"in transaction finished at 0/{100 * before + 99:X}" in error.context[0]
+    assert keys(world, "a") == keys(world, "b") == list(range(before))
+    assert world.position() == 100 * before
+    assert not world.store.in_flight(world.sub.oid)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_an_error_of_the_lake_is_cut_down_to_its_transaction(
+    world: Subscribed, before: int
+) -> None:
+    world.distrust("b")
+    world.put("b", (before, 7))
+    transactions = [both(n) for n in range(before + 3)]
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(*transactions))
+    world.put("b", *((key, 0) for key in range(before)))  # the row in the way is removed
+    assert_stopped_at(world, caught.value, before, "23505")
+    world.worker().apply_batch(batch(*transactions))
+    assert keys(world, "a") == keys(world, "b") == list(range(before + 3))
+
+
+class Interfered(MemoryDestination):
+    """A lake in which somebody else commits just before a table is published."""
+
+    before_publish: Callable[[str], None] = staticmethod(lambda _table: None)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+        self.before_publish(ident.table)
+        super().publish(ident, branch, stamp)
+
+
+def test_an_error_while_publishing_is_left_to_the_successor(world: Subscribed) -> None:
+    """Half of the tables show the batch by then, so it must not be cut and applied again."""
+    world.distrust("b")
+    dest = Interfered(world.lake)
+    worker = world.worker(dest)
+
+    def interfere(table: str) -> None:
+        if table == "b" and not world.rows("b"):
+            world.put("b", (2, 7))
+
+    dest.before_publish = interfere
+    transactions = [both(n) for n in range(4)]
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch(*transactions))
+    assert caught.value.code == "23505"
+    assert keys(world, "a") == [0, 1, 2, 3]
+    assert world.position() == 0
+    world.put("b")
+    world.worker().apply_batch(batch(*transactions))
+    assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
+
+
+def test_what_a_table_holds_already_is_skipped_in_that_table_only(world: Subscribed) -> None:
+    transactions: Sequence[list[Message]] = [both(n) for n in range(3)]
+
+    def die(table: str) -> None:
+        if table == "b":
+            raise ReplicationError("the lake server died", sqlstate="08006")
+
+    dest = Interfered(world.lake)
+    worker = world.worker(dest)
+    dest.before_publish = die
+    with pytest.raises(ReplicationError, match="died"):
+        worker.apply_batch(batch(*transactions))
+    assert (keys(world, "a"), keys(world, "b")) == ([0, 1, 2], [])
+    world.worker().apply_batch(batch(*transactions, both(3)))
+    assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
