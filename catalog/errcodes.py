@@ -193,6 +193,7 @@ RETRY: Final[dict[str, Policy]] = {
     "57": Policy.RETRY,  # operator intervention: publisher restarting
     "58": Policy.RETRY,  # system errors of the storage
     "40": Policy.RETRY,  # serialization: main moved under us
+    "55006": Policy.RETRY,  # in use: a dead worker's walsender still holds the slot, say
     "22": Policy.DATA,  # data exceptions
     "23": Policy.DATA,  # integrity constraint violations
     "21": Policy.DATA,  # cardinality violation

@@ -69,7 +69,7 @@ from workers.receive import ReceiveStats
 from workers.relation import LogicalRepRelMap, RelName
 from workers.segments import FailedTransaction
 from workers.spool import Batch
-from workers.stream import Stream, connect_publisher, start_stream
+from workers.stream import Stream, connect_publisher, start_stream, starting_on_slot
 from workers.syncutils import (
     AnswerCatchup,
     AwaitSyncDone,
@@ -231,7 +231,12 @@ def apply_worker_main(process: WorkerProcess) -> None:
     try:
         _check_publisher(store, sub, conn.identify_system().systemid)
         distrust_republished_tables(store, conn, sub)
-        with error_context(f'starting replication on slot "{sub.subslotname}"'):
+        with (
+            error_context(f'starting replication on slot "{sub.subslotname}"'),
+            starting_on_slot(
+                conn, sub, sub.subslotname, process.settings.wal_retrieve_retry_interval
+            ),
+        ):
             stream = start_stream(
                 conn,
                 sub,

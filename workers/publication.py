@@ -281,6 +281,12 @@ def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
     )
 
 
+def fetch_wal_status(conn: PublisherConn, name: str) -> str | None:
+    """A slot's wal_status: ``lost`` when it was invalidated; None before version 13."""
+    rows = conn.exec(query("wal_status", slot=quote_literal(name)))
+    return rows[0][0] if rows else None
+
+
 def _column_list(
     conn: PublisherConn, table: TableName, values: dict[str, str]
 ) -> frozenset[int] | None:

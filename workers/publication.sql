@@ -170,6 +170,11 @@ SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
        pg_catalog.current_database()
 FROM pg_catalog.pg_replication_slots WHERE slot_name = :slot
 
+-- By way of JSON because the column is there from version 13 on only.
+-- name: wal_status
+SELECT pg_catalog.to_jsonb(s) ->> 'wal_status'
+FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
+
 -- pg_class is read under the transaction's snapshot, pg_relation_filenode is not.
 -- name: rewritten
 SELECT count(*)

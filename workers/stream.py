@@ -6,19 +6,27 @@ Both kinds of worker run one; they differ in slot, start position and what they 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from catalog.errcodes import ReplicationError
 from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
-from config.guc import Settings, parse_duration
+from config.guc import Settings, format_duration, parse_duration
+from workers.publication import PublisherConn, fetch_slot, fetch_wal_status
 from workers.receive import ReceiveLimits, Receiver, ReceiveStats
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn, connect
 
 log = logging.getLogger(__name__)
+
+_SLOT_ERRORS: Final = ("42704", "55000", "55006")
+"""What START_REPLICATION says of a slot that is gone, invalidated or taken, among other things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +104,46 @@ def start_stream(
     receiver.start()
     log.info("action=start_replication subid=%d slot=%s lsn=%s", sub.oid, slot, start)
     return Stream(conn, spool, receiver)
+
+
+@contextmanager
+def starting_on_slot(
+    conn: PublisherConn, sub: Subscription, slot: str, retry_interval: float
+) -> Iterator[None]:
+    """Give an error about the subscription's own slot the HINT that says what to do.
+
+    The slot is looked up, because the publisher's words may be in any language. It is never made
+    again: a new one begins where it is made, and what lies before would be missing silently.
+    """
+    try:
+        yield
+    except ReplicationError as error:
+        if error.code in _SLOT_ERRORS:
+            error.hint = _slot_hint(conn, sub, slot, error.code, retry_interval) or error.hint
+        raise
+
+
+def _slot_hint(
+    conn: PublisherConn, sub: Subscription, slot: str, code: str, retry_interval: float
+) -> str | None:
+    try:
+        found = fetch_slot(conn, slot)
+        lost = found is not None and fetch_wal_status(conn, slot) == "lost"
+    except ReplicationError:
+        return None  # the first error is the one to tell
+    if found is None or lost:
+        name = shlex.quote(sub.subname)
+        return (
+            f"What was committed after {sub.max_flush_lsn} is lost to this subscription: copy its "
+            f'tables again with pgsub drop {name}, pgsub sql "DROP TABLE lake.…" for each of '
+            "them, and pgsub up FILE. A slot made by hand would leave a gap."
+        )
+    if code != "55006":
+        return None
+    holder = f"process {found.active_pid}" if found.active_pid else "another process"
+    return (
+        f"The worker tries again every {format_duration(retry_interval)} "
+        f"(wal_retrieve_retry_interval). The slot is held by {holder} of the publisher: a "
+        "walsender that has not noticed the end of our last worker, which ends by itself, or "
+        "another subscriber, which has to be stopped."
+    )

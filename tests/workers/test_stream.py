@@ -1,0 +1,82 @@
+"""Starting to stream: what a publisher's refusal tells the operator to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from catalog.errcodes import Policy, ReplicationError, policy
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from workers.publication import Row
+from workers.stream import starting_on_slot
+
+SUB = Subscription(
+    "my sub", "host=db", ("pub",), subslotname="my_sub", max_flush_lsn=LSN.parse("0/19BD9E8")
+)
+
+
+@dataclass(slots=True)
+class SlotTwin:
+    """A publisher with one slot, or none, or one that cannot be asked any more."""
+
+    slot: Row | None = None
+    wal_status: str | None = "reserved"
+    broken: ReplicationError | None = None
+    asked: list[str] = field(default_factory=list)
+    server_version: int = 18
+
+    def exec(self, sql: str) -> list[Row]:
+        self.asked.append(sql)
+        if self.broken:
+            raise self.broken
+        if "wal_status" in sql:
+            return [(self.wal_status,)] if self.slot else []
+        return [self.slot] if self.slot else []
+
+
+def held(active: str = "f", pid: str | None = None) -> Row:
+    return ("pgoutput", "logical", "shop", active, pid, "0/19BD9E8", "shop")
+
+
+def refused(conn: SlotTwin, code: str, primary: str = "refused") -> ReplicationError:
+    with pytest.raises(ReplicationError) as caught, starting_on_slot(conn, SUB, "my_sub", 5.0):
+        raise ReplicationError(primary, detail="as it was", hint="the publisher's", sqlstate=code)
+    assert (caught.value.code, caught.value.primary) == (code, primary)
+    assert caught.value.detail == "as it was"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("conn", "code"),
+    [(SlotTwin(None), "42704"), (SlotTwin(held(), "lost"), "55000")],
+    ids=["dropped", "invalidated"],
+)
+def test_a_slot_that_is_lost_means_copying_again(conn: SlotTwin, code: str) -> None:
+    hint = refused(conn, code).hint or ""
+    assert "committed after 0/19BD9E8 is lost" in hint
+    assert "pgsub drop 'my sub'" in hint
+    assert "pgsub up FILE" in hint
+
+
+def test_a_slot_that_is_held_is_tried_again() -> None:
+    error = refused(SlotTwin(held("t", "4711")), "55006", 'slot "x" is active for PID 4711')
+    assert error.hint is not None
+    assert error.hint.startswith("The worker tries again every 5s (wal_retrieve_retry_interval).")
+    assert "process 4711 of the publisher" in error.hint
+    assert policy(error.code) is Policy.RETRY
+
+
+@pytest.mark.parametrize(
+    ("conn", "code"),
+    [
+        (SlotTwin(held()), "55000"),
+        (SlotTwin(held(), None), "55000"),
+        (SlotTwin(broken=ReplicationError("lost", sqlstate="08006")), "42704"),
+        (SlotTwin(None), "08006"),
+    ],
+    ids=["another prerequisite", "before 13", "cannot be asked", "connection"],
+)
+def test_other_errors_stay_as_they_are(conn: SlotTwin, code: str) -> None:
+    assert refused(conn, code).hint == "the publisher's"
