@@ -29,7 +29,18 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("--subid", "--relid", "--slot", "--generation"):
         parser.add_argument(name, type=int, required=True)
     args = parser.parse_args(argv)
-    worker_log.setup(f"{args.kind} {args.subid}/{args.relid}", args.data_dir)
+    try:
+        worker_log.setup(f"{args.kind} {args.subid}/{args.relid}", args.data_dir)
+        process = _attach(args)
+        status = _run(process)
+        process.close()
+    except Exception as error:
+        return _failed(error, args.subid, args.relid)
+    return status
+
+
+def _attach(args: argparse.Namespace) -> WorkerProcess:
+    """Take the slot the launcher has kept; before that nobody may rely on this process."""
     link = LauncherLink.connect(args.data_dir, args.slot, args.generation)
     store = CatalogStore.open(args.data_dir)
     process = WorkerProcess(
@@ -42,9 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         settings=stored_settings(store.settings()),
     )
     link.attach()
-    status = _run(process)
-    process.close()
-    return status
+    return process
 
 
 def _run(process: WorkerProcess) -> int:
@@ -60,22 +69,23 @@ def _run(process: WorkerProcess) -> int:
         log.info("action=exit subid=%d relid=%d %s", process.subid, process.relid, reason)
     except AdminShutdown:
         log.info("action=exit subid=%d relid=%d told to stop", process.subid, process.relid)
-    except ReplicationError as error:
-        worker_log.report(error, subid=process.subid, relid=process.relid)
-        if policy(error.code) is not Policy.RETRY:
-            disable_on_error(process)
-        return EXIT_ERROR
     except Exception as error:
-        # A bug of ours. The trace goes to the debug log only: it may quote what it touched.
-        log.debug("action=bug", exc_info=True)
-        where = _innermost(error)
-        worker_log.report(
-            InternalError(f"unexpected {type(error).__name__} at {where}"),
-            subid=process.subid,
-            relid=process.relid,
-        )
-        return EXIT_ERROR
+        status = _failed(error, process.subid, process.relid)
+        if isinstance(error, ReplicationError) and policy(error.code) is not Policy.RETRY:
+            disable_on_error(process)
+        return status
     return EXIT_DONE
+
+
+def _failed(error: Exception, subid: int, relid: int) -> int:
+    """Log the error that ends this process; its status."""
+    if not isinstance(error, ReplicationError):
+        # A bug of ours. The trace goes to the debug log only: it may quote what it touched.
+        log.debug("action=bug", exc_info=error)
+        where = _innermost(error)
+        error = InternalError(f"unexpected {type(error).__name__} at {where}")
+    worker_log.report(error, subid=subid, relid=relid)
+    return EXIT_ERROR
 
 
 def _innermost(error: BaseException) -> str:
