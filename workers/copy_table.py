@@ -28,6 +28,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
+from config.conninfo import passfile_line
 from workers.copy_task import read_copy
 from workers.lake.destination import (
     CopyPlan,
@@ -283,13 +284,13 @@ def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]
     if password is None:
         yield sub.passfile
         return
+    line = passfile_line(password)
     folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = Path(folder) / "passfile"
-    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"*:*:*:*:{escaped}\n")
+        file.write(line)
     try:
         yield str(path)
     finally:
