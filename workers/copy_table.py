@@ -19,8 +19,10 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pyarrow as pa
 
 from catalog.errcodes import DuplicateTable, ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name, quote_qualified_identifier
@@ -90,16 +92,13 @@ def copy_table(
         remote_relid=remote.relid,
     )
     dest.create_branch(lake.ident, branch)
-    statements = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
+    ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
     columns = _copied_columns(remote, lake)
-    if len(statements) == 1:
-        rows = _copy_here(
-            process, conn, statements[0], columns, options, rel, lake, dest, branch, origin_startpos
-        )
+    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch)
+    if len(ranges) == 1:
+        rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
-        rows = _copy_parallel(
-            process, conn, sub, statements, columns, options, rel, lake, dest, branch
-        )
+        rows = _copy_parallel(copy, ranges)
     _check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
     log.info(
@@ -108,7 +107,7 @@ def copy_table(
         rel.srrelid,
         origin_startpos,
         rows,
-        len(statements),
+        len(ranges),
         rel.nspname,
         rel.relname,
     )
@@ -170,26 +169,39 @@ def _check_not_rewritten(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A part of the table: the COPY that reads it, and how large it is on the publisher's disk."""
+
+    statement: str
+    size: int
+
+
 def _ranges(
     conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf], range_bytes: int
-) -> list[str]:
-    """The COPY statements: one for the whole table, or one per range of blocks of each leaf.
+) -> list[_Range]:
+    """One for the whole table, or one per range of blocks of each leaf.
 
     A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
     step = max(1, range_bytes // block_size)
-    if sum(blocks.values()) <= step:
-        return [copy_statement(remote)]
-    statements = []
+    whole = sum(blocks.values())
+    if whole <= step:
+        return [_Range(copy_statement(remote), whole * block_size)]
+    ranges = []
     for leaf in leaves:
-        edges = list(range(step, blocks[leaf.relid], step))
-        statements += [
-            copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high)
+        last = blocks[leaf.relid]
+        edges = list(range(step, last, step))
+        ranges += [
+            _Range(
+                copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high),
+                ((last if high is None else high) - (low or 0)) * block_size,
+            )
             for low, high in zip([None, *edges], [*edges, None], strict=True)
         ]
-    return statements
+    return ranges
 
 
 def _blocks(conn: WalReceiverConn, leaf: Leaf, block_size: int) -> int:
@@ -205,76 +217,113 @@ def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, .
     return tuple(by_name[column.name] for column in remote.columns)
 
 
-def _copy_here(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    statement: str,
-    columns: tuple[LakeColumn, ...],
-    options: TableOptions,
-    rel: SubscriptionRel,
-    lake: LakeTable,
-    dest: Destination,
-    branch: str,
-    origin_startpos: LSN,
-) -> int:
-    """Through this worker's own connection."""
-    import pyarrow as pa
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What both ways of copying need to know."""
 
-    batches = read_copy(
-        conn.copy_out(statement),
-        columns,
-        null_unrepresentable=options.on_unrepresentable == "null",
-        relation=f"{rel.nspname}.{rel.relname}",
-    )
-    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(columns)])
-    staged = dest.stage(batches, schema)
-    if not staged.rows:
-        return 0
-    segment = Segment(
-        columns=tuple(column.name for column in columns), append=staged, defaults=options.defaults
-    )
-    stamp = Stamp(origin_name(rel.srsubid), origin_startpos, rel.epoch or "", rel.floor)
-    dest.write(lake.ident, branch, [segment], stamp)
-    dest.discard(staged)
-    process.link.report(progress={"tuples_processed": staged.rows, "done": 1, "ranges": 1})
+    process: WorkerProcess
+    conn: WalReceiverConn
+    sub: Subscription
+    rel: SubscriptionRel
+    options: TableOptions
+    columns: tuple[LakeColumn, ...]
+    ident: LakeIdent
+    dest: Destination
+    branch: str
+
+    @property
+    def relation(self) -> str:
+        """The table on the publisher, for messages."""
+        return f"{self.rel.nspname}.{self.rel.relname}"
+
+    def report(self, **progress: int | None) -> None:
+        """What pg_stat_progress_copy shows from now on."""
+        self.process.link.report(progress=progress)
+
+
+def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
+    """Through this worker's own connection."""
+    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
+    staged = copy.dest.stage(_read_here(copy, statement), schema)
+    try:
+        if staged.rows:
+            segment = Segment(
+                columns=tuple(column.name for column in copy.columns),
+                append=staged,
+                defaults=copy.options.defaults,
+            )
+            rel = copy.rel
+            stamp = Stamp(origin_name(rel.srsubid), origin_startpos, rel.epoch or "", rel.floor)
+            copy.dest.write(copy.ident, copy.branch, [segment], stamp)
+    finally:
+        copy.dest.discard(staged)
     return staged.rows
 
 
-def _copy_parallel(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    sub: Subscription,
-    statements: list[str],
-    columns: tuple[LakeColumn, ...],
-    options: TableOptions,
-    rel: SubscriptionRel,
-    lake: LakeTable,
-    dest: Destination,
-    branch: str,
-) -> int:
-    """By Spark tasks under this transaction's snapshot, exported."""
-    snapshot = conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
-    pinned = parse_conninfo(sub.subconninfo) | conn.host()
-    appname = sync_slot_name(sub.oid, rel.srrelid, "copy")
-    with _passfile(process, sub) as passfile:
+def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a COPY, counted: its size in bytes is known when it ends, as in PostgreSQL."""
+    received = rows = 0
+
+    def tell(*, done: int) -> None:
+        copy.report(
+            bytes_processed=received, bytes_total=0, tuples_processed=rows, done=done, ranges=1
+        )
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal received
+        for chunk in copy.conn.copy_out(statement):
+            received += len(chunk)
+            yield chunk
+
+    tell(done=0)
+    for batch in read_copy(
+        chunks(),
+        copy.columns,
+        null_unrepresentable=copy.options.on_unrepresentable == "null",
+        relation=copy.relation,
+    ):
+        rows += batch.num_rows
+        tell(done=0)
+        yield batch
+    tell(done=1)
+
+
+def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
+    """By Spark tasks under this transaction's snapshot, exported.
+
+    Their progress counts ranges, so bytes are those of the publisher's file, not of the COPY.
+    """
+    snapshot = copy.conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
+    pinned = parse_conninfo(copy.sub.subconninfo) | copy.conn.host()
+    appname = sync_slot_name(copy.sub.oid, copy.rel.srrelid, "copy")
+    size = sum(each.size for each in ranges)
+
+    def tell(done: int, total: int, rows: int | None = None) -> None:
+        copy.report(
+            bytes_processed=size * done // total,
+            bytes_total=size,
+            tuples_processed=rows,
+            done=done,
+            ranges=total,
+        )
+
+    with _passfile(copy.process, copy.sub) as passfile:
         plan = CopyPlan(
             conninfo=full_conninfo(
                 join_conninfo(pinned), appname, passfile=passfile, replication=False
             ),
             passfile=passfile,
             snapshot=snapshot or "",
-            statements=tuple(statements),
-            columns=columns,
-            on_unrepresentable=options.on_unrepresentable,
-            relation=f"{rel.nspname}.{rel.relname}",
-            defaults=options.defaults,
+            statements=tuple(each.statement for each in ranges),
+            columns=copy.columns,
+            on_unrepresentable=copy.options.on_unrepresentable,
+            relation=copy.relation,
+            defaults=copy.options.defaults,
+            workers=copy.process.settings.copy_workers,
         )
-        return dest.copy(
-            lake.ident,
-            branch,
-            plan,
-            lambda done, total: process.link.report(progress={"done": done, "ranges": total}),
-        )
+        rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
+    tell(len(ranges), len(ranges), rows)
+    return rows
 
 
 @contextmanager

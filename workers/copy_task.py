@@ -207,20 +207,25 @@ def _one_chunk(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What every task of one copy knows; called with the numbers of its ranges."""
+    """What every one of ``tasks`` tasks of one copy knows; called with a task's number."""
 
     conninfo: str
     passfile: str | None
     snapshot: str
     statements: Sequence[str]
+    tasks: int
     reader: CopyReader
 
-    def __call__(self, ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """``mapInArrow``'s function: batches of range numbers in, batches of rows out."""
-        for batch in ranges:
+    def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """``mapInArrow``'s function: batches of task numbers in, batches of rows out.
+
+        A task's ranges lie all over the table, so that none has all the empty ones.
+        """
+        for batch in numbered:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:
-                yield from self.reader.batches(self.copy_range(self.statements[number]))
+                for statement in self.statements[number :: self.tasks]:
+                    yield from self.reader.batches(self.copy_range(statement))
 
     def copy_range(self, statement: str) -> Iterator[bytes]:
         """One range on a connection of its own."""

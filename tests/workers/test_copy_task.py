@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
-from workers.copy_task import CopyReader, CopyTaskError, conn_literal, read_copy
+from workers.copy_task import CopyReader, CopyTask, CopyTaskError, conn_literal, read_copy
 from workers.lake.failures import as_replication_error
 
 
@@ -160,3 +160,22 @@ def test_a_snapshot_name_is_checked() -> None:
     assert conn_literal("00000003-0000001B-1") == "'00000003-0000001B-1'"
     with pytest.raises(CopyTaskError):
         conn_literal("x'; DROP TABLE t; --")
+
+
+class RecordedTask(CopyTask):
+    """A task whose ranges are their statements."""
+
+    def copy_range(self, statement: str) -> Iterator[bytes]:
+        yield statement.encode()
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 7])
+def test_the_tasks_share_the_ranges_among_them(tasks: int) -> None:
+    statements = [f"{n}\n" for n in range(7)]
+    task = RecordedTask("", None, "", statements, tasks, CopyReader([("i", pa.int32())]))
+    numbered = pa.record_batch({"id": list(range(tasks))})
+    found = pa.Table.from_batches(list(task([numbered]))).column("c0")
+    assert set(found.to_pylist()) == set(range(7))
+    assert len(found) == 7
+    own = [len(list(task([pa.record_batch({"id": [n]})]))) for n in range(tasks)]
+    assert max(own) - min(own) <= 1

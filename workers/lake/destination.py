@@ -126,6 +126,7 @@ class CopyPlan:
 
     ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
+    ``workers`` is how many ranges, and so connections, there may be at a time; None sets no limit.
     """
 
     conninfo: str
@@ -136,6 +137,7 @@ class CopyPlan:
     on_unrepresentable: str = "error"
     relation: str = ""  # schema.table, for messages
     defaults: tuple[tuple[str, str], ...] = ()
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

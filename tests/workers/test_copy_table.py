@@ -1,0 +1,203 @@
+"""A table's copy through the lake in memory: what it reads, what it tells, what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from workers import copy_table
+from workers.lake.destination import LakeIdent
+from workers.lake.memory import MemoryDestination
+from workers.process import WorkerProcess
+from workers.publication import Row, fetch_leaves, fetch_remote_table_info
+from workers.walreceiver import WalReceiverConn
+
+START = LSN(1000)
+BLOCK = 8192
+IDENT = LakeIdent("public", "a")
+
+
+@dataclass(slots=True)
+class PublisherTwin:
+    """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``."""
+
+    data: list[bytes]
+    blocks: int = 1
+    commands: list[str] = field(default_factory=list)
+    server_version: int = 18
+
+    def command(self, sql: str) -> None:
+        self.commands.append(sql)
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        self.commands.append(sql)
+        yield from self.data
+
+    def host(self) -> dict[str, str]:
+        return {"host": "db", "port": "5432"}
+
+    def exec(self, sql: str) -> list[Row]:
+        answers: dict[str, list[Row]] = {
+            "block_size": [(str(BLOCK),)],
+            "pg_relation_size": [(str(self.blocks * BLOCK),)],
+            "pg_export_snapshot": [("00000003-0000001B-1",)],
+            "pg_relation_filenode": [("0",)],
+            "INNER JOIN": [("16389", "d", "r")],
+            "array_length": [(None,)],
+            "pg_attribute": [("1", "id", "23", "-1", "t", "t", "f")],
+            "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],
+            "pg_get_expr": [(None,)],
+            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None)],
+        }
+        return [rows for words, rows in answers.items() if words in sql][-1]
+
+
+class LinkTwin:
+    """Keeps what a worker reports."""
+
+    def __init__(self) -> None:
+        self.progress: list[dict[str, Any]] = []
+
+    def report(self, *, progress: dict[str, Any]) -> None:
+        self.progress.append(progress)
+
+
+@dataclass(slots=True)
+class World:
+    dest: MemoryDestination
+    process: WorkerProcess
+    link: LinkTwin
+    sub: Subscription
+    rel: SubscriptionRel
+
+    def copy(self, conn: PublisherTwin) -> tuple[SubscriptionRel, list[int]]:
+        """Copy to a branch; the row, and the keys that are on the branch then."""
+        rel, lake = copy_table.copy_table(
+            self.process,
+            cast("WalReceiverConn", conn),
+            self.sub,
+            self.rel,
+            self.dest,
+            "pgsub_1_1_1",
+            START,
+        )
+        return rel, [row["id"] for row in self.dest.lake.rows(lake.ident, "pgsub_1_1_1")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    store = CatalogStore.open(":memory:")
+    sub = store.insert_subscription(Subscription("mysub", "dbname=shop", ("pub",), subuuid="u"))
+    rel = store.insert_rel(
+        SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "public", "a", "public", "a")
+    )
+    rel = store.update_rel(sub.oid, rel.srrelid, epoch="epoch")
+    link = LinkTwin()
+    settings = Settings.model_validate({"copy_range_bytes": "64kB", "copy_workers": 3})
+    process = WorkerProcess(tmp_path, sub.oid, rel.srrelid, 1, store, cast("Any", link), settings)
+    yield World(MemoryDestination(), process, link, sub, rel)
+    store.close()
+
+
+def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: World) -> None:
+    data = [b"1\n", b"2\n", b"30\n"]
+    rel, keys = world.copy(PublisherTwin(data))
+    assert (keys, rel.copied, rel.floor) == ([1, 2, 30], True, START)
+    first, *_, last = world.link.progress
+    assert first == {
+        "bytes_processed": 0,
+        "bytes_total": 0,
+        "tuples_processed": 0,
+        "done": 0,
+        "ranges": 1,
+    }
+    assert last == first | {"bytes_processed": 7, "tuples_processed": 3, "done": 1}
+    assert world.dest.staged == 0
+
+
+def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: World) -> None:
+    asked: list[str] = []
+
+    def source(statement: str) -> list[bytes]:
+        asked.append(statement)
+        return [b"%d\n" % len(asked)]
+
+    world.dest.copy_source = source
+    _, keys = world.copy(PublisherTwin([], blocks=20))
+    assert (keys, len(asked)) == ([1, 2, 3], 3)
+    shown = [(each["bytes_processed"], each["done"]) for each in world.link.progress]
+    size = 20 * BLOCK
+    assert shown == [(0, 0), (size // 3, 1), (2 * size // 3, 2), (size, 3), (size, 3)]
+    assert {each["bytes_total"] for each in world.link.progress} == {size}
+    assert [each["tuples_processed"] for each in world.link.progress][-2:] == [None, 3]
+
+
+def test_the_ranges_cover_the_table_and_their_sizes_add_up() -> None:
+    conn = PublisherTwin([], blocks=20)
+    remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
+    leaves = fetch_leaves(conn, remote)
+    ranges = copy_table._ranges(cast("WalReceiverConn", conn), remote, leaves, 8 * BLOCK)
+    assert [each.size // BLOCK for each in ranges] == [8, 8, 4]
+    assert "ctid >=" not in ranges[0].statement
+    assert "ctid <" not in ranges[-1].statement
+
+
+def test_the_setting_limits_the_ranges_at_a_time(world: World) -> None:
+    seen: list[int | None] = []
+
+    class Watched(MemoryDestination):
+        def copy(self, ident: LakeIdent, branch: str, plan: Any, progress: Any) -> int:
+            seen.append(plan.workers)
+            return 0
+
+    world.dest = Watched()
+    world.copy(PublisherTwin([], blocks=20))
+    assert seen == [3]
+
+
+def test_a_copy_that_fails_leaves_nothing_staged(world: World) -> None:
+    def fail(operation: str) -> None:
+        if operation == "write":
+            raise ReplicationError("no space left", sqlstate="53100")
+
+    world.dest.failpoint = fail
+    with pytest.raises(ReplicationError, match="no space left"):
+        world.copy(PublisherTwin([b"1\n"]))
+    assert world.dest.staged == 0
+
+
+def test_a_password_of_the_environment_is_in_a_private_file_while_ranges_are_copied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def source(_statement: str) -> list[bytes]:
+        (path,) = world.process.data_dir.rglob("passfile")
+        seen.append((path.read_text(), path.stat().st_mode & 0o777))
+        return []
+
+    monkeypatch.setenv("SHOP_PASSWORD", "a:b\\c")
+    world.sub = replace(world.sub, password_env="SHOP_PASSWORD")
+    world.dest.copy_source = source
+    world.copy(PublisherTwin([], blocks=20))
+    assert set(seen) == {("*:*:*:*:a\\:b\\\\c\n", 0o600)}
+    assert not list(world.process.data_dir.rglob("passfile"))
+
+
+def test_a_password_that_no_file_can_hold_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "two\nlines")
+    world.sub = replace(world.sub, password_env="SHOP_PASSWORD")
+    with pytest.raises(ReplicationError, match="must not contain a line break"):
+        world.copy(PublisherTwin([], blocks=20))
