@@ -50,7 +50,7 @@ from config.load import Config, from_stored
 from subscriber.family_lock import FAMILY_WAIT, FamilyLock
 from subscriber.lake_child import EmbeddedLake, LakeChild, LakeEvent, LakeStarter
 from subscriber.launcher_requests import Requests
-from subscriber.local_server import LocalServer
+from subscriber.local_server import Client, LocalServer
 from subscriber.worker_fork import begin_loading
 from subscriber.worker_processes import ATTACH_TIMEOUT, Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
@@ -166,9 +166,7 @@ class Launcher:
             begin_loading()
         self._requests = Requests(self)
         self._socket = make_socket_path(self.data_dir)
-        self._server = LocalServer(
-            self._selector, self._socket, self._requests.take, self.workers.hung_up
-        )
+        self._server = LocalServer(self._selector, self._socket, self._requests.take, self._hung_up)
         lock.describe(LockInfo(os.getpid(), self._socket, self.start_time))
         self._catch_signals()
         starter = self._lake_starter or EmbeddedLake(
@@ -197,6 +195,10 @@ class Launcher:
             if fd is not None:
                 os.close(fd)
         log.info("action=stop launcher stopped; data directory %s", self.data_dir)
+
+    def _hung_up(self, client: Client) -> None:
+        self.workers.hung_up(client)
+        self._requests.let_go(client)
 
     def _catch_signals(self) -> None:
         """Signals arrive as bytes on the pipe that wakes the loop."""
@@ -288,13 +290,14 @@ class Launcher:
         """Steps L1 to L3: compare the catalog with the slots and act."""
         now = time.monotonic()
         try:
-            self._subscriptions = self._store.subscriptions()
+            stored = self._store.subscriptions()
         except ReplicationError as error:
             log.warning("action=look sqlstate=%s %s", error.code, error.primary)
             self._next_look = now + CATALOG_POLL
             return
-        known = {sub.oid for sub in self._subscriptions}
-        for subid in set(self._last_start_times) - known:
+        held = self._requests.held
+        self._subscriptions = [sub for sub in stored if sub.oid not in held]
+        for subid in set(self._last_start_times) - {sub.oid for sub in stored}:
             del self._last_start_times[subid]
         actions = decide(
             self._subscriptions, self.workers.slots.rows(), self._last_start_times, now,

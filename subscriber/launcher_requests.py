@@ -3,6 +3,10 @@
 Everything runs in the launcher's main thread between two waits, so an answer is consistent by
 itself. What cannot be answered at once (a worker has to reach a batch boundary, or to end) becomes
 a ``Waiter``, looked at again whenever something happened.
+
+One op more than told there is for commands only: ``hold`` (subid, wait) stops a subscription's
+workers, and none is started before the connection that asked ends. Nothing of it is stored, so a
+command that is killed inside holds nobody up.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from subscriber.local_server import Client
 from subscriber.worker_processes import WorkerProcesses
-from workers.worker_slots import REPORTED, LogicalRepWorker, Tenant, read_lsns
+from workers.worker_slots import REPORTED, LogicalRepWorker, Tenant, WorkerType, read_lsns
 
 
 class Launcher(Protocol):
@@ -79,6 +83,7 @@ class Requests:
         self._launcher = launcher
         self._waiters: list[Waiter] = []
         self._catalog_seq = 0
+        self._holds: dict[Client, int] = {}
         self._ops: Final[dict[str, Callable[[Client, Mapping[str, Any]], Answer]]] = {
             "attach": self._attach,
             "find": self._find,
@@ -92,6 +97,7 @@ class Requests:
             "status": self._status,
             "notify": self._notify,
             "stop_workers": self._stop_workers,
+            "hold": self._hold,
             "stop_launcher": self._stop_launcher,
         }
 
@@ -133,6 +139,16 @@ class Requests:
     def next_deadline(self) -> float | None:
         """When ``settle`` has a refusal to send."""
         return min((waiter.deadline for waiter in self._waiters), default=None)
+
+    @property
+    def held(self) -> set[int]:
+        """Subscriptions whose workers a command keeps from running."""
+        return set(self._holds.values())
+
+    def let_go(self, client: Client) -> None:
+        """A connection ended: what it held may run again."""
+        if self._holds.pop(client, None) is not None:
+            self._launcher.look_at_catalog()
 
     # -- from workers --------------------------------------------------------------------------
 
@@ -213,10 +229,12 @@ class Requests:
         workers = self._launcher.workers
         self._catalog_seq = seq = self._catalog_seq + 1
         asked: set[Tenant] = set()
-        for child in workers.children.values():
-            if child.client is not None and subid in (None, child.tenant[1]):
-                child.client.push("catalog", seq=seq)
-                asked.add(child.tenant)
+        for row in workers.slots.rows():
+            worker = workers.children[row.tenant].client
+            if worker is not None and subid in (None, row.subid):
+                worker.push("catalog", seq=seq)
+                if not _is_copying(row):
+                    asked.add(row.tenant)
         self._launcher.look_at_catalog()
         if wait is None:
             return {}
@@ -230,6 +248,18 @@ class Requests:
 
         what = "has not come to a batch boundary"
         return Waiter(client, message["id"], awaited, what, time.monotonic() + float(wait))
+
+    def _hold(self, client: Client, message: Mapping[str, Any]) -> Answer:
+        subid = int(message["subid"])
+        workers = self._launcher.workers
+        self._holds[client] = subid
+        self._launcher.look_at_catalog()  # it stops those that run
+
+        def awaited() -> list[LogicalRepWorker]:
+            return workers.slots.of(subid)
+
+        deadline = time.monotonic() + float(message["wait"])
+        return Waiter(client, message["id"], awaited, "has not ended", deadline)
 
     def _stop_workers(self, client: Client, message: Mapping[str, Any]) -> Answer:
         subid, relid = int(message["subid"]), message["relid"]
@@ -253,6 +283,14 @@ def _tenant(client: Client) -> Tenant:
     if client.tenant is None:
         raise ProtocolViolation("not attached to a worker slot")
     return client.tenant
+
+
+def _is_copying(row: LogicalRepWorker) -> bool:
+    """A sync worker inside a copy, which may take hours and ends in reading the catalog again.
+
+    Whoever takes its table away stops it; no other change concerns it earlier.
+    """
+    return row.type is WorkerType.TABLESYNC and row.relstate in (None, SubRelState.DATASYNC)
 
 
 def _late(what: str, awaited: list[LogicalRepWorker]) -> ObjectInUse:

@@ -97,8 +97,18 @@ def crowded(link: LauncherLink, subid: int, relid: int) -> int:
     return steady(link, subid, relid)
 
 
+def copies(link: LauncherLink, subid: int, relid: int) -> int:
+    """Its sync worker is inside a copy, where nobody looks at the catalog."""
+    if not relid:
+        link.launch_sync(subid, 1)
+        return steady(link, subid, relid)
+    link.set_relstate(subid, relid, "d", None)
+    link.shutdown_requested.wait()
+    return 0
+
+
 BEHAVIOURS: dict[str, Callable[[LauncherLink, int, int], int]] = {
-    work.__name__: work for work in (steady, fails, quits, stubborn, lake, syncs, crowded)
+    work.__name__: work for work in (steady, fails, quits, stubborn, lake, syncs, crowded, copies)
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +17,9 @@ import pytest
 
 from catalog.errcodes import ObjectInUse
 from catalog.pg_subscription import SubCreate
+from subscriber.worker_hold import hold_workers
 from tests.subscriber.fake_launcher import COUNT
-from tests.subscriber.launcher_family import Family
+from tests.subscriber.launcher_family import ROOT, Family
 from tests.waiting import wait_until
 from workers.bgworker import LogicalRepWorker, notify_launcher, stop_launcher, stop_workers
 from workers.launcher_socket import LineReader, dial, encode, read_lock_file
@@ -228,6 +231,72 @@ def test_a_change_is_acknowledged_by_every_worker_of_the_subscription(family: Fa
     with pytest.raises(ObjectInUse, match="has not come to a batch boundary") as caught:
         notify_launcher(family.data_dir, bad, wait=0.2)
     assert caught.value.detail == f"Waited for PID {row.pid}."
+
+
+def test_a_copy_in_progress_is_not_waited_for(family: Family) -> None:
+    (subid,) = family.subscribe("copies")
+    family.start()
+    wait_until(lambda: _is_copying(family.worker(subid, 1)), 20, family.log)
+    assert notify_launcher(family.data_dir, subid, wait=10)
+    assert stop_workers(family.data_dir, subid, 1)
+
+
+def _is_copying(row: LogicalRepWorker | None) -> bool:
+    return row is not None and row.relstate == "d"
+
+
+def test_no_worker_runs_while_a_command_holds_it_and_a_dead_command_holds_nothing(
+    family: Family,
+) -> None:
+    held, free = family.subscribe("steady-1", "steady-2")
+    family.start()
+    before = family.await_worker(held)
+    family.await_worker(free)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(family.data_dir), str(held)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert [row.subid for row in family.status().workers] == [free]
+        notify_launcher(family.data_dir, held)
+        assert family.worker(held) is None
+        holder.kill()
+    assert family.await_worker(held).generation == before.generation + 1
+    stored = family.store.subscription(held)
+    assert stored is not None
+    assert stored.subenabled
+
+
+HOLD = """
+import signal, sys
+from pathlib import Path
+from subscriber.worker_hold import hold_workers
+with hold_workers(Path(sys.argv[1]), int(sys.argv[2]), wait=20, lock=lambda: None):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_worker_that_does_not_end_cannot_be_held(family: Family) -> None:
+    (subid,) = family.subscribe("stubborn")
+    family.start()
+    reported(family, subid, "phase", "stubborn")
+    with (
+        pytest.raises(ObjectInUse, match="has not ended in time") as caught,
+        hold_workers(family.data_dir, subid, wait=0.2, lock=lambda: None),
+    ):
+        pass
+    assert caught.value.hint
+
+
+def test_without_a_launcher_the_family_lock_is_held(tmp_path: Path) -> None:
+    locked: list[bool] = []
+    with hold_workers(tmp_path, 1, wait=1, lock=lambda: locked.append(True)):
+        assert locked == [True]
 
 
 def test_a_second_signal_does_not_wait_for_a_stubborn_worker(family: Family) -> None:
