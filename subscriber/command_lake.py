@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
 from config.load import Config
+from subscriber.family_lock import FamilyLock
 from workers.bgworker import query_launcher
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class CommandLake:
         self._config = config
         self._url = url
         self._open = ExitStack()
+        self._lock: FamilyLock | None = None
         self._destination: Destination | None = None
 
     def close(self) -> None:
@@ -81,6 +83,13 @@ class CommandLake:
         with ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="lake") as pool:
             return list(pool.map(destination.table, idents))
 
+    def keep_launchers_out(self) -> FamilyLock:
+        """Hold the family lock until ``close``; 55006 if somebody else does."""
+        if self._lock is None:
+            self._lock = FamilyLock.acquire(self._data_dir)
+            self._open.callback(self._lock.release)
+        return self._lock
+
     def _of_launcher(self) -> str | None:
         """The launcher's server; waits for one that is starting. None without a launcher."""
         deadline = time.monotonic() + LAUNCHER_LAKE_TIMEOUT
@@ -97,11 +106,9 @@ class CommandLake:
 
     def _start(self) -> str:
         """A server that lives as long as this command."""
-        from subscriber.family_lock import FamilyLock
         from workers.lake.server import LakeServer
 
-        lock = FamilyLock.acquire(self._data_dir)
-        self._open.callback(lock.release)
+        lock = self.keep_launchers_out()
         server = LakeServer.start(
             self._data_dir,
             memory=self._config.settings.lake_server_memory,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Final
 
+from catalog.errcodes import ObjectInUse
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import Config
 from subscriber.command_lake import CommandLake
 from subscriber.report import Notice, print_notice
 from subscriber.site import Publisher, Site, Worker
-from workers.bgworker import notify_launcher, query_launcher
+from subscriber.worker_hold import hold_workers
+from workers.bgworker import notify_launcher, query_launcher, stop_workers
+
+BATCH_TIMEOUT: Final = 120.0
+"""Seconds a command waits for a worker to come to the end of the batch it is committing."""
 
 
 @contextmanager
@@ -34,6 +40,19 @@ def open_site(
     def wake_launcher() -> None:
         notify_launcher(data_dir)
 
+    def take_effect(subid: int) -> None:
+        try:
+            notify_launcher(data_dir, subid, wait=BATCH_TIMEOUT)
+        except ObjectInUse as error:
+            error.hint = "The change is stored; it takes effect at the end of the batch in hand."
+            raise
+
+    def stop_sync_worker(subid: int, relid: int) -> None:
+        stop_workers(data_dir, subid, relid)
+
+    def held(subid: int) -> AbstractContextManager[None]:
+        return hold_workers(data_dir, subid, wait=BATCH_TIMEOUT, lock=lake.keep_launchers_out)
+
     try:
         yield Site(
             data_dir=data_dir,
@@ -43,6 +62,9 @@ def open_site(
             lake_tables=lake.tables,
             workers=workers,
             wake_launcher=wake_launcher,
+            take_effect=take_effect,
+            stop_sync_worker=stop_sync_worker,
+            held=held,
             notify=notify,
         )
     finally:

@@ -9,10 +9,15 @@ that are not published any more leave; their lake tables stay.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
+from catalog.errcodes import (
+    ConnectionFailure,
+    FeatureNotSupported,
+    ObjectInUse,
+    ReplicationError,
+)
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
@@ -30,7 +35,6 @@ from subscriber.subscriptioncmds import (
     new_row,
     published_tables,
     raise_first,
-    store_new_rel,
     wait_for_workers,
 )
 from subscriber.tablemap import MappedTable, lake_findings, lake_ident
@@ -54,31 +58,30 @@ _FOLLOWED = (
 def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
     """Make an existing, ready subscription what its file says; the row as it is then.
 
-    0A000 for a change that cannot be made to an existing subscription. A publisher that cannot be
-    reached is only a warning: the workers go on trying, and the next ``up`` refreshes again.
+    0A000 for a change that cannot be made to an existing subscription. Only a warning: a publisher
+    that cannot be reached (the workers go on trying, and the next ``up`` refreshes again), and a
+    worker that goes by the old row for longer than one waits.
     """
     raise_first(list(refusals(sub, stmt, site)))
     check_password_env(stmt)
-    sub = _store_changes(sub, stmt, site)
-    if not stmt.options.connect:
-        return sub
+    changed = _store_changes(sub, stmt, site)
     try:
-        conn = site.connect(sub)
-    except ConnectionFailure as error:
-        site.notify(
-            warning(
-                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
-                detail=error.detail,
-                hint="The subscription goes on with the tables it has; run up again later.",
-            )
+        refreshed = stmt.options.connect and _refresh_if_reachable(
+            changed, site, copy_data=stmt.options.copy_data
         )
-        return sub
-    try:
-        refresh_publication(sub, conn, site, copy_data=stmt.options.copy_data)
-        retry_leaked_slots(sub, conn, site)
+        if refreshed or changed != sub:
+            _await_or_warn(changed, site)
     finally:
-        conn.close()
-    return sub
+        if changed.passfile != sub.passfile:
+            remove_passfile(sub.passfile)
+    return changed
+
+
+def _await_or_warn(sub: Subscription, site: Site) -> None:
+    try:
+        await_workers(sub, site)
+    except ObjectInUse as error:
+        site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
 
 
 def _store_changes(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
@@ -98,12 +101,43 @@ def _store_changes(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) 
     if not changes:
         return sub
     changed = site.store.update_subscription(sub.oid, **changes)
-    if "passfile" in changes:
-        remove_passfile(sub.passfile)
     names = ", ".join(sorted(name.removeprefix("sub") for name in changes))
     site.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
     site.wake_launcher()
     return changed
+
+
+def _refresh_if_reachable(sub: Subscription, site: Site, *, copy_data: bool) -> bool:
+    """Refresh, or warn that it could not be done; whether anything changed."""
+    try:
+        conn = site.connect(sub)
+    except ConnectionFailure as error:
+        site.notify(
+            warning(
+                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
+                detail=error.detail,
+                hint="The subscription goes on with the tables it has; run up again later.",
+            )
+        )
+        return False
+    try:
+        changed = _refresh_tables(sub, conn, site, copy_data=copy_data)
+        retry_leaked_slots(sub, conn, site)
+    finally:
+        conn.close()
+    return changed
+
+
+def await_workers(sub: Subscription, site: Site) -> None:
+    """Until the workers go by the catalog as it is now, or have ended; 55006 if that is late.
+
+    A batch in flight would otherwise be written to a lake table that has left the subscription,
+    and that somebody may have dropped and made again by then.
+    """
+    if sub.subenabled:
+        site.take_effect(sub.oid)
+    else:
+        wait_for_workers(sub, site)
 
 
 def refusals(
@@ -134,7 +168,16 @@ def _fixed(sub: Subscription, option: str) -> FeatureNotSupported:
 
 
 def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> None:
-    """ALTER SUBSCRIPTION … REFRESH PUBLICATION, over the whole publication list."""
+    """ALTER SUBSCRIPTION … REFRESH PUBLICATION, over the whole publication list.
+
+    Returns when the workers go by the new list.
+    """
+    if _refresh_tables(sub, conn, site, copy_data=copy_data):
+        await_workers(sub, site)
+
+
+def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> bool:
+    """Store which tables are published now; whether that is anything new."""
     mapped = published_tables(conn, sub, site)
     known = {(rel.nspname, rel.relname): rel for rel in site.store.rels(sub.oid)}
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
@@ -142,19 +185,27 @@ def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_
         raise_first(list(lake_findings(new, site.lake_tables, site.store, sub)))
         _add_tables(sub, new, site, copy_data=copy_data)
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
+    removed = [rel for name, rel in known.items() if name not in published]
+    distrusted = [
+        replace(rel, copied=False, fingerprint=published[name].remote.fingerprint)
+        for name, rel in known.items()
+        if name in published and rel.fingerprint != published[name].remote.fingerprint
+    ]
     with site.store.transaction():
-        for name, rel in known.items():
-            table = published.get(name)
-            if table is None:
-                site.store.delete_rel(sub.oid, rel.srrelid)
-                site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
-                site.notify(notice(f'table "{qualified_name(*name)}" removed from "{sub.subname}"'))
-            elif rel.fingerprint != table.remote.fingerprint:
-                # What the copy was trusted by has changed: inserted keys may be there already.
-                site.store.update_rel(
-                    sub.oid, rel.srrelid, copied=False, fingerprint=table.remote.fingerprint
-                )
-    site.wake_launcher()
+        for rel in removed:
+            site.store.delete_rel(sub.oid, rel.srrelid)
+            site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        for rel in distrusted:
+            # What the copy was trusted by has changed: inserted keys may be there already.
+            site.store.update_rel(
+                sub.oid, rel.srrelid, copied=rel.copied, fingerprint=rel.fingerprint
+            )
+    for rel in removed:
+        # A copy that went on would be published beside the one that starts if the table returns.
+        site.stop_sync_worker(sub.oid, rel.srrelid)
+        name = qualified_name(rel.nspname, rel.relname)
+        site.notify(notice(f'table "{name}" removed from "{sub.subname}"'))
+    return bool(new or removed or distrusted)
 
 
 def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_data: bool) -> None:
@@ -164,19 +215,28 @@ def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_d
             for table in new:
                 site.store.insert_rel(new_rel(sub.oid, table, copy_data=True))
     else:
-        with _workers_stopped(sub, site):
+        # With a worker that goes on meanwhile, which of its transactions came before a table
+        # joined would be one thing now and another after a crash.
+        with site.held(sub.oid):
             floor = _stand(sub, site)
             for table in new:
-                # Not in one transaction: the lake takes seconds, and other subscriptions'
-                # workers store their positions meanwhile.
-                rel = site.store.insert_rel(new_rel(sub.oid, table, copy_data=False))
-                try:
-                    store_new_rel(make_lake_table(sub, rel, table, floor, site), site)
-                except BaseException:
-                    site.store.delete_rel(sub.oid, rel.srrelid)
-                    raise
+                _join_at(sub, table, floor, site)
     for table in new:
         site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))
+
+
+def _join_at(sub: Subscription, table: MappedTable, floor: LSN, site: Site) -> None:
+    """Lake table first, then the row, whole: a row without its lake table stops the worker.
+
+    A command that dies between the two leaves a lake table of ours, which the next one takes.
+    """
+    rel = new_rel(sub.oid, table, copy_data=False)
+    with site.store.transaction():
+        # For its oid only, which the lake table's location has in it and the row gets again.
+        relid = site.store.insert_rel(rel).srrelid
+        site.store.delete_rel(sub.oid, relid)
+    rel = replace(rel, srrelid=relid)
+    site.store.insert_rel(make_lake_table(sub, rel, table, floor, site))
 
 
 def _stand(sub: Subscription, site: Site) -> LSN:
@@ -184,20 +244,3 @@ def _stand(sub: Subscription, site: Site) -> LSN:
     now = must_have(sub.subname, site)
     origin = site.store.origin_by_name(origin_name(sub.oid))
     return LSN(max(now.max_flush_lsn, origin.remote_lsn if origin else 0))
-
-
-@contextmanager
-def _workers_stopped(sub: Subscription, site: Site) -> Iterator[None]:
-    """Without a worker that goes on meanwhile: which of its transactions came before a table
-    joined would otherwise be one thing now and another after a crash."""
-    if not any(worker.subid == sub.oid for worker in site.workers()):
-        yield
-        return
-    site.store.update_subscription(sub.oid, subenabled=False)
-    site.wake_launcher()
-    try:
-        wait_for_workers(sub, site)
-        yield
-    finally:
-        site.store.update_subscription(sub.oid, subenabled=sub.subenabled)
-        site.wake_launcher()

@@ -7,6 +7,7 @@ The lake is opened on first use: a command that needs none starts no server.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -75,5 +76,8 @@ class Site:
     lake: Callable[[], Destination]
     lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
-    wake_launcher: Callable[[], None]
+    wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
+    take_effect: Callable[[int], None]  # its workers read the catalog, or are gone; 55006 if late
+    stop_sync_worker: Callable[[int, int], None]  # of (subid, relid); returns when it is gone
+    held: Callable[[int], AbstractContextManager[None]]  # no worker of the subscription runs inside
     notify: Callable[[Notice], None]

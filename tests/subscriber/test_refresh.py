@@ -4,13 +4,20 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, DuplicateTable, FeatureNotSupported
+from catalog.errcodes import ConnectionFailure, DuplicateTable, FeatureNotSupported, ObjectInUse
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, Subscription
-from subscriber.refresh import bring_in_line
+from subscriber.refresh import bring_in_line, refresh_publication
 from subscriber.subscriptioncmds import create_subscription
-from tests.subscriber.twins import Around, PublishedTable, WorkerTwin, around, statement
-from workers.lake.destination import LakeIdent
+from tests.subscriber.twins import (
+    Around,
+    LakeTwin,
+    PublishedTable,
+    WorkerTwin,
+    around,
+    statement,
+)
+from workers.lake.destination import LakeIdent, LakeTable
 
 
 @pytest.fixture
@@ -38,6 +45,7 @@ def test_nothing_to_do(world: Around) -> None:
     before = row(world)
     assert bring_in_line(before, statement(), world.site) == before
     assert (row(world), world.said()) == (before, [])
+    assert world.events == []
 
 
 def test_changed_options(world: Around) -> None:
@@ -63,6 +71,30 @@ def test_changed_options(world: Around) -> None:
     assert world.wakes
 
 
+def test_a_change_returns_when_the_workers_go_by_it(world: Around) -> None:
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    assert world.events == ["take effect"]
+    world.workers[:] = [[WorkerTwin(row(world).oid)], []]
+    bring_in_line(row(world), statement(with_={"enabled": False}), world.site)
+    assert world.workers == []
+    assert world.events == ["take effect"]
+
+
+def test_a_worker_that_is_late_is_a_warning(world: Around) -> None:
+    def late(_subid: int) -> None:
+        raise ObjectInUse("a worker has not come to a batch boundary in time", hint="It will.")
+
+    object.__setattr__(world.site, "take_effect", late)
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    assert world.said()[-1] == "WARNING: a worker has not come to a batch boundary in time"
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(ObjectInUse):
+        refresh_publication(
+            row(world), world.publisher.connect(row(world)), world.site, copy_data=True
+        )
+    world.publisher.close()
+
+
 def test_enabled_is_left_alone_unless_said(world: Around) -> None:
     world.store.update_subscription(row(world).oid, subenabled=False)
     bring_in_line(row(world), statement(), world.site)
@@ -86,9 +118,11 @@ def test_new_password(world: Around) -> None:
 
 
 def test_tables_come_and_go(world: Around) -> None:
+    (gone,) = world.store.rels(row(world).oid)
     world.publisher.tables = {"b": PublishedTable(), "c": PublishedTable()}
     bring_in_line(row(world), statement(), world.site)
     assert names(world) == [("b", "i"), ("c", "i")]
+    assert world.events == [f"stop {gone.srrelid}", "take effect"]
     assert world.said() == [
         'NOTICE: table "public.b" added to subscription "mysub"',
         'NOTICE: table "public.c" added to subscription "mysub"',
@@ -108,15 +142,51 @@ def test_table_added_without_copy(world: Around) -> None:
     assert world.store.rels(row(world).oid)[1].floor == LSN(500)
 
 
-def test_worker_stands_still_while_a_table_joins_without_copy(world: Around) -> None:
-    sub = row(world)
+def test_no_worker_runs_while_a_table_joins_without_copy(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.publisher.tables["b"] = PublishedTable()
-    running = [WorkerTwin(sub.oid)]
-    world.workers[:] = [running, running, []]
-    bring_in_line(sub, statement(with_={"copy_data": False}), world.site)
-    assert world.workers == []
+    create_table = LakeTwin.create_table
+
+    def look(lake: LakeTwin, *args: Any, **keys: Any) -> LakeTable:
+        assert world.events == ["hold"]
+        assert row(world).subenabled  # what is stored stays as it is: a crash needs no repair
+        return create_table(lake, *args, **keys)
+
+    monkeypatch.setattr(LakeTwin, "create_table", look)
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    assert world.events == ["hold", "let go", "take effect"]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def test_killed_while_a_table_joins_without_copy(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publisher.tables["b"] = PublishedTable()
+    no_copy = statement(with_={"copy_data": False})
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTwin, "create_table", _made_and_killed)
+        with pytest.raises(Killed):
+            bring_in_line(row(world), no_copy, world.site)
+    assert names(world) == [("a", "i")]  # no row that no lake table stands behind
     assert row(world).subenabled
-    assert len(world.wakes) == 3
+    assert LakeIdent("public", "b") in world.lake.tables
+    bring_in_line(row(world), no_copy, world.site)
+    assert names(world) == [("a", "i"), ("b", "r")]
+    stamp = world.lake.tables[LakeIdent("public", "b")].stamp
+    rel = world.store.rels(row(world).oid)[1]
+    assert stamp is not None
+    assert (stamp.epoch, stamp.lsn) == (rel.epoch, rel.lake_lsn)
+
+
+def _made_and_killed(
+    lake: LakeTwin, ident: LakeIdent, columns: Any, *, owner: str, **_: Any
+) -> Any:
+    lake.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, None)
+    raise Killed
 
 
 def test_added_table_exists_in_the_lake(world: Around) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -193,13 +194,17 @@ class WorkerTwin:
 
 @dataclass(slots=True)
 class Around:
-    """Everything around the commands, to look at and to break."""
+    """Everything around the commands, to look at and to break.
+
+    ``events`` are what the launcher was asked to do with workers, in order.
+    """
 
     store: CatalogStore
     publisher: PublisherTwin
     lake: LakeTwin
     notices: list[Notice]
     wakes: list[None]
+    events: list[str]
     workers: list[Sequence[WorkerTwin]]  # what the launcher answers, one after the other
     site: Site
 
@@ -214,7 +219,15 @@ def around(data_dir: Path) -> Around:
     publisher, lake = PublisherTwin(), LakeTwin()
     notices: list[Notice] = []
     wakes: list[None] = []
+    events: list[str] = []
     workers: list[Sequence[WorkerTwin]] = []
+
+    @contextmanager
+    def held(subid: int) -> Iterator[None]:
+        events.append("hold")
+        yield
+        events.append("let go")
+
     site = Site(
         data_dir=data_dir,
         store=store,
@@ -223,9 +236,12 @@ def around(data_dir: Path) -> Around:
         lake_tables=lambda idents: [lake.table(ident) for ident in idents],
         workers=lambda: workers.pop(0) if workers else (),
         wake_launcher=lambda: wakes.append(None),
+        take_effect=lambda subid: events.append("take effect"),
+        stop_sync_worker=lambda subid, relid: events.append(f"stop {relid}"),
+        held=held,
         notify=notices.append,
     )
-    return Around(store, publisher, lake, notices, wakes, workers, site)
+    return Around(store, publisher, lake, notices, wakes, events, workers, site)
 
 
 def shared(
