@@ -103,6 +103,10 @@ _RESTART_ON: Final = (
 """A change of one of these needs another connection or another START_REPLICATION."""
 
 
+_RESTART_ON_SETTING: Final = ("lake_commit_workers", "local_relation_rows")
+"""Settings that the lake's threads and its staging are made with."""
+
+
 @dataclass(slots=True)
 class Applier:
     """What turns batches into lake commits: shared by the apply and the sync worker.
@@ -324,6 +328,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         if process.interrupted():
             return
         stream.receiver.raise_if_failed()
+        reload_settings(process, stream)
         # Sync workers first, the catalog second. A worker that is gone stored s before it went,
         # so a catalog read after seeing it gone shows the s; the other way round, a table would
         # be gated by its old d while its sync worker had already stopped at s.
@@ -342,13 +347,35 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE)
             continue
-        batch = stream.spool.take(process.settings.batch_max_bytes)
+        settings = process.settings
+        batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
+
+
+def reload_settings(process: WorkerProcess, stream: Stream) -> None:
+    """Let settings that changed count from here on.
+
+    Raises ``WorkerExit`` in an apply worker for those it cannot change while it runs. A sync worker
+    keeps them: starting again would copy its table again.
+    """
+    changed = process.process_config_file()
+    if not changed:
+        return
+    log.info(
+        "action=reload subid=%d relid=%d settings changed: %s",
+        process.subid,
+        process.relid,
+        ", ".join(changed),
+    )
+    fixed = [name for name in changed if name in _RESTART_ON_SETTING]
+    if fixed and not process.relid:
+        raise WorkerExit(f"it starts again with another {' and '.join(fixed)}")
+    stream.reload(process.settings)
 
 
 def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:

@@ -114,7 +114,7 @@ class LauncherLink:
 
     A thread of its own reads pushes, replies and signals, so that a signal counts at once even
     while the main thread is inside a long call. ``shutdown_requested`` is set by SIGTERM; SIGHUP
-    only sets the latch.
+    only sets the latch, because what the launcher read then is in the catalog.
     """
 
     def __init__(
@@ -126,7 +126,6 @@ class LauncherLink:
     ) -> None:
         self.latch = Latch()
         self.shutdown_requested = threading.Event()
-        self.reload_requested = threading.Event()
         self.lost = threading.Event()
         self.slot = slot
         self.generation = generation
@@ -390,8 +389,6 @@ class LauncherLink:
             self.shutdown_requested.set()
             with self._lake:
                 self._lake.notify_all()
-        if signal.SIGHUP in numbers:
-            self.reload_requested.set()
         self.latch.set()
 
     def _set_lake(self, url: str | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
-from config.guc import Settings
+from config.guc import Settings, stored_settings
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
@@ -34,6 +34,7 @@ class WorkerProcess:
     link: LauncherLink
     settings: Settings
     dest: Destination | None = None
+    catalog_version: int = -1
 
     @property
     def spool_dir(self) -> Path:
@@ -43,6 +44,20 @@ class WorkerProcess:
     def interrupted(self) -> bool:
         """Told to stop by SIGTERM."""
         return self.link.shutdown_requested.is_set()
+
+    def process_config_file(self) -> list[str]:
+        """``ProcessConfigFile``: take over settings that changed; their names.
+
+        The launcher is the one that reads the file, when it starts and at SIGHUP. It stores the
+        settings in the catalog, so a worker follows that; SIGHUP only makes it look at once.
+        """
+        version = self.store.data_version()
+        if version == self.catalog_version:
+            return []
+        self.catalog_version = version
+        old, self.settings = self.settings, stored_settings(self.store.settings())
+        names = Settings.model_fields
+        return [name for name in names if getattr(old, name) != getattr(self.settings, name)]
 
     def subscription(self) -> Subscription:
         """The subscription, if it is to be worked on at all."""

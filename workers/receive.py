@@ -121,6 +121,16 @@ class Receiver(threading.Thread):
         with self._lock:
             return self._get_flush_position().flush
 
+    @property
+    def limits(self) -> ReceiveLimits:
+        """What governs the thread now."""
+        return self._limits
+
+    def set_limits(self, limits: ReceiveLimits) -> None:
+        """Other limits, from the next look at the clock on; the silence until now counts."""
+        self._limits = limits
+        self.wake()
+
     def wake(self) -> None:
         """Make the thread look round now."""
         try:

@@ -179,6 +179,12 @@ class Spool:
         self._lock = threading.Lock()
         self._segments: deque[_Segment] = deque([_Segment()])
 
+    def set_limits(self, *, memory_limit: int, segment_bytes: int) -> None:
+        """Other limits from the next record on; what is here already stays where it is."""
+        with self._lock:
+            self._memory_limit = memory_limit
+            self._segment_bytes = segment_bytes
+
     # -- the receive thread's side ------------------------------------------------------------
 
     def writable(self) -> tuple[Bytes, int]:
@@ -255,10 +261,11 @@ class Spool:
 
     # -- the main thread's side ---------------------------------------------------------------
 
-    def take(self, max_bytes: int) -> Batch | None:
-        """The oldest whole transactions, at least one, together at most ``max_bytes`` if they can.
+    def take(self, max_bytes: int, max_rows: int) -> Batch | None:
+        """The oldest whole transactions: at least one, and more while they fit.
 
-        None when no transaction is complete. Taken bytes belong to the batch from here on.
+        Together they hold at most ``max_bytes`` and ``max_rows`` changes. None when no transaction
+        is complete. Taken bytes belong to the batch from here on.
         """
         with self._lock:
             while len(self._segments) > 1 and self._segments[0].start == self._segments[0].used:
@@ -268,7 +275,8 @@ class Spool:
                 return None
             commits = np.concatenate(segment.commits)
             fit = int(np.searchsorted(commits[:, 0], segment.start + max_bytes, side="right"))
-            count = max(fit, 1)
+            changes = np.cumsum(commits[:fit, 4])
+            count = max(int(np.searchsorted(changes, max_rows, side="right")), 1)
             start, end = segment.start, int(commits[count - 1, 0])
             segment.commits = [commits[count:]] if count < len(commits) else []
             segment.start = end

@@ -37,6 +37,14 @@ class Stream:
     spool: Spool
     receiver: Receiver
 
+    def reload(self, settings: Settings) -> None:
+        """Let changed settings count, in the middle of the stream."""
+        self.spool.set_limits(
+            memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
+        )
+        wal_sender_timeout = self.receiver.limits.wal_sender_timeout
+        self.receiver.set_limits(_limits(settings, wal_sender_timeout))
+
     def end(self) -> None:
         """Last feedback out, thread ended, what was spooled and not taken thrown away."""
         self.receiver.stop()
@@ -92,18 +100,26 @@ def start_stream(
     spool = Spool(
         spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
     )
-    limits = ReceiveLimits(
+    receiver = Receiver(
+        conn,
+        spool,
+        _limits(settings, wal_sender_timeout),
+        wake_main=wake_main,
+        report=report,
+        remember_flush=remember_flush,
+    )
+    receiver.start()
+    log.info("action=start_replication subid=%d slot=%s lsn=%s", sub.oid, slot, start)
+    return Stream(conn, spool, receiver)
+
+
+def _limits(settings: Settings, wal_sender_timeout: float) -> ReceiveLimits:
+    return ReceiveLimits(
         wal_receiver_timeout=settings.wal_receiver_timeout,
         wal_receiver_status_interval=settings.wal_receiver_status_interval,
         wal_sender_timeout=wal_sender_timeout,
         spool_max_size=settings.spool_max_size,
     )
-    receiver = Receiver(
-        conn, spool, limits, wake_main=wake_main, report=report, remember_flush=remember_flush
-    )
-    receiver.start()
-    log.info("action=start_replication subid=%d slot=%s lsn=%s", sub.oid, slot, start)
-    return Stream(conn, spool, receiver)
 
 
 @contextmanager

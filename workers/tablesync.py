@@ -43,7 +43,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers import failpoints
-from workers.apply import NAPTIME_PER_CYCLE, Applier, report_stream
+from workers.apply import NAPTIME_PER_CYCLE, Applier, reload_settings, report_stream
 from workers.copy_table import copy_table
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
@@ -181,6 +181,7 @@ def _catch_up(
     branch: str,
 ) -> None:
     """Stream to the position of c (step 5), then step 6."""
+    process.process_config_file()  # the copy may have taken hours
     stream = start_stream(
         conn,
         applier.sub,
@@ -214,11 +215,13 @@ def _one_turn(process: WorkerProcess, applier: Applier, stream: Stream) -> None:
             raise WorkerExit("the table has left the subscription")
         process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()
+    reload_settings(process, stream)
     idle = stream.receiver.idle_position()
     if idle is not None and idle > applier.gated:
         applier.gated = idle
         return
-    batch = stream.spool.take(process.settings.batch_max_bytes)
+    settings = process.settings
+    batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
     if batch is None:
         process.link.latch.wait(NAPTIME_PER_CYCLE)
         return

@@ -55,10 +55,10 @@ def test_what_goes_in_comes_out(tmp_path: Path, transactions: list[tuple[list[in
             put(spool, data, number * 100 if last else None, size)
             assert spool.has_open_transaction() is not last
             expected += data
-        while take and (batch := spool.take(2 << 20)) is not None:
+        while take and (batch := spool.take(2 << 20, 99)) is not None:
             got += content(batch)
             ends += batch.end_lsn.tolist()
-    while (batch := spool.take(2 << 20)) is not None:
+    while (batch := spool.take(2 << 20, 99)) is not None:
         got += content(batch)
         ends += batch.end_lsn.tolist()
     assert got == expected
@@ -75,9 +75,9 @@ def test_memory_is_bounded_and_the_rest_is_on_disk(tmp_path: Path) -> None:
     memory, disk = spool.size()
     assert memory <= LIMIT
     assert disk >= 16 << 20
-    assert spool.take(1 << 20) is None, "the transaction is still open"
+    assert spool.take(1 << 20, 99) is None, "the transaction is still open"
     put(spool, b"y", 100, 1)
-    batch = spool.take(1 << 20)
+    batch = spool.take(1 << 20, 99)
     assert batch is not None
     assert batch.end - batch.start == (20 << 20) + 1
     assert batch.mapping is not None
@@ -87,7 +87,7 @@ def test_memory_is_bounded_and_the_rest_is_on_disk(tmp_path: Path) -> None:
 def test_a_batch_survives_what_is_received_after_it(tmp_path: Path) -> None:
     spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
     put(spool, b"a" * 1000, 100, 1000)
-    batch = spool.take(1 << 20)
+    batch = spool.take(1 << 20, 99)
     assert batch is not None
     for number in range(2, 200):
         put(spool, b"b" * 20_000, number * 100, 20_000)
@@ -98,8 +98,23 @@ def test_parts_of_a_batch(tmp_path: Path) -> None:
     spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
     for number in range(1, 4):
         put(spool, bytes([number]) * 10, number * 100, 10)
-    batch = spool.take(1 << 20)
+    batch = spool.take(1 << 20, 99)
     assert batch is not None
     assert content(batch.part(1, 2)) == b"\x02" * 10
     assert batch.part(0, 2).last_end == 200
     assert content(batch.part(0, 1)) + content(batch.part(1, 3)) == content(batch)
+
+
+def test_a_batch_has_at_most_so_many_changes_unless_one_transaction_has_more(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
+    for number, changes in enumerate([2, 0, 3, 9, 0, 1], start=1):
+        buf, position = spool.writable()
+        buf[position] = number
+        commit = [position + 1, number * 100 - 1, number * 100, 0, changes]
+        spool.wrote(position + 1, np.array([commit], dtype=np.int64))
+    taken = []
+    while (batch := spool.take(1 << 20, 5)) is not None:
+        taken.append((batch.ntxns, batch.nchanges))
+    assert taken == [(3, 5), (1, 9), (2, 1)]

@@ -13,12 +13,18 @@ from workers.proto.messages import (
     Begin,
     ColumnStatus,
     Commit,
+    Delete,
+    Insert,
     Message,
     Relation,
     RelationColumn,
+    Truncate,
     TupleColumn,
+    Update,
 )
-from workers.spool import Batch
+from workers.spool import Batch, Spool
+
+CHANGES = (Insert, Update, Delete, Truncate)
 
 
 def relation(relid: int, name: str, *columns: str, key: str = "id") -> Relation:
@@ -40,6 +46,20 @@ def batch(*transactions: Sequence[Message]) -> Batch:
         for each in whole:
             payload = encode.message(each)
             data += struct.pack("<I", len(payload)) + payload
-        commits.append([len(data), end - 1, end, 0, len(messages)])
+        changes = sum(isinstance(each, CHANGES) for each in messages)
+        commits.append([len(data), end - 1, end, 0, changes])
     buf = np.frombuffer(bytes(data), dtype=np.uint8)
     return Batch(buf, 0, len(buf), np.array(commits, dtype=np.int64))
+
+
+def put(spool: Spool, received: Batch) -> None:
+    """Write a batch into the spool as the receive thread does."""
+    size = received.end - received.start
+    buf, position = spool.writable()
+    while len(buf) - position < size:
+        spool.grow(size)
+        buf, position = spool.writable()
+    buf[position : position + size] = received.buf[received.start : received.end]
+    commits = received.commits.copy()
+    commits[:, 0] += position - received.start
+    spool.wrote(position + size, commits)

@@ -1,0 +1,159 @@
+"""The apply loop with its lake in memory and nobody at the other end of its stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from catalog.pg_lsn import LSN
+from config.guc import Settings
+from tests.workers.subscribed import Subscribed
+from tests.workers.transactions import batch, put, relation, row
+from workers.apply import LogicalRepApplyLoop
+from workers.exits import WorkerExit
+from workers.latch import Latch
+from workers.process import WorkerProcess
+from workers.proto.messages import Insert, Message
+from workers.receive import ReceiveLimits
+from workers.spool import Spool
+from workers.stream import Stream
+from workers.tablesync import _one_turn
+
+A = relation(1, "a", "id", "v")
+
+
+@dataclass(slots=True)
+class LinkTwin:
+    """A launcher that says nothing."""
+
+    latch: Latch = field(default_factory=Latch)
+    shutdown_requested: threading.Event = field(default_factory=threading.Event)
+
+    def catalog_change(self) -> int | None:
+        return None
+
+    def acknowledge_catalog(self, seq: int | None) -> None:
+        assert seq is None
+
+
+@dataclass(slots=True)
+class ReceiverTwin:
+    """Counts what becomes durable; ``then`` runs after each batch."""
+
+    stop: threading.Event
+    limits: ReceiveLimits
+    durable: list[int] = field(default_factory=list)
+    then: Any = lambda: None
+
+    def raise_if_failed(self) -> None:
+        return
+
+    def idle_position(self) -> LSN | None:
+        return None
+
+    def mark_durable(self, end_lsn: LSN) -> None:
+        self.durable.append(int(end_lsn))
+        self.then()
+
+    def set_limits(self, limits: ReceiveLimits) -> None:
+        self.limits = limits
+
+
+@dataclass(slots=True)
+class Loop:
+    """A worker's loop; it ends when everything of ``received`` is durable."""
+
+    world: Subscribed
+    process: WorkerProcess
+    stream: Stream
+    receiver: ReceiverTwin
+
+    def say(self, **settings: Any) -> None:
+        """What the launcher stores when it reads the file again."""
+        self.world.store.put_settings({"settings": settings})
+
+    def run(self, *transactions: list[Message]) -> None:
+        put(self.stream.spool, batch(*transactions))
+        if not self.process.relid:
+            LogicalRepApplyLoop(self.process, self.world.worker(), self.stream)
+            return
+        applier = self.world.worker()
+        while not self.process.interrupted():
+            _one_turn(self.process, applier, self.stream)
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    world = Subscribed()
+    link = LinkTwin()
+    settings = Settings.model_validate({"batch_max_rows": 1})
+    world.store.put_settings({"settings": {"batch_max_rows": 1}})
+    process = WorkerProcess(tmp_path, world.sub.oid, 0, 1, world.store, cast("Any", link), settings)
+    spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
+    receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
+    made = Loop(world, process, Stream(cast("Any", None), spool, cast("Any", receiver)), receiver)
+
+    def stop_at_the_end() -> None:
+        if spool.is_empty():
+            link.shutdown_requested.set()
+
+    receiver.then = stop_at_the_end
+    yield made
+    world.close()
+
+
+def inserts(first: int, count: int) -> list[list[Message]]:
+    return [[A, Insert(1, row(str(key), "0"))] for key in range(first, first + count)]
+
+
+def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:
+    loop.run(*inserts(0, 3))
+    assert loop.receiver.durable == [100, 200, 300]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["apply", "sync"])
+def test_changed_settings_count_in_the_middle_of_the_stream(loop: Loop, sync: bool) -> None:
+    loop.process.relid = loop.world.rel("a").srrelid if sync else 0
+    before = loop.receiver.then
+
+    def reload() -> None:
+        if len(loop.receiver.durable) == 2:
+            loop.say(
+                batch_max_rows=100,
+                wal_receiver_timeout="5s",
+                wal_receiver_status_interval="1s",
+                spool_memory="1MB",
+                spool_max_size="2MB",
+            )
+        before()
+
+    loop.receiver.then = reload
+    loop.run(*inserts(0, 6))
+    assert loop.receiver.durable == [100, 200, 600]
+    assert loop.receiver.limits == ReceiveLimits(5.0, 1.0, 30.0, 2 << 20)
+    assert loop.process.settings.spool_memory == 1 << 20
+
+
+def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) -> None:
+    loop.say(batch_max_rows=1, lake_commit_workers=9)
+    with pytest.raises(WorkerExit, match="lake_commit_workers"):
+        loop.run(*inserts(0, 1))
+
+
+def test_a_sync_worker_goes_on_with_the_lake_it_has(loop: Loop) -> None:
+    loop.process.relid = loop.world.rel("a").srrelid
+    loop.say(batch_max_rows=1, lake_commit_workers=9)
+    loop.run(*inserts(0, 1))
+    assert loop.receiver.durable == [100]
+
+
+def test_nothing_changes_without_a_change(loop: Loop) -> None:
+    assert loop.process.process_config_file() == []
+    loop.say(batch_max_rows=2)
+    assert loop.process.process_config_file() == ["batch_max_rows"]
+    assert loop.process.process_config_file() == []

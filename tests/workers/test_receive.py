@@ -1,0 +1,69 @@
+"""The receive thread's clocks; what it does with bytes is tested with a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure
+from workers.receive import ReceiveLimits, Receiver
+from workers.spool import Spool
+
+LIMITS = ReceiveLimits(
+    wal_receiver_timeout=0,
+    wal_receiver_status_interval=0,
+    wal_sender_timeout=60.0,
+    spool_max_size=1 << 30,
+)
+
+
+class Silent:
+    """A connection on which nothing ever arrives."""
+
+    pgconn_ptr = 0
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        self.sent: list[bytes] = []
+
+    def fileno(self) -> int:
+        return self.read
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data)
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    conn = Silent()
+    made = Receiver(
+        cast("Any", conn),
+        Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
+        LIMITS,
+        wake_main=lambda: None,
+        report=lambda _: None,
+        remember_flush=lambda _: None,
+    )
+    yield made
+    for fd in (conn.read, conn.write, made._wake_r, made._wake_w):
+        os.close(fd)
+
+
+def test_new_limits_count_at_once(receiver: Receiver) -> None:
+    receiver._heard -= 30.0
+    receiver.wake()  # else the wait lasts a second
+    receiver._wait()
+    receiver.set_limits(replace(LIMITS, wal_receiver_timeout=20.0))
+    with pytest.raises(ConnectionFailure, match="due to timeout"):
+        receiver._wait()
+
+
+def test_new_limits_wake_the_thread(receiver: Receiver) -> None:
+    receiver.set_limits(replace(LIMITS, wal_receiver_status_interval=5.0))
+    assert receiver.limits.wal_receiver_status_interval == 5.0
+    assert os.read(receiver._wake_r, 10)
