@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate
 from catalog.store_sqlite import CatalogStore
 from config.load import Config, from_stored, load
@@ -23,7 +22,7 @@ from subscriber.passfile import temporary_passfile
 from subscriber.real_site import open_site
 from subscriber.refresh import bring_in_line
 from subscriber.remoteslot import check_slot_is_free
-from subscriber.report import EXIT_ERROR, print_error, warning
+from subscriber.report import warning
 from subscriber.site import Site
 from subscriber.subscriptioncmds import (
     check_password_env,
@@ -36,22 +35,14 @@ from subscriber.tablemap import fetch_mapped_tables, published_findings
 
 
 def up(data_dir: Path, file: Path) -> int:
-    """Run until told to stop; the exit status."""
+    """Run until told to stop; the exit status. What ends the launcher is in its log."""
     config = load(file)
     preflight(data_dir, config)
-    failed: list[ReplicationError] = []
 
     def apply_file(lake_url: str) -> None:
-        try:
-            _apply_file(data_dir, load(file), lake_url)
-        except ReplicationError as error:
-            failed.append(error)
-            raise
+        _apply_file(data_dir, load(file), lake_url)
 
-    status = ApplyLauncherMain(data_dir, config=config, apply_file=apply_file)
-    if status == EXIT_ERROR and failed:
-        print_error(failed[0])
-    return status
+    return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file)
 
 
 def preflight(data_dir: Path, config: Config) -> None:
