@@ -16,7 +16,7 @@ import typer
 
 from catalog.errcodes import InvalidTextRepresentation
 from catalog.pg_lsn import LSN
-from subscriber.report import EXIT_ERROR, print_error, print_notice
+from subscriber.report import EXIT_ERROR, notice, print_error, print_notice
 
 if TYPE_CHECKING:
     from catalog.store_sqlite import CatalogStore
@@ -54,6 +54,8 @@ def main() -> int:
     try:
         app()
     except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            return print_error(KeyboardInterrupt())  # typer took it and would say nothing
         return end.code if isinstance(end.code, int) else EXIT_ERROR
     except BaseException as error:
         return print_error(error)
@@ -278,9 +280,14 @@ def sql(
     from subscriber.sqlquery import run_sql
 
     with _catalog(context, make=True) as store:
-        lake = CommandLake(context.obj, store, from_stored(store.settings()))
+        lake = CommandLake(
+            context.obj,
+            store,
+            from_stored(store.settings()),
+            on_wait=lambda text: print_notice(notice(text)),
+        )
         try:
-            run_sql(lake.url(), query, views.Format(form.value))
+            run_sql(lake.answering_url(), query, views.Format(form.value))
         finally:
             lake.close()
 

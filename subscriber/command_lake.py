@@ -7,7 +7,8 @@ scratch folder; a launcher that is started meanwhile waits for the command to en
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +23,17 @@ from workers.bgworker import query_launcher
 if TYPE_CHECKING:
     from workers.lake.destination import Destination, LakeIdent, LakeTable
 
-LAUNCHER_LAKE_TIMEOUT: Final = 600.0
-"""Seconds a command waits for the server that a launcher is starting; it may be fetching jars."""
+FIRST_START_TIMEOUT: Final = 600.0
+"""Seconds a command waits for the first server of a launcher, which may be fetching jars."""
+
+RESTART_TIMEOUT: Final = 150.0
+"""Seconds it waits for a server that is started again, or for a launcher that is ending."""
+
+ANSWER_TIMEOUT: Final = 45.0
+"""Seconds a server that was started here may take to answer once it listens."""
+
+_PATIENCE: Final = 2.0
+"""Seconds after which a wait is told of."""
 
 _LOOK_UPS: Final = 4
 """Tables looked up at a time; each is a round trip of a tenth of a second."""
@@ -32,9 +42,18 @@ _POLL: Final = 0.1
 
 
 class CommandLake:
-    """Opened on first use, closed with the command."""
+    """Opened on first use, closed with the command. ``on_wait`` is told what it waits for."""
 
-    def __init__(self, data_dir: Path, store: CatalogStore, config: Config, url: str | None = None):
+    def __init__(
+        self,
+        data_dir: Path,
+        store: CatalogStore,
+        config: Config,
+        url: str | None = None,
+        *,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._on_wait = on_wait
         self._data_dir = data_dir
         self._store = store
         self._config = config
@@ -52,6 +71,26 @@ class CommandLake:
         if self._url is None:
             self._url = self._config.spark.remote or self._of_launcher() or self._start()
         return self._url
+
+    def answering_url(self) -> str:
+        """``url``, once the server there has answered: what is sent then may take any time.
+
+        Raises 08006 when it does not. A server that is dying still has a URL for a moment.
+        """
+        url, deadline = self.url(), time.monotonic() + ANSWER_TIMEOUT
+        while (error := _ask(url)) is not None:
+            remote = self._config.spark.remote is not None
+            if remote or time.monotonic() > deadline:
+                raise ConnectionFailure(
+                    "the lake server does not answer",
+                    detail=error.detail,
+                    hint=_REMOTE_HINT if remote else _EMBEDDED_HINT,
+                )
+            if self._lock is None:
+                self._url = None  # the launcher may have another one by now
+            time.sleep(_POLL)
+            url = self.url()
+        return url
 
     def destination(self) -> Destination:
         """The lake as the workers see it."""
@@ -86,22 +125,32 @@ class CommandLake:
     def keep_launchers_out(self) -> FamilyLock:
         """Hold the family lock until ``close``; 55006 if somebody else does."""
         if self._lock is None:
-            self._lock = FamilyLock.acquire(self._data_dir)
+            self._lock = FamilyLock.acquire(
+                self._data_dir, on_wait=lambda whom: self._on_wait(f"waiting for {whom} to end")
+            )
             self._open.callback(self._lock.release)
         return self._lock
 
     def _of_launcher(self) -> str | None:
         """The launcher's server; waits for one that is starting. None without a launcher."""
-        deadline = time.monotonic() + LAUNCHER_LAKE_TIMEOUT
+        begin = time.monotonic()
+        told = False
         while True:
             status = query_launcher(self._data_dir)
-            if status is None or status.lake_url is not None:
-                return None if status is None else status.lake_url
-            if time.monotonic() > deadline:
+            if status is None:
+                return None
+            if status.lake_url is not None and status.phase != "stopping":
+                return status.lake_url
+            waited = time.monotonic() - begin
+            if waited > (FIRST_START_TIMEOUT if status.phase == "starting" else RESTART_TIMEOUT):
                 raise ConnectionFailure(
                     "the lake server is not running",
-                    hint="See the log in the data directory.",
+                    detail=f"The launcher with PID {status.pid} has had none for {waited:.0f} s.",
+                    hint=_EMBEDDED_HINT,
                 )
+            if waited > _PATIENCE and not told:
+                told = True
+                self._on_wait("waiting for the launcher's lake server to start")
             time.sleep(_POLL)
 
     def _start(self) -> str:
@@ -118,3 +167,19 @@ class CommandLake:
         )
         self._open.callback(server.stop)
         return server.ready()
+
+
+_EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data directory."
+_REMOTE_HINT: Final = "spark.remote of the configuration names it: is it right, and does it run?"
+
+
+def _ask(url: str) -> ConnectionFailure | None:
+    """Have the server answer something that changes nothing, within seconds; why it did not."""
+    from workers.lake.session import Sessions
+
+    nobody = ("pgsub", str(uuid.uuid4()))
+    try:
+        Sessions(url, nobody[0], lambda user_id, session_id: None).release([nobody])
+    except ConnectionFailure as error:
+        return error
+    return None

@@ -12,7 +12,7 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import Config
 from subscriber.command_lake import CommandLake
-from subscriber.report import Notice, print_notice
+from subscriber.report import Notice, notice, print_notice
 from subscriber.site import Publisher, Site, Worker
 from subscriber.worker_hold import hold_workers
 from workers.bgworker import notify_launcher, query_launcher, stop_workers
@@ -31,7 +31,7 @@ def open_site(
     notify: Callable[[Notice], None] = print_notice,
 ) -> Iterator[Site]:
     """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is."""
-    lake = CommandLake(data_dir, store, config, lake_url)
+    lake = CommandLake(data_dir, store, config, lake_url, on_wait=lambda text: notify(notice(text)))
 
     def workers() -> Sequence[Worker]:
         status = query_launcher(data_dir)
