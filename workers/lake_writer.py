@@ -37,8 +37,8 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
-from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Segment, Stamp
-from workers.segments import FailedTransaction, build_segments, discard
+from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Stamp
+from workers.segments import FailedTransaction, TableWork, build_segments
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Written:
     """A table's part of a batch, complete on its branch and not yet visible."""
 
     table: OpenTable
-    segments: Sequence[Segment]
+    work: TableWork
     stamp: Stamp
     counts: Counts
 
@@ -161,24 +161,24 @@ class LakeWriter:
         except BaseException:
             for relid, future in futures.items():
                 if future.exception() is None:
-                    discard(future.result().segments, self._dest)
+                    future.result().work.discard()
                 self._give_up_branch(relid)
             raise
 
     def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
-        segments = build_segments(
+        work = build_segments(
             runs, table.lake, self.options(table.rel), self._dest, probe=self._needs_probe(table)
         )
-        if table.rel.epoch is None:
-            raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
-        stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
-        ready = self._with_branch(table)
         try:
-            counts = self._dest.write(ready.lake.ident, ready.branch or "", segments, stamp)
+            if table.rel.epoch is None:
+                raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
+            stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
+            ready = self._with_branch(table)
+            counts = self._dest.write(ready.lake.ident, ready.branch or "", work.segments, stamp)
         except BaseException:
-            discard(segments, self._dest)
+            work.discard()
             raise
-        return Written(ready, segments, stamp, counts)
+        return Written(ready, work, stamp, counts)
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
@@ -205,19 +205,33 @@ class LakeWriter:
         for each in written:
             table = replace(each.table, lsn=each.stamp.lsn)
             self._tables[table.rel.srrelid] = table
-            discard(each.segments, self._dest)
-            if each.counts.missing:
+            each.work.discard()
+            updates, deletes = each.work.missing(each.counts)
+            if updates or deletes:
                 log.info(
-                    "action=missing relid=%d rows=%d lsn=%s table=%s updates or deletes found "
-                    "no row; skipped",
+                    "action=missing subid=%d relid=%d lsn=%s update_missing=%d delete_missing=%d "
+                    'conflict detected on relation "%s": rows to be changed were not found; '
+                    "skipped",
+                    table.rel.srsubid,
                     table.rel.srrelid,
-                    each.counts.missing,
                     each.stamp.lsn,
+                    updates,
+                    deletes,
                     table.lake.ident,
                 )
 
     def publish(self, written: Sequence[Written], end_lsn: LSN) -> None:
         """Make a batch visible, table by table, then store how far the subscription is."""
+        try:
+            published = self._publish(written, end_lsn)
+        except BaseException:
+            for each in written:
+                each.work.discard()
+            raise
+        self.keep(published)
+        self._expire(published)
+
+    def _publish(self, written: Sequence[Written], end_lsn: LSN) -> list[Written]:
         relids = [each.table.rel.srrelid for each in written]
         failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
@@ -231,8 +245,7 @@ class LakeWriter:
             self._store.origin_advance(self._origin, end_lsn, "")
             self._store.clear_in_flight(self._sub.oid, relids)
         failpoints.reach("apply.origin_advanced")
-        self.keep(published)
-        self._expire(published)
+        return published
 
     def _expire(self, published: Iterable[Written]) -> None:
         """Drop old snapshots now and then, between batches, so that metadata stays small."""
@@ -278,7 +291,9 @@ class LakeWriter:
     def _write_again(self, written: Written) -> None:
         table = written.table
         try:
-            self._dest.write(table.lake.ident, table.branch or "", written.segments, written.stamp)
+            self._dest.write(
+                table.lake.ident, table.branch or "", written.work.segments, written.stamp
+            )
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.
             raise failed.error from None

@@ -4,6 +4,9 @@ A run becomes one ``Segment``. Keyed runs fold to the last change per row; runs 
 by whole rows (REPLICA IDENTITY FULL) hand the lake their old rows and decide when it has answered
 which of them exist. An error that one transaction is to blame for says which
 (``FailedTransaction``), so that the caller can cut the batch there.
+
+What is staged belongs to the ``TableWork``, also what is staged while the lake applies it, and
+goes with it: when the batch is published, or given up.
 """
 
 from __future__ import annotations
@@ -17,9 +20,17 @@ from catalog.errcodes import NumericValueOutOfRange, ReplicationError, UniqueVio
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
 from workers.columnar.columns import Changes, Layout, UnrepresentableValue
-from workers.columnar.fold import fold_keyed
-from workers.columnar.full import full_images
-from workers.lake.destination import Destination, FullSegment, LakeTable, Segment, Staged
+from workers.columnar.fold import Keyed, fold_keyed
+from workers.columnar.full import Full, full_images
+from workers.lake.destination import (
+    Counts,
+    Destination,
+    FullSegment,
+    LakeTable,
+    Segment,
+    Staged,
+)
+from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
 
 _INSERT = ord("I")
@@ -34,6 +45,125 @@ class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
         self.error = error
 
 
+class TableWork:
+    """One table's part of a batch: segments in order, and everything that was staged for them."""
+
+    def __init__(self, table: LakeTable, options: TableOptions, dest: Destination) -> None:
+        self.segments: list[Segment] = []
+        self._table = table
+        self._options = options
+        self._dest = dest
+        self._staged: list[Staged] = []
+        self._folded: list[Keyed | Full] = []
+
+    def discard(self) -> None:
+        """Remove what was staged; the segments cannot be applied again."""
+        for staged in self._staged:
+            self._dest.discard(staged)
+        self._staged.clear()
+
+    def missing(self, counts: Counts) -> tuple[int, int]:
+        """Rows that were to be updated and to be deleted and were not found.
+
+        The lake knows of rows that its table does not have; of keys that the batch itself had
+        deleted or moved away, and of whole rows, the fold does.
+        """
+        updates = sum(folded.missing_updates for folded in self._folded)
+        deletes = sum(folded.missing_deletes for folded in self._folded)
+        return counts.update_missing + updates, counts.delete_missing + deletes
+
+    def add(self, relation: Relation, changes: Changes, *, truncate: bool, probe: bool) -> None:
+        """Fold and stage one run; ``truncate``: the table is emptied before it."""
+        layout = self._layout(relation, changes)
+        full = relation.replident == REPLICA_IDENTITY_FULL
+        try:
+            if full and not _inserts_only(changes):
+                segment = self._full(changes, layout, truncate)
+            else:
+                segment = self._keyed(changes, layout, truncate, probe and not full)
+        except UnrepresentableValue as error:
+            raise _value_error(error, changes, self._table) from None
+        self.segments.append(segment)
+
+    def _layout(self, relation: Relation, changes: Changes) -> Layout:
+        first = 0
+        try:
+            layout = layout_for(relation, self._table, self._options)
+            if not _inserts_only(changes):
+                first = int(np.flatnonzero(changes.kind != _INSERT)[0])
+                check_updatable(relation, self._table)
+        except ReplicationError as error:
+            raise FailedTransaction(int(changes.txn[first]), error) from None
+        return layout
+
+    def _keyed(self, changes: Changes, layout: Layout, truncate: bool, probe: bool) -> Segment:
+        folded = fold_keyed(changes, layout, check_inserts=probe)
+        columns = tuple(column.name for column in layout.columns)
+        key = tuple(columns[ordinal] for ordinal in layout.key)
+        on_key_conflict = self._options.on_key_conflict or "error"
+        if probe and folded.duplicate_insert >= 0 and on_key_conflict != "overwrite":
+            raise self._insert_exists(changes, folded.duplicate_insert, key)
+        self._folded.append(folded)
+        return Segment(
+            columns=columns,
+            key=key,
+            truncate=truncate,
+            merge=self._stage(folded.merge_batches(), folded.merge_schema, folded.merge_rows),
+            unchanged=folded.unchanged,
+            append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
+            probe=bool(key) and not truncate and (probe or folded.possible_duplicate >= 0),
+            on_key_conflict=on_key_conflict,
+            defaults=self._options.defaults,
+        )
+
+    def _insert_exists(
+        self, changes: Changes, change: int, key: tuple[str, ...]
+    ) -> FailedTransaction:
+        return FailedTransaction(
+            int(changes.txn[change]),
+            UniqueViolation(
+                f'conflict detected on relation "{self._table.ident}": conflict=insert_exists',
+                detail=f"A key ({', '.join(key)}) is inserted that an earlier change inserted "
+                "already.",
+                hint="Remove the row on the publisher, or declare on_key_conflict: overwrite.",
+            ),
+        )
+
+    def _full(self, changes: Changes, layout: Layout, truncate: bool) -> Segment:
+        """Whole rows; they have no key to look for."""
+        full = full_images(changes, layout)
+
+        def resolve(found: pa.Table) -> tuple[Staged | None, Staged | None]:
+            full.resolve(found.column("image").to_numpy())
+            moved = full.position_batches(found.column("f"), found.column("p"))
+            try:
+                return (
+                    self._stage(moved, full.position_schema, full.position_rows),
+                    self._stage(full.append_batches(), full.append_schema, full.append_rows),
+                )
+            except UnrepresentableValue as error:
+                raise _value_error(error, changes, self._table) from None
+
+        images = self._staged_now(full.image_batches(), full.image_schema)
+        self._folded.append(full)
+        return Segment(
+            columns=tuple(column.name for column in layout.columns),
+            truncate=truncate,
+            full=FullSegment(images, resolve),
+            defaults=self._options.defaults,
+        )
+
+    def _stage(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
+    ) -> Staged | None:
+        return self._staged_now(batches, schema) if rows else None
+
+    def _staged_now(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+        staged = self._dest.stage(batches, schema)
+        self._staged.append(staged)
+        return staged
+
+
 def build_segments(
     runs: Sequence[Run],
     table: LakeTable,
@@ -41,123 +171,30 @@ def build_segments(
     dest: Destination,
     *,
     probe: bool,
-) -> list[Segment]:
-    """Fold and stage the runs of one table, in order.
+) -> TableWork:
+    """Fold and stage the runs of one table, in order; after an error nothing is left staged.
 
     ``probe``: a key that is inserted may be in the table already, so the lake looks first.
     """
-    segments: list[Segment] = []
-    empties = False
-    for run in runs:
-        if run.relation is None or run.changes is None:
-            empties = True
-            continue
-        try:
-            layout = layout_for(run.relation, table, options)
-        except ReplicationError as error:
-            raise FailedTransaction(int(run.changes.txn[0]), error) from None
-        columns = tuple(column.name for column in layout.columns)
-        full = run.relation.replident == REPLICA_IDENTITY_FULL
-        inserts_only = bool((run.changes.kind == _INSERT).all())
-        if not inserts_only:
-            try:
-                check_updatable(run.relation, table)
-            except ReplicationError as error:
-                first = int(np.flatnonzero(run.changes.kind != _INSERT)[0])
-                raise FailedTransaction(int(run.changes.txn[first]), error) from None
-        build = _full_segment if full and not inserts_only else _keyed_segment
-        segments.append(
-            build(run.changes, layout, columns, table, options, dest, empties, probe and not full)
-        )
+    work = TableWork(table, options, dest)
+    try:
         empties = False
-    if empties:
-        segments.append(Segment(columns=(), truncate=True))
-    return segments
+        for run in runs:
+            if run.relation is None or run.changes is None:
+                empties = True
+            else:
+                work.add(run.relation, run.changes, truncate=empties, probe=probe)
+                empties = False
+        if empties:
+            work.segments.append(Segment(columns=(), truncate=True))
+    except BaseException:
+        work.discard()
+        raise
+    return work
 
 
-def _keyed_segment(
-    changes: Changes,
-    layout: Layout,
-    columns: tuple[str, ...],
-    table: LakeTable,
-    options: TableOptions,
-    dest: Destination,
-    truncate: bool,
-    probe: bool,
-) -> Segment:
-    folded = fold_keyed(changes, layout, check_inserts=probe)
-    key = tuple(columns[ordinal] for ordinal in layout.key)
-    if probe and folded.duplicate_insert >= 0 and options.on_key_conflict != "overwrite":
-        names = ", ".join(key)
-        raise FailedTransaction(
-            int(changes.txn[folded.duplicate_insert]),
-            UniqueViolation(
-                f'conflict detected on relation "{table.ident}": conflict=insert_exists',
-                detail=f"A key ({names}) is inserted that an earlier change inserted already.",
-                hint="Remove the row on the publisher, or declare on_key_conflict: overwrite.",
-            ),
-        )
-    try:
-        merge = _staged(dest, folded.merge_batches(), folded.merge_schema, folded.merge_rows)
-        append = _staged(dest, folded.append_batches(), folded.append_schema, folded.append_rows)
-    except UnrepresentableValue as error:
-        raise _value_error(error, changes, table) from None
-    return Segment(
-        columns=columns,
-        key=key,
-        truncate=truncate,
-        merge=merge,
-        unchanged=folded.unchanged,
-        append=append,
-        probe=bool(key) and not truncate and (probe or folded.possible_duplicate >= 0),
-        on_key_conflict=options.on_key_conflict or "error",
-        defaults=options.defaults,
-    )
-
-
-def _full_segment(
-    changes: Changes,
-    layout: Layout,
-    columns: tuple[str, ...],
-    table: LakeTable,
-    options: TableOptions,
-    dest: Destination,
-    truncate: bool,
-    probe: bool,
-) -> Segment:
-    del probe  # whole rows have no key to look for
-    full = full_images(changes, layout)
-
-    def resolve(found: pa.Table) -> tuple[Staged | None, Staged | None]:
-        full.resolve(found.column("image").to_numpy())
-        try:
-            positions = _staged(
-                dest,
-                full.position_batches(found.column("f"), found.column("p")),
-                full.position_schema,
-                full.position_rows,
-            )
-            append = _staged(dest, full.append_batches(), full.append_schema, full.append_rows)
-        except UnrepresentableValue as error:
-            raise _value_error(error, changes, table) from None
-        return positions, append
-
-    try:
-        images = dest.stage(full.image_batches(), full.image_schema)
-    except UnrepresentableValue as error:
-        raise _value_error(error, changes, table) from None
-    return Segment(
-        columns=columns,
-        truncate=truncate,
-        full=FullSegment(images, resolve),
-        defaults=options.defaults,
-    )
-
-
-def _staged(
-    dest: Destination, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
-) -> Staged | None:
-    return dest.stage(batches, schema) if rows else None
+def _inserts_only(changes: Changes) -> bool:
+    return bool((changes.kind == _INSERT).all())
 
 
 def _value_error(
@@ -173,12 +210,3 @@ def _value_error(
             "or correct the value on the publisher.",
         ),
     )
-
-
-def discard(segments: Sequence[Segment], dest: Destination) -> None:
-    """Remove what was staged for the segments."""
-    for segment in segments:
-        images = segment.full.images if segment.full is not None else None
-        for staged in (segment.merge, segment.append, images):
-            if staged is not None:
-                dest.discard(staged)

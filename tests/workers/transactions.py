@@ -27,9 +27,13 @@ from workers.spool import Batch, Spool
 CHANGES = (Insert, Update, Delete, Truncate)
 
 
-def relation(relid: int, name: str, *columns: str, key: str = "id") -> Relation:
-    cols = tuple(RelationColumn(column == key, column, 23, -1) for column in columns)
-    return Relation(relid, "public", name, "d", cols)
+def relation(
+    relid: int, name: str, *columns: str, key: str = "id", identity: str = "d"
+) -> Relation:
+    """Under REPLICA IDENTITY FULL (``identity="f"``) every column is flagged as key."""
+    full = identity == "f"
+    cols = tuple(RelationColumn(full or column == key, column, 23, -1) for column in columns)
+    return Relation(relid, "public", name, identity, cols)
 
 
 def row(*values: str) -> tuple[TupleColumn, ...]:

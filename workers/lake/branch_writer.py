@@ -32,7 +32,6 @@ from workers.lake.destination import (
 from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
-    DELETE,
     UPDATE,
     absent_keys,
     find_positions,
@@ -71,6 +70,7 @@ class Merged:
 
     operation: str
     rows: int
+    updates: int
     key: tuple[str, ...]
 
 
@@ -146,8 +146,7 @@ class BranchWriter:
         )
 
     def _merge(self, segment: Segment, staged: Staged) -> Operation:
-        columns = staged_columns(staged, ["op"])["op"]
-        kinds = set(columns.unique().to_pylist())
+        updates = _updates(staged)
         sql = merge_by_key(
             self.ident,
             self.branch,
@@ -155,23 +154,22 @@ class BranchWriter:
             key=segment.key,
             unchanged=segment.unchanged,
             bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
-            deletes=DELETE in kinds,
-            updates=UPDATE in kinds,
+            deletes=updates < staged.rows,
+            updates=updates > 0,
         )
         return Operation(
-            lambda properties: self._run_merge(
-                sql, frame(self.session, staged), staged.rows, segment.key, properties
-            )
+            lambda properties: self._run_merge(sql, staged, updates, segment.key, properties)
         )
 
     def _run_merge(
         self,
         sql: str,
-        source: Any,
-        rows: int,
+        staged: Staged,
+        updates: int,
         key: tuple[str, ...],
         properties: dict[str, str],
     ) -> None:
+        source = frame(self.session, staged)
         operation = self.operation_name()
         self.session.set_properties({**properties, OPERATION: operation})
         try:
@@ -180,7 +178,7 @@ class BranchWriter:
             if _CARDINALITY in error.said:
                 raise self._duplicate(key, "Two changes of one batch match one row.") from None
             raise
-        self._merged.append(Merged(operation, rows, key))
+        self._merged.append(Merged(operation, staged.rows, updates, key))
 
     def _append(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
         if segment.probe and segment.key:
@@ -280,18 +278,16 @@ class BranchWriter:
             self._appended += append.rows
 
     def _at_positions(self, segment: Segment, positions: Staged) -> Operation:
-        kinds = set(staged_columns(positions, ["op"])["op"].unique().to_pylist())
+        updates = _updates(positions)
         sql = merge_by_position(
             self.ident,
             self.branch,
             columns=segment.columns,
-            deletes=DELETE in kinds,
-            updates=UPDATE in kinds,
+            deletes=updates < positions.rows,
+            updates=updates > 0,
         )
         return Operation(
-            lambda properties: self._run_merge(
-                sql, frame(self.session, positions), positions.rows, (), properties
-            )
+            lambda properties: self._run_merge(sql, positions, updates, (), properties)
         )
 
     # -- the outcome ------------------------------------------------------------------------------
@@ -302,7 +298,7 @@ class BranchWriter:
             return Counts(appended=self._appended)
         names = [merged.operation for merged in self._merged]
         outcomes = read_outcomes(self.session, self.ident, names)
-        matched = missing = 0
+        matched = missing = update_missing = 0
         for merged in self._merged:
             outcome = outcomes.get(merged.operation)
             if outcome is None:
@@ -316,7 +312,13 @@ class BranchWriter:
                 )
             matched += outcome.matched
             missing += merged.rows - outcome.matched
-        return Counts(appended=self._appended, merged=matched, missing=missing)
+            update_missing += merged.updates - outcome.added  # a row it updates is added anew
+        return Counts(
+            appended=self._appended,
+            merged=matched,
+            update_missing=update_missing,
+            delete_missing=missing - update_missing,
+        )
 
     def _duplicate(self, key: tuple[str, ...], detail: str) -> UniqueViolation:
         if not key:
@@ -344,6 +346,11 @@ _NOTHING_FOUND = pa.table(
         "p": pa.array([], pa.int64()),
     }
 )
+
+
+def _updates(staged: Staged) -> int:
+    """How many of a MERGE's source rows are updates; the others delete."""
+    return int((staged_columns(staged, ["op"])["op"].to_numpy() == UPDATE).sum())
 
 
 def spark_ddl_or_void(column: LakeColumn) -> str:

@@ -113,11 +113,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a batch did to a table; ``missing`` counts updates and deletes that found no row."""
+    """What a batch did to a table; the last two count updates and deletes that found no row."""
 
     appended: int = 0
     merged: int = 0
-    missing: int = 0
+    update_missing: int = 0
+    delete_missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ class MemoryDestination:
         for segment in segments[first:]:
             work.apply(segment)
         self.lake.commit(table, branch, work.rows, stamp)
-        return Counts(work.appended, work.merged, work.missing)
+        return Counts(work.appended, work.merged, work.update_missing, work.delete_missing)
 
     def copy(
         self,
@@ -322,7 +322,8 @@ class _Work:
     rows: list[Row]
     appended: int = 0
     merged: int = 0
-    missing: int = 0
+    update_missing: int = 0
+    delete_missing: int = 0
 
     def apply(self, segment: Segment) -> None:
         if segment.truncate:
@@ -341,23 +342,26 @@ class _Work:
             changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
         kept: list[Row] = []
         matched = 0
+        missed = dict(changes)
         for row in self.rows:
-            found = changes.get(tuple(row[name] for name in segment.key))
+            key = tuple(row[name] for name in segment.key)
+            found = changes.get(key)
             if found is None:
                 kept.append(row)
                 continue
             matched += 1
+            missed.pop(key, None)
             if not found["op"]:
                 kept.append(row | _new_values(segment, found))
         if matched > len(changes):
-            key = ", ".join(segment.key)
             raise UniqueViolation(
-                f'key ({key}) is not unique in lake table "{self.ident}"',
+                f'key ({", ".join(segment.key)}) is not unique in lake table "{self.ident}"',
                 detail=f"{len(changes)} keys matched {matched} rows.",
             )
         self.rows = kept
         self.merged += matched
-        self.missing += len(changes) - matched
+        self.delete_missing += sum(change["op"] for change in missed.values())
+        self.update_missing += sum(not change["op"] for change in missed.values())
 
     def _full(self, segment: Segment, full: FullSegment) -> None:
         found: list[tuple[int, str, int]] = []

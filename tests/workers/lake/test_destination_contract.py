@@ -90,7 +90,7 @@ def test_updates_deletes_key_changes_and_unchanged_values(table: Table) -> None:
         ],
         30,
     )
-    assert counts == Counts(merged=4, missing=2)
+    assert counts == Counts(merged=4, update_missing=1, delete_missing=1)
     assert table.rows() == [
         (1, "was 2", "new", None),
         (2, "was 1", "big1", None),
@@ -102,7 +102,8 @@ def test_updates_deletes_key_changes_and_unchanged_values(table: Table) -> None:
 def test_only_deletes_and_only_missing_rows(table: Table) -> None:
     table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
     assert table.batch([merge(table.dest, [(1, 1, None, None, None, False)])], 30).merged == 1
-    assert table.batch([merge(table.dest, [(1, 1, None, None, None, False)])], 40).missing == 1
+    again = table.batch([merge(table.dest, [(1, 1, None, None, None, False)])], 40)
+    assert again == Counts(delete_missing=1)
     assert (table.rows(), table.lsn()) == ([(2, "b", None, None)], 40)
 
 
