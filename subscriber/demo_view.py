@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -37,6 +38,7 @@ class DemoView:
         self._console = console
         self._live: Live | None = None
         self._last_line = float("-inf")
+        self._last_error: str | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -62,9 +64,14 @@ class DemoView:
         """The latest reading; ``workload`` says what the shop is doing."""
         if self._live is not None:
             self._live.update(_panel(reading, workload))
-        elif reading.elapsed - self._last_line >= PLAIN_EVERY:
+            return
+        if reading.elapsed - self._last_line >= PLAIN_EVERY:
             self._last_line = reading.elapsed
             self.say(_plain(reading, workload))
+        if reading.error != self._last_error:
+            self._last_error = reading.error
+            if reading.error is not None:
+                self.say(escape(f"ERROR:  {reading.error}"))
 
     def verdict(self, verdicts: Sequence[Verdict]) -> None:
         """The proof, table by table."""
@@ -94,7 +101,10 @@ def _panel(reading: Reading, workload: str) -> Group:
             f"{progress.rate:,.0f}" if progress.rate else "",
             f"{progress.eta:.0f} s" if progress.eta is not None else "",
         )
-    return Group(Text(f"publisher  {workload}"), table, Text(_stream(reading)))
+    lines: list[Text | Table] = [Text(f"publisher  {workload}"), table, Text(_stream(reading))]
+    if reading.error is not None:
+        lines.append(Text(f"ERROR:  {reading.error}", "red"))
+    return Group(*lines)
 
 
 def _stream(reading: Reading) -> str:

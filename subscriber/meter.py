@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +18,15 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from subscriber.last_error import LastErrors
 from workers.bgworker import LauncherStatus, query_launcher
 
 WINDOW: Final = 3.0
 """Seconds over which a rate is taken."""
 COPYING: Final = ("i", "d")
+SETTLED: Final = ("s", "r")
+ERROR_SHOWN: Final = 10.0
+"""Seconds for which an error of the stream is shown; a table's is until the table is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,10 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything at one moment. ``lag_bytes`` and ``lag_seconds`` are None without a slot."""
+    """Everything at one moment. ``lag_bytes`` and ``lag_seconds`` are None without a slot.
+
+    ``error`` is what the log last said of a table that is not copied yet, or of the stream.
+    """
 
     elapsed: float
     phase: str
@@ -56,6 +63,7 @@ class Reading:
     applied_rate: float
     lag_bytes: int | None
     lag_seconds: float | None
+    error: str | None = None
 
     @property
     def synced(self) -> bool:
@@ -89,9 +97,11 @@ class Meter:
     _before: int = field(init=False, default=0)
     _copies: dict[str, _Copy] = field(init=False, default_factory=dict)
     _store: CatalogStore | None = field(init=False, default=None)
+    _log: LastErrors = field(init=False)
 
     def __post_init__(self) -> None:
         self._start = self.clock()
+        self._log = LastErrors(self.data_dir)
 
     def read(self) -> Reading:
         """One reading; call it a few times a second."""
@@ -100,14 +110,28 @@ class Meter:
         lsn, confirmed = self.position()
         self._ticks.append(Tick(now, lsn, self.changed()))
         lag_seconds, rate = self._follow(now, confirmed)
+        rels = self._rels(status is not None)
         return Reading(
             elapsed=now - self._start,
             phase=status.phase if status else "starting",
-            tables=self._tables(now, status),
+            tables=self._tables(now, rels, status),
             applied_rate=rate,
             lag_bytes=None if confirmed is None else max(0, lsn - confirmed),
             lag_seconds=lag_seconds,
+            error=self._error(now, rels),
         )
+
+    def _error(self, now: float, rels: Sequence[SubscriptionRel]) -> str | None:
+        """The newest error that still matters, with the table it is about."""
+        self._log.read(now)
+        unfinished = {rel.srrelid: rel for rel in rels if rel.srsubstate not in SETTLED}
+        for error in sorted(self._log.errors.values(), key=lambda error: -error.moment):
+            rel = unfinished.get(error.relid)
+            recent = error.relid == 0 and now - error.moment < ERROR_SHOWN
+            if rel is not None or recent:
+                table = f'table "{rel.relname}": ' if rel else ""
+                return f"{table}{error.text}" + (f" (HINT: {error.hint})" if error.hint else "")
+        return None
 
     def _launcher(self) -> LauncherStatus | None:
         try:
@@ -128,8 +152,10 @@ class Meter:
         (then, rows), span = self._applied[0], now - self._applied[0][0]
         return lag, (self._before - rows) / span if span > 0 and then < now else 0.0
 
-    def _tables(self, now: float, status: LauncherStatus | None) -> tuple[TableProgress, ...]:
-        rels = {rel.relname: rel for rel in self._rels(status is not None)}
+    def _tables(
+        self, now: float, found_rels: Sequence[SubscriptionRel], status: LauncherStatus | None
+    ) -> tuple[TableProgress, ...]:
+        rels = {rel.relname: rel for rel in found_rels}
         workers = {worker.relid: worker for worker in (status.workers if status else ())}
         found = []
         for name, total in self.sizes.items():

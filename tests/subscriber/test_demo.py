@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import io
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import (
+    ConnectionFailure,
+    InsufficientPrivilege,
+    ObjectNotInPrerequisiteState,
+)
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from subscriber import demo
 from subscriber.demo_view import DemoView
 from subscriber.meter import Meter, Reading, TableProgress
@@ -16,6 +25,7 @@ from subscriber.publisher import EmbeddedPublisher
 from subscriber.workload import ORDERS, TABLES, Workload, fill
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
+from workers import log as server_log
 
 
 def test_the_shop_is_large_enough_and_its_workload_changes_every_kind(
@@ -101,6 +111,59 @@ def test_without_a_terminal_lines_are_plain() -> None:
     assert "12 rows/s applied, lag 2,048 B, 0.5 s" in first
     assert "DIFFERENT" in second
     assert "\x1b" not in text.getvalue()
+
+
+def test_the_last_error_is_shown_when_it_changes() -> None:
+    text = io.StringIO()
+    view = DemoView(Console(file=text, width=200))
+    tables = (TableProgress("orders", "d", 0, 100, None, None),)
+    denied = 'table "orders": 42501: permission denied for "a[b]" (HINT: Grant it.)'
+    with view:
+        for moment, error in enumerate([None, denied, denied, None, denied]):
+            view.show(Reading(float(moment), "running", tables, 0.0, 0, 0.0, error), "shop")
+    assert text.getvalue().count(f"ERROR:  {denied}\n") == 2
+    on_terminal = io.StringIO()
+    with DemoView(Console(file=on_terminal, width=120, force_terminal=True)) as view:
+        view.show(Reading(1.0, "running", tables, 0.0, 0, 0.0, denied), "shop")
+    assert f"ERROR:  {denied}" in on_terminal.getvalue()
+
+
+@pytest.fixture
+def _own_log(tmp_path: Path) -> Iterator[None]:
+    server_log.setup("tablesync 16384/16390", tmp_path)
+    yield
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if hasattr(each, "_owned")]:
+        root.removeHandler(handler)
+        handler.close()
+
+
+@pytest.mark.usefixtures("_own_log")
+def test_a_reading_has_the_error_of_a_table_that_is_not_copied(tmp_path: Path) -> None:
+    now = 0.0
+    store = CatalogStore.open(tmp_path)
+    sub = store.insert_subscription(Subscription("sub", "host=db", ("p",), subuuid="u"))
+    rel = store.insert_rel(
+        SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "shop", "orders", "shop", "orders")
+    )
+    meter = Meter(tmp_path, "sub", {"orders": 10}, lambda: (LSN(1), None), int, clock=lambda: now)
+    meter._store = store
+    assert meter.read().error is None
+    denied = InsufficientPrivilege('permission denied for table "orders"', hint="Grant it.")
+    server_log.report(denied, subid=sub.oid, relid=rel.srrelid)
+    server_log.report(InsufficientPrivilege("of a table that left"), relid=1)
+    now = 1000.0
+    shown = 'table "orders": 42501: permission denied for table "orders" (HINT: Grant it.)'
+    assert meter.read().error == shown
+    server_log.report(ConnectionFailure("lost the connection"), subid=sub.oid, relid=0)
+    now = 1001.0
+    assert meter.read().error == "08006: lost the connection"
+    now = 1050.0
+    assert meter.read().error == shown
+    for state, lsn in ((SubRelState.DATASYNC, None), (SubRelState.SYNCDONE, LSN(5))):
+        store.set_rel_state(sub.oid, rel.srrelid, state, lsn, Setter.TABLESYNC)
+    assert meter.read().error is None
+    meter.close()
 
 
 def test_on_a_terminal_there_is_a_table_with_bars() -> None:
