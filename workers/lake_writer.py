@@ -74,6 +74,14 @@ class Written:
     work: TableWork
     stamp: Stamp
     counts: Counts
+    snapshot_id: int | None = None
+
+    @property
+    def position(self) -> str:
+        """Where it is in the lake, for people: what ``local_lsn`` shows."""
+        if self.snapshot_id is None:
+            return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
+        return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
 
 
 class LakeWriter:
@@ -242,7 +250,7 @@ class LakeWriter:
             for relid in relids:
                 if self._store.rel(self._sub.oid, relid) is not None:  # it may have left meanwhile
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
-            self._store.origin_advance(self._origin, end_lsn, "")
+            self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)
         failpoints.reach("apply.origin_advanced")
         return published
@@ -265,7 +273,7 @@ class LakeWriter:
         """Fast-forward; if somebody else moved main, fence, read, and redo from what is staged."""
         for _ in range(_PUBLISH_ATTEMPTS):
             try:
-                self._dest.publish(
+                snapshot_id = self._dest.publish(
                     written.table.lake.ident, written.table.branch or "", written.stamp
                 )
             except ReplicationError as error:
@@ -273,7 +281,7 @@ class LakeWriter:
                     raise
             else:
                 failpoints.reach("apply.one_table_published")
-                return written
+                return replace(written, snapshot_id=snapshot_id)
             fenced = self._dest.fence(written.table.lake.ident)
             stamp = check_stamp(written.table.rel, fenced)
             fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))

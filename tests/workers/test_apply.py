@@ -78,9 +78,9 @@ class Interfered(MemoryDestination):
 
     before_publish: Callable[[str], None] = staticmethod(lambda _table: None)
 
-    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         self.before_publish(ident.table)
-        super().publish(ident, branch, stamp)
+        return super().publish(ident, branch, stamp)
 
 
 def test_an_error_while_publishing_is_left_to_the_successor(world: Subscribed) -> None:

@@ -10,6 +10,7 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Update
 
@@ -130,3 +131,25 @@ def test_nothing_stays_staged_of_a_table_one_of_whose_values_does_not_fit(
             )
         )
     assert dest.staged == 0
+
+
+def test_the_origin_names_the_commit_that_completed_it(world: Subscribed) -> None:
+    world.worker().apply_batch(batch([A, B, Insert(1, row("1", "1")), Insert(2, row("1", "1"))]))
+    (origin,) = world.store.origins()
+    shown = [MemoryDestination(world.lake).table(LakeIdent("public", name)) for name in ("a", "b")]
+    commits = [f"snapshot {table.snapshot_id} of {table.ident}" for table in shown if table]
+    assert origin.remote_lsn == 100
+    assert origin.local_lsn in commits
+
+
+def test_a_commit_whose_outcome_had_to_be_read_is_named_by_its_position(
+    world: Subscribed,
+) -> None:
+    class Silent(MemoryDestination):
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            super().publish(ident, branch, stamp)
+            return None
+
+    world.worker(Silent(world.lake)).apply_batch(batch([A, Insert(1, row("1", "1"))]))
+    (origin,) = world.store.origins()
+    assert origin.local_lsn == "LSN 0/64 of public.a"

@@ -213,8 +213,10 @@ class Destination(Protocol):
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges.
         Returns the number of rows copied."""
 
-    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
-        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
+
+        Returns the snapshot that ``main`` shows then, None where that was not said."""
 
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         """Drop old snapshots of ``main``, never the newest stamped one; how many went."""

@@ -257,12 +257,13 @@ class IcebergDestination:
         self._tips.pop((ident, branch), None)
         return run_copy(self._writer(session, ident, branch), plan, progress)
 
-    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
         This generation alone writes to the branch and a session with an unanswered call is
         released before another is used, so what ``write`` left there need not be read again.
-        Raises 40001 when main is elsewhere: nothing of the batch is visible then.
+        Raises 40001 when main is elsewhere: nothing of the batch is visible then. Returns the
+        snapshot main is at, None after a call whose outcome had to be read.
         """
         session = self._sessions.get()
         if self._tips.get((ident, branch)) != stamp:
@@ -270,12 +271,15 @@ class IcebergDestination:
             if found != stamp:
                 raise _moved(ident, "The branch's last snapshot is not this batch's.")
         try:
-            session.command(
+            answer = session.call(
                 call("fast_forward", ident, branch=MAIN, to=branch),
                 f'publishing to lake table "{ident}"',
             )
         except ReplicationError as error:
             self._settle(ident, branch, stamp, error)
+            return None
+        moved_to: int | None = None if answer is None else answer.column("updated_ref")[0].as_py()
+        return moved_to
 
     def _settle(self, ident: LakeIdent, branch: str, stamp: Stamp, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""

@@ -256,7 +256,7 @@ class MemoryDestination:
         self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
         return len(copied)
 
-    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
         self._enter("publish")
         table = self._get(ident)
@@ -265,10 +265,11 @@ class MemoryDestination:
             if tip is None or table.snapshots[tip].stamp != stamp:
                 raise _moved(ident)
             if tip in (s.snapshot_id for s in _ancestors(table, MAIN)):
-                return
+                return table.refs[MAIN]
             if table.refs[MAIN] not in (s.snapshot_id for s in _ancestors(table, branch)):
                 raise _moved(ident)
             table.refs[MAIN] = tip
+            return tip
 
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         """Nothing is ever in the way here."""

@@ -89,9 +89,18 @@ class LakeSession:
 
     def command(self, sql: str, what: str, **views: Any) -> None:
         """Run a statement: one call."""
+        self._execute(sql, what, views)
+
+    def call(self, sql: str, what: str) -> pa.Table | None:
+        """CALL a procedure: one call; what it answers, None where that cannot be read."""
+        return _rows_of(self._execute(sql, what, {}))
+
+    def _execute(self, sql: str, what: str, views: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._call(what):
             command = SQL(sql, None, None, _aliased(views))
-            self._spark.client.execute_command(command.command(self._spark.client))
+            result = self._spark.client.execute_command(command.command(self._spark.client))
+            properties: Mapping[str, Any] = result[1]
+            return properties
 
     def append(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
         """Append a DataFrame by column names to a table (or ``table.branch_x``).
@@ -277,6 +286,22 @@ def _builder(url: str) -> Any:
         if builder.host != "localhost":
             builder._params["use_ssl"] = "true"  # as the token would have implied
     return builder
+
+
+def _rows_of(properties: Mapping[str, Any]) -> pa.Table | None:
+    """What a statement answered: the server sends it along as a relation of finished rows.
+
+    The statement has had its effect, so an answer that cannot be read is no error.
+    """
+    relation = properties.get("sql_command_result")
+    if relation is None or not relation.local_relation.data:
+        return None
+    try:
+        with pa.ipc.open_stream(relation.local_relation.data) as reader:
+            rows: pa.Table = reader.read_all()
+    except pa.ArrowException:
+        return None
+    return rows if rows.num_rows else None
 
 
 def _aliased(views: Mapping[str, Any]) -> list[Any]:

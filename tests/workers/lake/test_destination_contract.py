@@ -71,6 +71,15 @@ def test_a_branch_stands_for_many_batches(table: Table) -> None:
     table.dest.publish(table.ident, branch, stamp(22))  # again: nothing happens
 
 
+def test_publishing_says_which_snapshot_is_shown(table: Table) -> None:
+    branch = table.branch()
+    table.dest.write(table.ident, branch, [append(table.dest, [(1, "a", None)])], stamp(20))
+    shown = table.dest.publish(table.ident, branch, stamp(20))
+    found = table.dest.table(table.ident)
+    assert found is not None
+    assert shown == found.snapshot_id
+
+
 def test_updates_deletes_key_changes_and_unchanged_values(table: Table) -> None:
     table.batch([append(table.dest, [(n, f"v{n}", f"big{n}") for n in range(1, 6)])], 20)
     counts = table.batch(
