@@ -14,6 +14,7 @@ from pathlib import Path
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
 from workers.bgworker import LauncherLink
@@ -92,11 +93,33 @@ class WorkerProcess:
         left = self.store.spark_sessions(self.subid, self.relid)
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
+        self._release_orphans(dest)
         for folder in staging.glob(f"{place}*"):
             if folder != own:
                 shutil.rmtree(folder, ignore_errors=True)
         self.dest = dest
         return dest
+
+    def _release_orphans(self, dest: Destination) -> None:
+        """Close what workers without a successor left open: whoever comes first does it for them.
+
+        Their subscription was dropped, their table left it or is synchronised. A worker that still
+        runs closes its own sessions; it has its slot until it is reaped.
+        """
+        left = self.store.all_spark_sessions()
+        for subid, relid in dict.fromkeys(row[:2] for row in left):
+            if self._has_successor(subid, relid) or self.link.find(subid, relid) is not None:
+                continue
+            own = [row for row in left if row[:2] == (subid, relid)]
+            dest.release_sessions([row[3:] for row in own])
+            self.store.forget_spark_sessions(subid, relid, max(row[2] for row in own))
+
+    def _has_successor(self, subid: int, relid: int) -> bool:
+        """Whether a worker will ever start in this place again."""
+        if not relid:
+            return self.store.subscription(subid) is not None
+        rel = self.store.rel(subid, relid)
+        return rel is not None and rel.srsubstate not in (SubRelState.SYNCDONE, SubRelState.READY)
 
     def close(self) -> None:
         """Close our Spark sessions, say goodbye to the launcher; the process is about to end.

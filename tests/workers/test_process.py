@@ -1,0 +1,109 @@
+"""Which Spark sessions a worker closes before it opens the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from workers import process as worker_process
+from workers.process import WorkerProcess
+
+
+class Lake:
+    """Remembers which sessions were closed."""
+
+    closed: list[str]
+
+    def __init__(self, _url: str, **_given: Any) -> None:
+        type(self).closed = []
+
+    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
+        self.closed += [session for _, session in sessions]
+
+
+class Link:
+    """A launcher in whose slots the workers of ``running`` are."""
+
+    def __init__(self) -> None:
+        self.running: set[tuple[int, int]] = set()
+
+    def lake_url(self) -> str:
+        return "sc://host"
+
+    def find(self, subid: int, relid: int) -> object | None:
+        return "a worker" if (subid, relid) in self.running else None
+
+
+@pytest.fixture
+def store() -> Iterator[CatalogStore]:
+    made = CatalogStore.open(":memory:")
+    yield made
+    made.close()
+
+
+def subscribed(store: CatalogStore, name: str) -> int:
+    sub = Subscription(name, "host=db", ("pub",), subuuid=name, subcreate=SubCreate.READY)
+    return store.insert_subscription(sub).oid
+
+
+def table(store: CatalogStore, subid: int, name: str, state: SubRelState) -> int:
+    rel = SubscriptionRel(subid, 0, SubRelState.INIT, None, "public", name, "public", name)
+    relid = store.insert_rel(rel).srrelid
+    if state is not SubRelState.INIT:
+        store.set_rel_state(subid, relid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    if state is SubRelState.SYNCDONE:
+        store.set_rel_state(subid, relid, state, LSN(7), Setter.TABLESYNC)
+    return relid
+
+
+def closed(store: CatalogStore, tmp_path: Path, link: Link, subid: int) -> list[str]:
+    process = WorkerProcess(tmp_path, subid, 0, 5, store, cast("Any", link), Settings())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_process, "IcebergDestination", Lake)
+        process.open_lake()
+    return sorted(Lake.closed)
+
+
+def test_a_worker_closes_what_nobody_else_will(store: CatalogStore, tmp_path: Path) -> None:
+    ours, other, dropped = (subscribed(store, name) for name in ("ours", "other", "dropped"))
+    copying = table(store, ours, "copying", SubRelState.DATASYNC)
+    waiting = table(store, ours, "waiting", SubRelState.INIT)
+    done = table(store, ours, "done", SubRelState.SYNCDONE)
+    ending = table(store, ours, "ending", SubRelState.SYNCDONE)
+    gone = table(store, ours, "gone", SubRelState.DATASYNC)
+    places = [
+        (ours, 0), (other, 0), (dropped, 0), (dropped, 77),
+        (ours, copying), (ours, waiting), (ours, done), (ours, ending), (ours, gone),
+    ]  # fmt: skip
+    for number, (subid, relid) in enumerate(places):
+        for generation in (1, 2):
+            store.put_spark_session(subid, relid, generation, "u", f"{number}.{generation}")
+    store.delete_subscription(dropped)
+    store.delete_rel(ours, gone)
+    link = Link()
+    link.running = {(other, 0), (ours, copying), (ours, ending)}
+    expected = [f"{place}.{generation}" for place in (0, 2, 3, 6, 8) for generation in (1, 2)]
+    assert closed(store, tmp_path, link, ours) == expected
+    left = {row[:2] for row in store.all_spark_sessions()}
+    assert left == {(other, 0), (ours, copying), (ours, waiting), (ours, ending)}
+
+
+def test_a_dropped_subscription_whose_worker_still_runs_is_left_alone(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours, dropped = subscribed(store, "ours"), subscribed(store, "dropped")
+    store.put_spark_session(dropped, 0, 1, "u", "busy")
+    store.delete_subscription(dropped)
+    link = Link()
+    link.running = {(dropped, 0)}
+    assert closed(store, tmp_path, link, ours) == []
+    link.running.clear()
+    assert closed(store, tmp_path, link, ours) == ["busy"]
