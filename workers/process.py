@@ -80,9 +80,7 @@ class WorkerProcess:
         That is the first fence: a call that a dead worker left running is stopped, and its
         session can never be used again. Its staged files go too.
         """
-        staging = self.data_dir / "staging"
-        place = f"{self.subid}_{self.relid}_"
-        own = staging / f"{place}{self.generation}"
+        own = self._staging / f"{self.subid}_{self.relid}_{self.generation}"
         dest = IcebergDestination(
             self.link.lake_url(),
             identity=Identity(self.subid, self.generation, self.relid),
@@ -94,17 +92,15 @@ class WorkerProcess:
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
         self._release_orphans(dest)
-        for folder in staging.glob(f"{place}*"):
-            if folder != own:
-                shutil.rmtree(folder, ignore_errors=True)
+        self._remove_staged(self.subid, self.relid, keep=own)
         self.dest = dest
         return dest
 
     def _release_orphans(self, dest: Destination) -> None:
         """Close what workers without a successor left open: whoever comes first does it for them.
 
-        Their subscription was dropped, their table left it or is synchronised. A worker that still
-        runs closes its own sessions; it has its slot until it is reaped.
+        Their subscription was dropped, their table left it or is synchronised. What they staged
+        goes too. A worker that still runs closes its own; it has its slot until it is reaped.
         """
         left = self.store.all_spark_sessions()
         for subid, relid in dict.fromkeys(row[:2] for row in left):
@@ -113,6 +109,16 @@ class WorkerProcess:
             own = [row for row in left if row[:2] == (subid, relid)]
             dest.release_sessions([row[3:] for row in own])
             self.store.forget_spark_sessions(subid, relid, max(row[2] for row in own))
+            self._remove_staged(subid, relid)
+
+    @property
+    def _staging(self) -> Path:
+        return self.data_dir / "staging"
+
+    def _remove_staged(self, subid: int, relid: int, *, keep: Path | None = None) -> None:
+        for folder in self._staging.glob(f"{subid}_{relid}_*"):
+            if folder != keep:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _has_successor(self, subid: int, relid: int) -> bool:
         """Whether a worker will ever start in this place again."""

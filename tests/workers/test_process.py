@@ -102,8 +102,12 @@ def test_a_dropped_subscription_whose_worker_still_runs_is_left_alone(
     ours, dropped = subscribed(store, "ours"), subscribed(store, "dropped")
     store.put_spark_session(dropped, 0, 1, "u", "busy")
     store.delete_subscription(dropped)
+    staged = tmp_path / "staging" / f"{dropped}_0_1"
+    staged.mkdir(parents=True)
     link = Link()
     link.running = {(dropped, 0)}
     assert closed(store, tmp_path, link, ours) == []
+    assert staged.exists()
     link.running.clear()
     assert closed(store, tmp_path, link, ours) == ["busy"]
+    assert not staged.exists()
