@@ -10,7 +10,7 @@ import grpc
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 
-class SilentLake(base_pb2_grpc.SparkConnectServiceServicer):  # type: ignore[misc]
+class SilentLake(base_pb2_grpc.SparkConnectServiceServicer):  # type: ignore[misc]  # generated code has no types
     """Listens on a port of its own; as a context manager it is stopped at the end."""
 
     def __init__(self, *, releases: bool) -> None:
