@@ -140,7 +140,11 @@ def _report(mistakes: list[_Mistake], lines: _Lines, name: str) -> ConfigFileErr
         line = lines.of(mistake.key)
         return f'configuration file "{name}", line {line}, key "{key}": {mistake.error.primary}'
 
-    ordered = sorted(mistakes, key=lambda mistake: lines.of(mistake.key))
+    # On one line what is there comes before what is missing: the one is often the other misspelt.
+    ordered = sorted(
+        mistakes,
+        key=lambda mistake: (lines.of(mistake.key), mistake.error.primary.endswith("is missing")),
+    )
     first, rest = ordered[0], ordered[1:]
     detail = first.error.detail
     if rest:
@@ -211,17 +215,24 @@ def _read_yaml(text: str, name: str) -> tuple[Any, _Lines]:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
-            raise ConfigFileError(f'configuration file "{name}", line 1: the file is empty')
+            raise ConfigFileError(
+                f'configuration file "{name}", line 1: the file is empty',
+                hint='It needs at least the key "subscriptions".',
+            )
         _check_node(node, (), lines, [])
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise ConfigFileError(
-            f'configuration file "{name}", line {line}: not YAML: {error.problem}'
+            f'configuration file "{name}", line {line}: not YAML: {error.problem}',
+            hint="Look there, and just above, for a tab, a wrong indentation, or a missing colon, "
+            "bracket or quote.",
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise ConfigFileError(f'configuration file "{name}": not YAML') from None
+        raise ConfigFileError(
+            f'configuration file "{name}": not YAML', hint="It has to be a text file in YAML."
+        ) from None
 
 
 def _check_node(node: yaml.Node, key: Key, lines: _Lines, above: list[yaml.Node]) -> None:

@@ -7,7 +7,7 @@ would hurt later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from config.subscription import CreateSubscriptionStmt
 from subscriber.passfile import temporary_passfile
 from subscriber.real_site import open_site
 from subscriber.refresh import refusals
-from subscriber.remoteslot import check_slot_is_free
+from subscriber.remoteslot import check_slot_is_free, slot_warnings
 from subscriber.report import Notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import check_password_env, new_row
@@ -37,6 +37,7 @@ from subscriber.tablemap import (
     fetch_mapped_tables,
     lake_findings,
     missing_publications_warning,
+    privilege_findings,
     published_findings,
     table_warnings,
 )
@@ -105,13 +106,14 @@ def _connected(
         ):
             if new:
                 findings += _caught(lambda: check_slot_is_free(conn, sub))
+                findings += slot_warnings(conn, sub)
                 findings += _server_findings(conn, sub, settings)
             findings += missing_publications_warning(conn, stmt.publication)
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             findings += published_findings(mapped)
             findings += table_warnings(mapped, stmt.tables)
             if stmt.options.copy_data:
-                findings += _privilege_findings(conn, mapped)
+                findings += privilege_findings(conn, mapped)
     except ReplicationError as error:
         findings.append(error)
     if mapped:
@@ -213,24 +215,4 @@ _STATE: Final = (
     "(SELECT count(*) FROM pg_catalog.pg_stat_replication) - 1, "
     "(SELECT rolsuper OR rolreplication FROM pg_catalog.pg_roles WHERE rolname = current_user), "
     "pg_catalog.pg_is_in_recovery()"
-)
-
-
-def _privilege_findings(conn: Publisher, mapped: Sequence[MappedTable]) -> Iterator[Finding]:
-    """The initial copy reads the published columns of every table."""
-    for table in mapped:
-        attnums = ",".join(str(column.attnum) for column in table.remote.columns)
-        if conn.exec(_MAY_READ.format(relid=table.remote.relid, attnums=attnums))[0][0] != "t":
-            yield InsufficientPrivilege(
-                f'permission denied for table "{table.name}"',
-                detail="The initial copy reads it.",
-                hint="GRANT SELECT on it, and USAGE on its schema, to the role of the connection.",
-            )
-
-
-_MAY_READ: Final = (
-    "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND "
-    "(SELECT bool_and(pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')) "
-    "FROM pg_catalog.unnest('{{{attnums}}}'::pg_catalog.int2[]) a (attnum)) "
-    "FROM pg_catalog.pg_class c WHERE c.oid = {relid}"
 )

@@ -37,7 +37,7 @@ from subscriber.subscriptioncmds import (
     raise_first,
     wait_for_workers,
 )
-from subscriber.tablemap import MappedTable, lake_findings, lake_ident
+from subscriber.tablemap import MappedTable, lake_findings, lake_ident, privilege_findings
 
 _FOLLOWED = (
     "subconninfo",
@@ -183,7 +183,7 @@ def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
     if new:
         raise_first(list(lake_findings(new, site.lake_tables, site.store, sub)))
-        _add_tables(sub, new, site, copy_data=copy_data)
+        _add_tables(sub, new, conn, site, copy_data=copy_data)
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
     removed = [rel for name, rel in known.items() if name not in published]
     distrusted = [
@@ -208,9 +208,14 @@ def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data
     return bool(new or removed or distrusted)
 
 
-def _add_tables(sub: Subscription, new: list[MappedTable], site: Site, *, copy_data: bool) -> None:
+def _add_tables(
+    sub: Subscription, new: list[MappedTable], conn: Publisher, site: Site, *, copy_data: bool
+) -> None:
     """Rows and, without copy_data, lake tables whose changes begin where the worker stands."""
     if copy_data:
+        for error in privilege_findings(conn, new):
+            # Not refused: the tables that can be read must not wait for the one that cannot.
+            site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
         with site.store.transaction():
             for table in new:
                 site.store.insert_rel(new_rel(sub.oid, table, copy_data=True))

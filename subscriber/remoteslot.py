@@ -8,14 +8,16 @@ publisher tries again.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from catalog.errcodes import DuplicateObject, ReplicationError, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import LeakedSlot
+from subscriber import remedies
 from subscriber.passfile import remove_passfile
-from subscriber.report import notice, warning
+from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site
 from workers.publication import fetch_slot
 
@@ -39,6 +41,33 @@ def check_slot_is_free(conn: Publisher, sub: Subscription) -> None:
         )
 
 
+def slot_warnings(conn: Publisher, sub: Subscription) -> Iterator[Notice]:
+    """What the apply worker will not like about a slot that was to be there already."""
+    name = sub.subslotname
+    if sub.create_slot or name is None:
+        return
+    slot = fetch_slot(conn, name)
+    if slot is None:
+        yield warning(
+            f'replication slot "{name}" does not exist on the publisher',
+            detail="The subscription's worker fails until it is there.",
+            hint=f"On the publisher: SELECT pg_create_logical_replication_slot('{name}', "
+            "'pgoutput').",
+        )
+    elif not slot.ours:
+        yield warning(
+            f'replication slot "{name}" is not one of pgoutput in the database of the connection',
+            detail="The subscription's worker cannot read from it.",
+            hint="Name another one with slot_name.",
+        )
+    elif slot.active:
+        yield warning(
+            f'replication slot "{name}" is active for PID {slot.active_pid} on the publisher',
+            detail="The subscription's worker fails until it is not.",
+            hint="Stop whoever reads from it, or name another one with slot_name.",
+        )
+
+
 def make_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
     """Make the slot, or look at the one that was made before; where its changes begin.
 
@@ -50,9 +79,12 @@ def make_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
         slot = fetch_slot(conn, sub.subslotname)
         return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
     with error_context(f'creating replication slot "{sub.subslotname}" on the publisher'):
-        point = conn.create_slot(
-            sub.subslotname, temporary=False, snapshot="nothing", failover=sub.subfailover
-        )
+        try:
+            point = conn.create_slot(
+                sub.subslotname, temporary=False, snapshot="nothing", failover=sub.subfailover
+            )
+        except ReplicationError as error:
+            raise remedies.making_slot(error) from None
     site.notify(notice(f'created replication slot "{sub.subslotname}" on publisher'))
     return point
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from catalog.errcodes import ConfigFileError, InternalError, IoError, ReplicationError
+from subscriber import remedies
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -50,7 +51,7 @@ def print_notice(message: Notice, stream: TextIO | None = None) -> None:
 
 def print_error(error: BaseException, stream: TextIO | None = None) -> int:
     """Report what ended a command; the exit status it ends with."""
-    known = as_replication_error(error)
+    known = remedies.disk(as_replication_error(error))
     _print(known.report(), stream)
     return EXIT_USAGE if isinstance(known, ConfigFileError) else EXIT_ERROR
 

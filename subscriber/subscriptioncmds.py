@@ -48,6 +48,7 @@ from subscriber.remoteslot import (
     may_have_made_slot,
     release_slot,
     retry_leaked_slots,
+    slot_warnings,
 )
 from subscriber.report import warning
 from subscriber.site import Publisher, Site
@@ -56,6 +57,7 @@ from subscriber.tablemap import (
     fetch_mapped_tables,
     lake_findings,
     missing_publications_warning,
+    privilege_findings,
     published_findings,
     quoted,
     table_warnings,
@@ -76,7 +78,10 @@ def create_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscriptio
     """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
     settle_leftover(stmt.name, site)
     if site.store.subscription_by_name(stmt.name) is not None:
-        raise DuplicateObject(f'subscription "{stmt.name}" already exists')
+        raise DuplicateObject(
+            f'subscription "{stmt.name}" already exists',
+            hint=f"pgsub up brings it in line with the file, pgsub drop {stmt.name} removes it.",
+        )
     check_password_env(stmt)
     sub = new_row(stmt)
     if stmt.connection.password is not None:
@@ -148,8 +153,11 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
         identity = conn.identify_system()
         sub = dataclasses.replace(sub, sysid=identity.systemid, timeline=identity.timeline)
         mapped = published_tables(conn, sub, site)
+        for message in slot_warnings(conn, sub):
+            site.notify(message)
         if stmt.options.copy_data:
             _warn_of_other_origins(conn, sub, site)
+            raise_first(list(privilege_findings(conn, mapped)))
         if mapped:
             raise_first(list(lake_findings(mapped, site.lake_tables, site.store, sub)))
         check_slot_is_free(conn, sub)

@@ -12,6 +12,7 @@ from typing import Final
 from catalog.errcodes import (
     DuplicateTable,
     FeatureNotSupported,
+    InsufficientPrivilege,
     InvalidName,
     ObjectInUse,
     ReplicationError,
@@ -101,6 +102,38 @@ def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationErr
         other = targets.setdefault(table.ident, table)
         if other is not table and not (other.options.shared and table.options.shared):
             yield mapped_twice((table.ident.schema, table.ident.table), other.name, table.name)
+
+
+def privilege_findings(
+    conn: PublisherConn, mapped: Sequence[MappedTable]
+) -> Iterator[ReplicationError]:
+    """The initial copy reads the published columns of every table."""
+    if not mapped:
+        return
+    wanted = ", ".join(
+        f"({table.remote.relid}::pg_catalog.oid, "
+        f"'{{{','.join(str(column.attnum) for column in table.remote.columns)}}}'"
+        "::pg_catalog.int2[])"
+        for table in mapped
+    )
+    refused = {row[0] for row in conn.exec(_MAY_NOT_READ.format(wanted=wanted))}
+    for table in mapped:
+        if str(table.remote.relid) in refused:
+            yield InsufficientPrivilege(
+                f'permission denied for table "{table.name}"',
+                detail="The initial copy reads it.",
+                hint="On the publisher: GRANT SELECT on it, and USAGE on its schema, to the role "
+                "of the connection.",
+            )
+
+
+_MAY_NOT_READ: Final = (
+    "SELECT c.oid FROM (VALUES {wanted}) w (relid, attnums) "
+    "JOIN pg_catalog.pg_class c ON c.oid = w.relid "
+    "WHERE NOT (pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND "
+    "(SELECT bool_and(pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')) "
+    "FROM pg_catalog.unnest(w.attnums) a (attnum)))"
+)
 
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:

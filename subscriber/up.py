@@ -31,7 +31,7 @@ from subscriber.subscriptioncmds import (
     raise_first,
     settle_leftover,
 )
-from subscriber.tablemap import fetch_mapped_tables, published_findings
+from subscriber.tablemap import fetch_mapped_tables, privilege_findings, published_findings
 
 
 def up(data_dir: Path, file: Path) -> int:
@@ -67,6 +67,8 @@ def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site) -> None:
             check_slot_is_free(conn, sub)
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             raise_first(list(published_findings(mapped)))
+            if stmt.options.copy_data:
+                raise_first(list(privilege_findings(conn, mapped)))
 
 
 def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:

@@ -189,6 +189,13 @@ def _made_and_killed(
     raise Killed
 
 
+def test_added_table_cannot_be_read(world: Around) -> None:
+    world.publisher.tables["b"] = PublishedTable(readable=False)
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i"), ("b", "i")]
+    assert 'WARNING: permission denied for table "public.b"' in world.said()
+
+
 def test_added_table_exists_in_the_lake(world: Around) -> None:
     world.lake.add("b")
     world.publisher.tables["b"] = PublishedTable()

@@ -9,6 +9,7 @@ from catalog.errcodes import (
     DuplicateObject,
     DuplicateTable,
     FeatureNotSupported,
+    InsufficientPrivilege,
     InvalidName,
     InvalidParameterValue,
     IoError,
@@ -127,6 +128,32 @@ def test_slot_made_before(world: Around) -> None:
     assert (sub.subslotname, sub.max_flush_lsn) == ("pre", LSN(77))
     drop_subscription("mysub", world.site)
     assert world.publisher.slots == {}
+
+
+@pytest.mark.parametrize(
+    ("slot", "said"),
+    [
+        (None, "does not exist on the publisher"),
+        (Slot(plugin="test_decoding"), "is not one of pgoutput"),
+        (Slot(active=True), "is active for PID"),
+    ],
+)
+def test_slot_made_before_that_will_not_do(world: Around, slot: Slot | None, said: str) -> None:
+    if slot is not None:
+        world.publisher.slots["pre"] = slot
+    create_subscription(statement(with_={"create_slot": False, "slot_name": "pre"}), world.site)
+    (warning,) = world.notices
+    assert said in warning.primary
+    assert warning.hint
+
+
+def test_table_that_cannot_be_read(world: Around) -> None:
+    world.publisher.tables["b"] = PublishedTable(readable=False)
+    with pytest.raises(InsufficientPrivilege, match=r'denied for table "public\.b"') as caught:
+        create_subscription(statement(), world.site)
+    assert "GRANT SELECT" in (caught.value.hint or "")
+    nothing_is_left(world)
+    create_subscription(statement(with_={"copy_data": False}), world.site)
 
 
 def test_slot_name_none(world: Around) -> None:

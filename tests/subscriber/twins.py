@@ -42,6 +42,7 @@ class PublishedTable:
     key: bool = True
     letters: str = "tttt"
     row_filter: str | None = None
+    readable: bool = True
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class PublisherTwin:
     def exec(self, sql: str) -> list[Row]:
         """Answer the queries of ``publication.sql`` by what they are about."""
         self._check("exec")
+        if "has_schema_privilege" in sql:
+            return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
         if "pg_replication_slots" in sql:
             return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
         if "pg_subscription_rel" in sql:
@@ -117,8 +120,11 @@ class PublisherTwin:
             ]
         return self._table(sql)
 
+    def _oids(self) -> dict[str, str]:
+        return {str(n): name for n, name in enumerate(self.tables, 20000)}
+
     def _table(self, sql: str) -> list[Row]:
-        oids = {str(n): name for n, name in enumerate(self.tables, 20000)}
+        oids = self._oids()
         if "INNER JOIN" in sql:
             name = re.findall(r"relname = '(.*?)'", sql)[0]
             oid = next(oid for oid, other in oids.items() if other == name)

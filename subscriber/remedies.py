@@ -1,0 +1,88 @@
+"""HINTs for what the publisher, libpq and the disk say without one of their own.
+
+A connection that fails has no SQLSTATE, only libpq's words, with the server's inside. They are
+recognised where they are in English; any other gets the hint that fits them all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.errcodes import ReplicationError
+
+_CONNECT: Final = (
+    (
+        ("password authentication failed", "no password supplied"),
+        "Correct the user or the password: password_env or password= of the connection, or libpq's "
+        "password file.",
+    ),
+    (
+        ("no pg_hba.conf entry",),
+        "Let the role connect to that database in the publisher's pg_hba.conf; an entry for "
+        '"replication" is not what counts.',
+    ),
+    (("REPLICATION attribute",), "On the publisher: ALTER ROLE … REPLICATION."),
+    (("CONNECT privilege",), "On the publisher: GRANT CONNECT ON DATABASE … TO the role."),
+    (
+        ("max_wal_senders",),
+        "Increase max_wal_senders on the publisher, or end one of those that pg_stat_replication "
+        "shows there.",
+    ),
+    (
+        ("too many clients", "remaining connection slots", "too many connections"),
+        "Increase max_connections on the publisher, or the limit of the role or the database.",
+    ),
+    (('FATAL:  database "',), "Correct dbname of the connection."),
+    (('FATAL:  role "',), "Correct user of the connection, or make the role on the publisher."),
+    (
+        ("invalid response to SSL", "expected authentication request", "unexpected message"),
+        "What listens there does not speak PostgreSQL's protocol: correct host or port of the "
+        "connection.",
+    ),
+    (
+        ("could not translate host name", "Connection refused", "timeout expired", "No route"),
+        "Correct host or port of the connection; or start the publisher, and see its "
+        "listen_addresses and what firewalls let pass.",
+    ),
+    (("starting up", "shutting down", "recovery"), "Try again when the publisher is up."),
+)
+"""Parts of libpq's message → what to do; the first that fits."""
+
+_ANY_CONNECT: Final = (
+    "Check host, port, dbname and user of the connection, and pg_hba.conf on the publisher."
+)
+
+_SLOT: Final = {
+    "55000": "Set wal_level = logical on the publisher and restart it.",
+    "53400": "Increase max_replication_slots on the publisher, or drop a slot that nobody needs.",
+    "42501": "On the publisher: ALTER ROLE … REPLICATION.",
+}
+"""SQLSTATE of CREATE_REPLICATION_SLOT → what to do."""
+
+_DISK: Final = {
+    "58030": "Is there space on the disk, and may you write there?",
+    "53100": "Free space there.",
+}
+
+
+def connecting(error: ReplicationError) -> ReplicationError:
+    """The error of a connection that could not be made."""
+    said = error.detail or ""
+    fitting = (hint for parts, hint in _CONNECT if any(part in said for part in parts))
+    return _with_hint(error, next(fitting, _ANY_CONNECT))
+
+
+def making_slot(error: ReplicationError) -> ReplicationError:
+    """The publisher's refusal to make a slot."""
+    return _with_hint(error, _SLOT.get(error.code))
+
+
+def disk(error: ReplicationError) -> ReplicationError:
+    """What a disk refused; others stay as they are."""
+    return _with_hint(error, _DISK.get(error.code))
+
+
+def _with_hint(error: ReplicationError, hint: str | None) -> ReplicationError:
+    if error.hint is None:
+        error.hint = hint
+    return error
