@@ -104,14 +104,17 @@ class TableWork:
         if probe and folded.duplicate_insert >= 0 and on_key_conflict != "overwrite":
             raise self._insert_exists(changes, folded.duplicate_insert, key)
         self._folded.append(folded)
+        probe = probe and bool(key) and not truncate
+        left_rows = folded.left_rows if probe else 0
         return Segment(
             columns=columns,
             key=key,
+            left=self._stage(folded.left_batches(), folded.left_schema, left_rows),
             truncate=truncate,
             merge=self._stage(folded.merge_batches(), folded.merge_schema, folded.merge_rows),
             unchanged=folded.unchanged,
             append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
-            probe=bool(key) and not truncate and (probe or folded.possible_duplicate >= 0),
+            probe=probe or (not truncate and folded.possible_duplicate >= 0),
             on_key_conflict=on_key_conflict,
             defaults=self._options.defaults,
         )

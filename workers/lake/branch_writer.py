@@ -127,6 +127,8 @@ class BranchWriter:
         for segment in segments[first:]:
             if segment.truncate:
                 yield Operation(self._truncate, stampable=False)
+            if segment.left is not None and segment.left.rows:
+                yield from self._left(segment, segment.left)
             if segment.merge is not None and segment.merge.rows:
                 yield self._merge(segment, segment.merge)
             if segment.full is not None and segment.full.images.rows:
@@ -186,7 +188,8 @@ class BranchWriter:
             if segment.on_key_conflict == "overwrite":
                 yield from self._overwrite(segment, staged)
                 return
-            self._probe(segment, staged)
+            ordinals = [segment.columns.index(name) for name in segment.key]
+            self._probe(segment.key, ordinals, frame(self.session, staged))
         yield Operation(lambda properties: self._run_append(segment, staged, properties))
         self._appended += staged.rows
 
@@ -215,20 +218,45 @@ class BranchWriter:
 
     # -- keys that may be there already -----------------------------------------------------------
 
-    def _probe(self, segment: Segment, staged: Staged) -> None:
-        ordinals = [segment.columns.index(name) for name in segment.key]
+    def _probe(self, key: Sequence[str], ordinals: Sequence[int], source: Any) -> None:
         found = self.session.query(
-            probe_keys(self.ident, self.branch, segment.key, ordinals),
+            probe_keys(self.ident, self.branch, key, ordinals),
             f"looking for keys in {self._what()}",
-            s=frame(self.session, staged),
+            s=source,
         )
         if found.num_rows:
             raise UniqueViolation(
                 f'conflict detected on relation "{self.ident}": conflict=insert_exists',
-                detail=f"A row with an inserted key ({', '.join(segment.key)}) is in the lake"
+                detail=f"A row with an inserted key ({', '.join(key)}) is in the lake"
                 " table already.",
                 hint="Remove the row from the lake, or declare on_key_conflict: overwrite.",
             )
+
+    def _left(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
+        """Rows with these keys are in the way; overwritten, they would be gone by now."""
+        if segment.on_key_conflict != "overwrite":
+            yield _FLUSH
+            ordinals = range(len(segment.key))
+            names = {f"b{n}": f"c{n}" for n in ordinals}
+            source = frame(self.session, staged).withColumnsRenamed(names)
+            self._probe(segment.key, ordinals, source)
+            return
+        sql = merge_by_key(
+            self.ident,
+            self.branch,
+            columns=(),
+            key=segment.key,
+            bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
+            updates=False,
+        )
+
+        def delete(properties: dict[str, str]) -> None:
+            self.session.set_properties(properties)
+            self.session.command(
+                sql, f"deleting rows of {self._what()}", s=frame(self.session, staged)
+            )
+
+        yield Operation(delete)
 
     def _overwrite(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
         """Existing keys take the inserted rows' values; the other rows are appended."""

@@ -96,7 +96,9 @@ class Segment:
     ``c0…`` the new values, and for each column named in ``unchanged`` (an unchanged out-of-line
     value somewhere in the segment) a boolean ``m<i>``, true where the table's value stays.
     ``append``: ``c0…``. The merge comes before the append; ``truncate`` before both.
-    ``probe``: the append is checked for keys that are there already (``on_key_conflict``).
+    ``probe``: the append is checked for keys that are there already (``on_key_conflict``), and so,
+    before anything else, is ``left``: ``b0…``, keys that were inserted and left again within the
+    segment. An older row with one of them is an error, or overwritten, and so gone.
     """
 
     columns: tuple[str, ...]
@@ -107,6 +109,7 @@ class Segment:
     append: Staged | None = None
     full: FullSegment | None = None
     probe: bool = False
+    left: Staged | None = None
     on_key_conflict: str = "error"
     defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
 

@@ -329,12 +329,26 @@ class _Work:
     def apply(self, segment: Segment) -> None:
         if segment.truncate:
             self.rows = []
+        if segment.left is not None:
+            self._left(segment, segment.left)
         if segment.merge is not None:
             self._merge(segment, segment.merge)
         if segment.full is not None:
             self._full(segment, segment.full)
         if segment.append is not None:
             self._append(segment, segment.append)
+
+    def _left(self, segment: Segment, staged: Staged) -> None:
+        keys = {tuple(row.values()) for row in _dicts(staged)}
+        kept = [row for row in self.rows if tuple(row[k] for k in segment.key) not in keys]
+        if len(kept) < len(self.rows) and segment.on_key_conflict != "overwrite":
+            raise self._insert_exists()
+        self.rows = kept
+
+    def _insert_exists(self) -> UniqueViolation:
+        return UniqueViolation(
+            f'conflict detected on relation "{self.ident}": conflict=insert_exists'
+        )
 
     def _merge(self, segment: Segment, staged: Staged) -> None:
         """As one statement: every row is matched as it was before."""
@@ -400,9 +414,7 @@ class _Work:
             keys = {tuple(row[k] for k in segment.key): n for n, row in enumerate(self.rows)}
             clashes = [row for row in fresh if tuple(row[k] for k in segment.key) in keys]
             if clashes and segment.on_key_conflict != "overwrite":
-                raise UniqueViolation(
-                    f'conflict detected on relation "{self.ident}": conflict=insert_exists'
-                )
+                raise self._insert_exists()
             for row in clashes:
                 at = keys[tuple(row[k] for k in segment.key)]
                 self.rows[at] = self.rows[at] | {c: row[c] for c in segment.columns}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -188,6 +190,35 @@ def test_a_probe_sees_the_merge_of_its_own_segment(table: Table) -> None:
     )
     table.batch([segment], 30)
     assert [row[:2] for row in table.rows()] == [(1, "new"), (2, "moved")]
+
+
+def left(table: Table, *keys: int, on_key_conflict: str = "error") -> Segment:
+    """Keys that came and went; row 7 stays."""
+    return Segment(
+        PUBLISHED,
+        ("id",),
+        append=rows_to_append(table.dest, [(7, "seven", None)]),
+        probe=True,
+        left=stage(table.dest, b0=pa.array(keys, pa.int64())),
+        on_key_conflict=on_key_conflict,
+    )
+
+
+def test_a_key_that_came_and_went_must_not_have_been_there(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
+    with pytest.raises(ReplicationError) as error:
+        table.dest.write(table.ident, table.branch(), [left(table, 5, 2)], stamp(30))
+    assert error.value.code == "23505"
+    assert table.batch([left(table, 5, 6)], 40) == Counts(appended=1)
+    assert [row[0] for row in table.rows()] == [1, 2, 7]
+
+
+def test_a_key_that_came_and_went_takes_an_older_row_along_if_declared(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
+    moved = merge(table.dest, [(0, 1, 2, "moved", None, False)])
+    segment = replace(left(table, 5, 2, on_key_conflict="overwrite"), merge=moved.merge)
+    assert table.batch([segment], 30) == Counts(appended=1, merged=1)
+    assert [row[:2] for row in table.rows()] == [(2, "moved"), (7, "seven")]
 
 
 def test_publish_wants_exactly_the_stamp(table: Table) -> None:

@@ -1,0 +1,76 @@
+"""What a run becomes, as far as keys are concerned that may be in the table already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import TableOptions
+from tests.workers.transactions import batch, relation, row
+from workers.batch import runs_by_target
+from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.memory import MAIN, MemoryDestination
+from workers.proto.messages import Delete, Insert, Message, Truncate, Update
+from workers.relation import LogicalRepRelMap
+from workers.segments import build_segments
+
+IDENT = LakeIdent("public", "a")
+COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
+A = relation(1, "a", "id", "v")
+STAMP = Stamp("pg_1", LSN(100), "epoch", LSN(0))
+
+CAME_AND_WENT: Sequence[Message] = [A, Insert(1, row("1", "5")), Delete(1, "K", row("1", ""))]
+MOVED_AWAY: Sequence[Message] = [
+    A,
+    Insert(1, row("1", "5")),
+    Update(1, "K", row("1", ""), row("2", "5")),
+]
+
+
+def applied(
+    messages: Sequence[Message], held: Sequence[int], *, probe: bool = True, **options: Any
+) -> list[int]:
+    """The keys in the table after it was given the messages; it held some before."""
+    dest = MemoryDestination()
+    table = dest.create_table(IDENT, COLUMNS, owner="u", relid=1, stamp=STAMP)
+    made = dest.lake.tables[IDENT]
+    dest.lake.commit(made, MAIN, [{"id": key, "v": 0} for key in held])
+    taken = batch(messages)
+    runs = runs_by_target(
+        taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
+    )["public", "a"]
+    work = build_segments(runs, table, TableOptions(**options), dest, probe=probe)
+    dest.create_branch(IDENT, "pgsub_1")
+    try:
+        dest.write(IDENT, "pgsub_1", work.segments, STAMP)
+    finally:
+        work.discard()
+        assert dest.staged == 0
+    return sorted(found["id"] for found in dest.lake.rows(IDENT, "pgsub_1"))
+
+
+@pytest.mark.parametrize("messages", [CAME_AND_WENT, MOVED_AWAY], ids=["deleted", "moved"])
+def test_an_inserted_key_is_in_the_way_even_if_it_is_left_in_the_same_batch(
+    messages: Sequence[Message],
+) -> None:
+    """As when the INSERT were a batch of its own."""
+    with pytest.raises(ReplicationError) as caught:
+        applied(messages, [1, 9])
+    assert caught.value.code == "23505"
+    kept = [2] if messages is MOVED_AWAY else []
+    assert applied(messages, [9]) == [*kept, 9]
+    assert applied(messages, [1, 9], on_key_conflict="overwrite") == [*kept, 9]
+
+
+def test_a_table_we_copied_whole_is_not_searched() -> None:
+    assert applied(CAME_AND_WENT, [9], probe=False) == [9]
+
+
+def test_an_emptied_table_is_not_searched() -> None:
+    emptied = [A, Truncate(False, False, (1,)), *CAME_AND_WENT[1:]]
+    assert applied(emptied, [1, 9]) == []
