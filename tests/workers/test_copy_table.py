@@ -57,7 +57,7 @@ class PublisherTwin:
             "pg_attribute": [("1", "id", "23", "-1", "t", "t", "f")],
             "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],
             "pg_get_expr": [(None,)],
-            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None)],
+            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1")],
         }
         return [rows for words, rows in answers.items() if words in sql][-1]
 
