@@ -27,6 +27,7 @@ from workers.columnar.values import Unrepresentable, typed
 
 csv: Final[Any] = pyarrow.csv
 
+_BOM: Final = b"\xef\xbb\xbf"
 BLOCK: Final = 4 << 20
 """Bytes of CSV that become one batch."""
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
@@ -150,6 +151,9 @@ class CopyReader:
         self, data: bytes, types: dict[int, pa.DataType | None], *, check_utf8: bool = True
     ) -> Any:
         names = [f"c{n}" for n in range(len(self.columns))]
+        if data.startswith(_BOM):
+            # The parser takes one off the start of its input. This one is part of a value.
+            data = _BOM + data
         return csv.read_csv(
             pa.BufferReader(data),
             read_options=csv.ReadOptions(
@@ -185,14 +189,10 @@ class CopyReader:
 def direct(type: pa.DataType) -> pa.DataType | None:
     """The type to let the CSV parser read, None for text: only where it is as strict as ``typed``.
 
-    Floating point is not: the parser turns what is too large into infinity.
+    Floating point is not: the parser turns what is too large into infinity. Nor are decimals: it
+    brings them to the column's scale without a look at what no longer fits.
     """
-    strict = (
-        pa.types.is_integer(type)
-        or pa.types.is_boolean(type)
-        or pa.types.is_decimal(type)
-        or pa.types.is_string(type)
-    )
+    strict = pa.types.is_integer(type) or pa.types.is_boolean(type) or pa.types.is_string(type)
     return type if strict else None
 
 

@@ -51,6 +51,27 @@ def test_values_with_newlines_quotes_and_commas() -> None:
     assert rows(data, [INT, TEXT]) == [(1, "a\nb"), (2, 'say "hi", ok'), (3, "\r\n"), (4, "\\.")]
 
 
+def test_a_byte_order_mark_is_part_of_the_value() -> None:
+    mark = "\ufeff".encode()
+    data = mark + b"a,1\n" + mark + b"b,2\n"
+    assert rows(data, [TEXT, INT]) == [("\ufeffa", 1), ("\ufeffb", 2)]
+    assert rows(mark + b"a,1\n" + b"b,x\n", [TEXT, TEXT]) == [("\ufeffa", "1"), ("b", "x")]
+
+
+@pytest.mark.parametrize(
+    ("value", "type"),
+    [
+        (b"123456789012345678901234567890123456.5", pa.decimal128(38, 10)),
+        (b"12345678901.5", pa.decimal128(38, 30)),
+        (b"123456789012345.1", pa.decimal128(20, 10)),
+    ],
+)
+def test_a_decimal_that_does_not_fit_is_refused(value: bytes, type: pa.DataType) -> None:
+    with pytest.raises(ReplicationError) as caught:
+        rows(value + b"\n", [Column("n", type)])
+    assert caught.value.code == "22003"
+
+
 def test_every_type() -> None:
     columns = [
         Column("b", pa.bool_()),
