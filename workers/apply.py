@@ -39,8 +39,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -64,12 +65,17 @@ from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake_writer import LakeWriter, Written
 from workers.process import WorkerProcess
-from workers.publication import fetch_fingerprints
 from workers.receive import ReceiveStats
 from workers.relation import LogicalRepRelMap, RelName
 from workers.segments import FailedTransaction
 from workers.spool import Batch
-from workers.stream import Stream, connect_publisher, start_stream, starting_on_slot
+from workers.stream import (
+    Stream,
+    connect_publisher,
+    fetch_published,
+    start_stream,
+    starting_on_slot,
+)
 from workers.syncutils import (
     AnswerCatchup,
     AwaitSyncDone,
@@ -79,7 +85,6 @@ from workers.syncutils import (
     process_syncing_tables_for_apply,
     should_apply_changes_for_rel,
 )
-from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
 
@@ -112,12 +117,14 @@ class Applier:
     """What turns batches into lake commits: shared by the apply and the sync worker.
 
     ``own_relid`` is a sync worker's table, 0 in the apply worker. ``gated`` is the end LSN of the
-    last transaction whose gate decisions are taken.
+    last transaction whose gate decisions are taken. ``published`` asks the publisher for the
+    fingerprint of every published table, as it is now.
     """
 
     store: CatalogStore
     sub: Subscription
     writer: LakeWriter
+    published: Callable[[], Mapping[RelName, str]]
     own_relid: int = 0
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
@@ -173,8 +180,40 @@ class Applier:
     def _write(self, batch: Batch) -> list[Written]:
         """Put the batch on the branches of its tables; nothing of it is visible yet."""
         runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
+        self._distrust(self.relmap.take_announced() & runs.keys())
         work = {self.rels[target].srrelid: own for target, own in runs.items()}
         return self.writer.write(work, batch.last_end) if work else []
+
+    def _distrust(self, announced: Collection[RelName]) -> None:
+        """Look whether tables are still published as they were when they were copied.
+
+        If not, an inserted key may be in the lake already (its DELETE was not published, an UPDATE
+        brought the row into a new filter), so it is looked for first, from now on: what was missed
+        while less was published stays missed when more is again. The publisher announces a
+        relation anew before its first change after anything of the kind, and the fingerprint holds
+        row versions, so that what was changed and changed back is seen too.
+        """
+        trusted = [self.rels[name] for name in announced if self.rels[name].copied]
+        if not trusted:
+            return
+        published = self.published()
+        for rel in trusted:
+            now = published.get((rel.nspname, rel.relname))
+            if now == rel.fingerprint:
+                continue
+            log.info(
+                'action=republished subid=%d relid=%d table "%s.%s" is not published as when it '
+                "was copied; inserted keys are looked for",
+                rel.srsubid,
+                rel.srrelid,
+                rel.nspname,
+                rel.relname,
+            )
+            with self.store.transaction():
+                if self.store.rel(rel.srsubid, rel.srrelid) is not None:  # it may have left
+                    self.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=now)
+            self.rels[rel.nspname, rel.relname] = replace(rel, copied=False, fingerprint=now)
+            self.writer.distrust(rel.srrelid)
 
     def _publish(self, written: list[Written], end_lsn: LSN) -> None:
         """Show what was written (a sync worker keeps it on its branch).
@@ -234,7 +273,6 @@ def apply_worker_main(process: WorkerProcess) -> None:
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     try:
         _check_publisher(store, sub, conn.identify_system().systemid)
-        distrust_republished_tables(store, conn, sub)
         with (
             error_context(f'starting replication on slot "{sub.subslotname}"'),
             starting_on_slot(
@@ -256,7 +294,8 @@ def apply_worker_main(process: WorkerProcess) -> None:
             # What a predecessor confirmed it had gated: for a table that was being copied its
             # changes up to there are gone, so no sync worker may be told to stop before.
             gated = LSN(max(start, sub.max_flush_lsn))
-            applier = Applier(store, sub, writer, gated=gated)
+            published = partial(fetch_published, sub, process.interrupted)
+            applier = Applier(store, sub, writer, published, gated=gated)
             LogicalRepApplyLoop(process, applier, stream)
         finally:
             stream.end()
@@ -290,22 +329,6 @@ def _check_publisher(store: CatalogStore, sub: Subscription, systemid: str) -> N
             hint="Point the connection at the old server again; or drop the subscription and "
             "create it anew, which copies the tables again.",
         )
-
-
-def distrust_republished_tables(
-    store: CatalogStore, conn: WalReceiverConn, sub: Subscription
-) -> None:
-    """Tables whose publications publish something else than when they were copied.
-
-    There an inserted key may be in the lake already (a DELETE was not published, an UPDATE
-    entered a new row filter), so it is looked for first, from now on: what was missed while
-    less was published stays missed when more is again.
-    """
-    published = fetch_fingerprints(conn, sub.subpublications)
-    for rel in store.rels(sub.oid):
-        now = published.get((rel.nspname, rel.relname))
-        if rel.copied and now is not None and now != rel.fingerprint:
-            store.update_rel(sub.oid, rel.srrelid, copied=False, fingerprint=now)
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:

@@ -111,9 +111,11 @@ def copy_table(
         rel.nspname,
         rel.relname,
     )
-    # Unique keys may be trusted only where the table held nothing before and everything arrives.
+    # Unique keys may be trusted only where the table held nothing before and everything arrives;
+    # with origin = none the DELETE of a row that came from elsewhere does not.
     was_empty = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
-    copied = remote.publishes_everything and was_empty and not options.adopt
+    arrives = remote.publishes_everything and sub.suborigin == "any"
+    copied = arrives and was_empty and not options.adopt
     return replace(rel, copied=copied), lake
 
 

@@ -148,6 +148,11 @@ class LakeWriter:
         """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""
         self._tables[rel.srrelid] = OpenTable(rel, lake, at, at, branch, own_branch=True)
 
+    def distrust(self, relid: int) -> None:
+        """From now on an inserted key may be in the table already."""
+        table = self._tables[relid]
+        self._tables[relid] = replace(table, rel=replace(table.rel, copied=False))
+
     def forget(self, relid: int) -> None:
         """Read the table anew when it is next needed."""
         self._tables.pop(relid, None)

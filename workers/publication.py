@@ -21,6 +21,7 @@ Q7     its row filters                        asked from 15 on
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +107,8 @@ class PublishedActions:
 class RemoteTable:
     """A published table as the publisher has it now; ``columns`` by attnum.
 
-    ``row_filters`` are OR'd; none means every row.
+    ``row_filters`` are OR'd; none means every row. ``versions`` has a text for each publication of
+    the table, another one whenever the publication or the table's place in it was changed.
     """
 
     nspname: str
@@ -117,6 +119,7 @@ class RemoteTable:
     columns: tuple[RemoteColumn, ...]
     row_filters: tuple[str, ...]
     actions: PublishedActions
+    versions: tuple[str, ...] = ()
 
     def lake_columns(self, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
         """The columns of a new lake table; all nullable, since the publisher's rules are its own.
@@ -134,14 +137,16 @@ class RemoteTable:
         """Every kind of change arrives, so a copied table's keys stay the publisher's.
 
         That holds with a row filter too, as long as it stays the same: an UPDATE into the filter
-        arrives as an INSERT of a row that is not here, one out of it as a DELETE.
+        arrives as an INSERT of a row that is not here, one out of it as a DELETE. It does not for
+        a partitioned table: what TRUNCATE, DROP or DETACH of one partition does to the table's
+        rows is never sent.
         """
-        return self.actions.complete
+        return self.actions.complete and self.relkind == PLAIN_TABLE
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever what is published of the rows does: actions, root, row filters."""
-        return _fingerprint(self.actions, self.row_filters)
+        """Changes whenever what is published of the rows did: actions, root, row filters."""
+        return _fingerprint(self.actions, self.row_filters, self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +243,7 @@ def fetch_remote_table_info(
         )
     relid, relreplident, relkind = _number(rows[0][0]), _text(rows[0][1]), _text(rows[0][2])
     values = {"relid": str(relid), "publications": quote_literal_list(publications)}
-    actions = _published(conn, publications).get((nspname, relname), [])
+    parts = _published(conn, publications, relid).get((nspname, relname), [])
     has_lists = conn.server_version >= 15
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
     return RemoteTable(
@@ -249,7 +254,8 @@ def fetch_remote_table_info(
         relreplident=relreplident,
         columns=_columns(conn, relid, listed),
         row_filters=_row_filters(conn, values) if has_lists else (),
-        actions=_together(actions),
+        actions=_together(parts),
+        versions=_versions(parts),
     )
 
 
@@ -332,7 +338,9 @@ def fetch_fingerprints(conn: PublisherConn, publications: Sequence[str]) -> dict
     """The fingerprint of every published table, as ``RemoteTable`` has it, in one query."""
     published = _published(conn, publications)
     return {
-        table: _fingerprint(_together(parts), _filters(part.row_filter for part in parts))
+        table: _fingerprint(
+            _together(parts), _filters(part.row_filter for part in parts), _versions(parts)
+        )
         for table, parts in published.items()
     }
 
@@ -343,13 +351,18 @@ class _Part:
 
     actions: tuple[bool, ...]
     row_filter: str | None
+    version: str
 
 
-def _published(conn: PublisherConn, publications: Sequence[str]) -> dict[TableName, list[_Part]]:
+def _published(
+    conn: PublisherConn, publications: Sequence[str], relid: int = 0
+) -> dict[TableName, list[_Part]]:
+    """Of one table, or (0) of all."""
     name = _newest("published", conn.server_version, 15, 13, 11, 10)
     tables: dict[TableName, list[_Part]] = {}
-    for row in conn.exec(query(name, publications=quote_literal_list(publications))):
-        part = _Part(tuple(value == "t" for value in row[2:7]), row[7])
+    values = {"publications": quote_literal_list(publications), "relid": str(relid)}
+    for row in conn.exec(query(name, **values)):
+        part = _Part(tuple(value == "t" for value in row[2:7]), row[7], _text(row[8]))
         tables.setdefault((_text(row[0]), _text(row[1])), []).append(part)
     return tables
 
@@ -365,10 +378,17 @@ def _filters(filters: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted(text for text in different if text)) if None not in different else ()
 
 
-def _fingerprint(actions: PublishedActions, row_filters: Sequence[str]) -> str:
+def _versions(parts: Sequence[_Part]) -> tuple[str, ...]:
+    return tuple(sorted(part.version for part in parts))
+
+
+def _fingerprint(
+    actions: PublishedActions, row_filters: Sequence[str], versions: Sequence[str]
+) -> str:
     flags = (actions.insert, actions.update, actions.delete, actions.truncate, actions.viaroot)
     letters = "".join(letter if flag else "-" for letter, flag in zip("iudtv", flags, strict=True))
-    return " OR ".join([letters, *sorted(row_filters)])
+    digest = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
+    return f"{' OR '.join([letters, *sorted(row_filters)])} @{digest}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,19 +29,27 @@ class LogicalRepRelMap:
 
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
+        self._announced: set[RelName] = set()
 
     def copy(self) -> LogicalRepRelMap:
         """A map a batch may move forward and throw away if the batch fails."""
         twin = LogicalRepRelMap()
         twin._relations = dict(self._relations)
+        twin._announced = set(self._announced)
         return twin
 
     def update(self, relation: Relation) -> bool:
         """``logicalrep_relmap_update``; False when an equal message is already in force."""
+        self._announced.add(name_of(relation))
         if self._relations.get(relation.relid) == relation:
             return False
         self._relations[relation.relid] = relation
         return True
+
+    def take_announced(self) -> set[RelName]:
+        """Tables a Relation message came for since the last call, be it an equal one."""
+        announced, self._announced = self._announced, set()
+        return announced
 
     def get(self, relid: int) -> Relation | None:
         """The message in force, if one came."""

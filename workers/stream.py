@@ -18,7 +18,12 @@ from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from config.guc import Settings, format_duration, parse_duration
-from workers.publication import PublisherConn, fetch_slot, fetch_wal_status
+from workers.publication import (
+    PublisherConn,
+    fetch_fingerprints,
+    fetch_slot,
+    fetch_wal_status,
+)
 from workers.receive import ReceiveLimits, Receiver, ReceiveStats
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn, connect
@@ -62,6 +67,25 @@ def connect_publisher(
         password_env=sub.password_env,
         interrupted=interrupted,
     )
+
+
+def fetch_published(
+    sub: Subscription, interrupted: Callable[[], bool]
+) -> dict[tuple[str, str], str]:
+    """The fingerprint of every published table, asked on a connection of its own: the walsender's
+    is streaming."""
+    conn = connect(
+        sub.subconninfo,
+        sub.subname,
+        passfile=sub.passfile,
+        password_env=sub.password_env,
+        replication=False,
+        interrupted=interrupted,
+    )
+    try:
+        return fetch_fingerprints(conn, sub.subpublications)
+    finally:
+        conn.close()
 
 
 def start_options(sub: Subscription, server_version: int) -> dict[str, str]:

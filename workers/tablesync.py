@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from functools import partial
 from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
@@ -42,6 +43,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.apply import NAPTIME_PER_CYCLE, Applier, reload_settings, report_stream
 from workers.copy_table import copy_table
@@ -49,7 +51,7 @@ from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
-from workers.stream import Stream, connect_publisher, start_stream
+from workers.stream import Stream, connect_publisher, fetch_published, start_stream
 from workers.syncutils import process_syncing_tables_for_sync
 from workers.walreceiver import WalReceiverConn
 
@@ -93,7 +95,14 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
         failpoints.reach("tablesync.copied")
         writer.adopt_branch(rel, lake, branch, origin_startpos)
         caught_up = _wait_for_catchup(process, sub.oid, rel, origin_startpos)
-        applier = Applier(process.store, sub, writer, own_relid=rel.srrelid, gated=origin_startpos)
+        applier = Applier(
+            process.store,
+            sub,
+            writer,
+            partial(fetch_published, sub, process.interrupted),
+            own_relid=rel.srrelid,
+            gated=origin_startpos,
+        )
         _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch)
     finally:
         conn.close()
@@ -110,7 +119,7 @@ def _begin_attempt(
     """Undo what an earlier attempt left, then store ``d`` with this attempt's epoch and base."""
     store, ident = process.store, LakeIdent(rel.lake_schema, rel.lake_table)
     lake = dest.table(ident)
-    if lake is not None and rel.srsubstate == SubRelState.DATASYNC:
+    if lake is not None:
         lake = _undo_published_attempt(rel, lake, dest)
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
@@ -131,12 +140,14 @@ def _undo_published_attempt(
     """A copy that reached main but was never stored as s is taken back.
 
     The fence comes first: a fast-forward that the dead worker left in flight either landed before
-    it, and is seen here, or cannot land any more. The branches go before main is set back: from
-    the base they could be fast-forwarded to again.
+    it, and is seen here, or cannot land any more. That goes for the copy of a table that left and
+    came back too, whose row is new and knows no epoch. The branches go before main is set back:
+    from the base they could be fast-forwarded to again.
     """
     fenced = dest.fence(lake.ident)
     dest.drop_branches(lake.ident)
-    published = fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
+    started = rel.srsubstate == SubRelState.DATASYNC
+    published = started and fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
     if published and fenced.stamp and fenced.stamp.lsn != InvalidXLogRecPtr:
         if rel.base_snapshot is None:
             raise ObjectNotInPrerequisiteState(
@@ -157,9 +168,9 @@ def _wait_for_catchup(process: WorkerProcess, subid: int, rel: SubscriptionRel, 
     link = process.link
     link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
     while not process.interrupted():
-        link.acknowledge_catalog(link.catalog_change())
-        if process.store.rel(subid, rel.srrelid) is None:
-            raise WorkerExit("the table has left the subscription")
+        change = link.catalog_change()
+        _still_ours(process.store, rel)
+        link.acknowledge_catalog(change)
         own = link.find(subid, rel.srrelid)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn
@@ -199,20 +210,21 @@ def _catch_up(
             done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
             if done is not None:
                 break
-            _one_turn(process, applier, stream)
+            _one_turn(process, applier, stream, rel)
         _store_syncdone(process, applier, rel, dest, branch, done)
     finally:
         stream.end()
 
 
-def _one_turn(process: WorkerProcess, applier: Applier, stream: Stream) -> None:
+def _one_turn(
+    process: WorkerProcess, applier: Applier, stream: Stream, rel: SubscriptionRel
+) -> None:
     """Apply one batch to the branch, or let an idle stream's position count, or wait."""
     if process.interrupted():
         raise WorkerExit("told to stop")
     change = process.link.catalog_change()
     if change is not None:
-        if process.store.rel(applier.sub.oid, applier.own_relid) is None:
-            raise WorkerExit("the table has left the subscription")
+        _still_ours(process.store, rel)
         process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()
     reload_settings(process, stream)
@@ -229,6 +241,17 @@ def _one_turn(process: WorkerProcess, applier: Applier, stream: Stream) -> None:
     stream.receiver.mark_durable(batch.last_end)
 
 
+def _still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
+    """The table's row, if it is still this attempt's.
+
+    A table that left and came back has a row again, with another epoch: this copy is nobody's.
+    """
+    stored = store.rel(rel.srsubid, rel.srrelid)
+    if stored is None or stored.epoch != rel.epoch:
+        raise WorkerExit("the table has left the subscription")
+    return stored
+
+
 def _store_syncdone(
     process: WorkerProcess,
     applier: Applier,
@@ -242,12 +265,16 @@ def _store_syncdone(
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor)
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
+    _still_ours(process.store, rel)
     dest.publish(ident, branch, stamp)
     failpoints.reach("tablesync.published")
     store = process.store
     with store.transaction():
+        # Who found meanwhile that the table is published differently stored another fingerprint.
+        fingerprint = _still_ours(store, rel).fingerprint
+        copied = applier.rels[rel.nspname, rel.relname].copied and fingerprint == rel.fingerprint
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
-        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=rel.copied)
+        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied)
     failpoints.reach("tablesync.syncdone_stored")
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)

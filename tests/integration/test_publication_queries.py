@@ -105,11 +105,11 @@ def test_filters_and_lists(conn: WalReceiverConn) -> None:
         ("b", True),
     ]
     assert sorted(remote.row_filters) == ["(a < 3)", "(a > 5)"]
-    assert remote.fingerprint == "iu--- OR (a < 3) OR (a > 5)"
-    assert fetch_fingerprints(conn, ["two", "three", "root"]) == {
-        ("public", "filtered"): remote.fingerprint,
-        ("public", "parent"): "iudtv",
-    }
+    assert remote.fingerprint.startswith("iu--- OR (a < 3) OR (a > 5) @")
+    found = fetch_fingerprints(conn, ["two", "three", "root"])
+    assert found.keys() == {("public", "filtered"), ("public", "parent")}
+    assert found["public", "filtered"] == remote.fingerprint
+    assert found["public", "parent"].startswith("iudtv @")
     assert len(rows(conn, remote, copy_statement(remote))) == 17
     assert len(rows(conn, remote, copy_statement(remote, ctid_from=0))) == 17
     assert rows(conn, remote, copy_statement(remote, ctid_from=1)) == []
@@ -123,7 +123,7 @@ def test_generated_column(conn: WalReceiverConn) -> None:
 
 def test_partitions(conn: WalReceiverConn) -> None:
     remote = fetch_remote_table_info(conn, "public", "parent", ["root"])
-    assert (remote.relkind, remote.fingerprint) == ("p", "iudtv")
+    assert (remote.relkind, remote.fingerprint[:5]) == ("p", "iudtv")
     everything = rows(conn, remote, copy_statement(remote))
     leaves = fetch_leaves(conn, remote)
     assert [leaf.relname for leaf in leaves] == ["leaf1", "leaf2"]

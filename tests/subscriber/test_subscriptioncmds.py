@@ -68,7 +68,7 @@ def test_create_with_copy(world: Around) -> None:
         ("B", "i", None),
         ("a", "i", None),
     ]
-    assert rels[0].fingerprint == "iudt-"
+    assert (rels[0].fingerprint or "").startswith("iudt- @")
     assert world.lake.tables == {}
     assert list(world.publisher.slots) == ["mysub"]
     assert [origin.roname for origin in world.store.origins()] == [f"pg_{sub.oid}"]

@@ -115,7 +115,7 @@ class PublisherTwin:
             return [("public", name, "1 2") for name in sorted(self.tables)]
         if "pubinsert" in sql:
             return [
-                ("public", name, *table.letters, "f", table.row_filter)
+                ("public", name, *table.letters, "f", table.row_filter, "1/1")
                 for name, table in self.tables.items()
             ]
         return self._table(sql)

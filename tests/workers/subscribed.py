@@ -19,6 +19,7 @@ from workers.lake_writer import LakeWriter
 
 COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
 EPOCH = "epoch"
+FINGERPRINT = "iudt- @1"
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Subscribed:
     lake: MemoryLake = field(default_factory=MemoryLake)
     sub: Subscription = field(init=False)
     writer: LakeWriter | None = None
+    published: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subslotname="mysub")
@@ -43,7 +45,10 @@ class Subscribed:
                 self.sub.oid, 0, SubRelState.READY, None, "public", name, "public", name
             )
         )
-        self.store.update_rel(rel.srsubid, rel.srrelid, epoch=EPOCH, copied=True)
+        self.store.update_rel(
+            rel.srsubid, rel.srrelid, epoch=EPOCH, copied=True, fingerprint=FINGERPRINT
+        )
+        self.published["public", name] = FINGERPRINT
         stamp = Stamp(origin_name(self.sub.oid), InvalidXLogRecPtr, EPOCH, InvalidXLogRecPtr)
         ident = LakeIdent("public", name)
         MemoryDestination(self.lake).create_table(
@@ -78,7 +83,7 @@ class Subscribed:
             threads=2,
         )
         self.writer.settle_in_flight(self._ident_of)
-        applier = Applier(self.store, self.sub, self.writer)
+        applier = Applier(self.store, self.sub, self.writer, lambda: self.published)
         applier.read_rels()
         return applier
 

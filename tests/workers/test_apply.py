@@ -120,3 +120,40 @@ def test_what_a_table_holds_already_is_skipped_in_that_table_only(world: Subscri
     assert (keys(world, "a"), keys(world, "b")) == ([0, 1, 2], [])
     world.worker().apply_batch(batch(*transactions, both(3)))
     assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
+
+
+def test_a_table_published_otherwise_is_not_trusted_any_more(world: Subscribed) -> None:
+    worker = world.worker()
+    both = batch([A, Insert(1, row("1", "0"))], [A, Insert(1, row("1", "5"))])
+    worker.apply_batch(both.part(0, 1))
+    # Its DELETE was not published; now everything is again, and the relation is announced anew.
+    world.published["public", "a"] = "iudt- @2"
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(both.part(1, 2))
+    assert caught.value.code == "23505"
+    assert world.rows("a") == [(1, 0)]
+    assert (world.rel("a").copied, world.rel("a").fingerprint) == (False, "iudt- @2")
+    assert world.rel("b").copied
+
+
+def test_a_table_that_is_not_published_now_is_not_trusted(world: Subscribed) -> None:
+    worker = world.worker()
+    del world.published["public", "a"]
+    worker.apply_batch(batch([A, Insert(1, row("1", "0"))]))
+    assert not world.rel("a").copied
+
+
+def test_the_publisher_is_asked_only_when_a_relation_is_announced(world: Subscribed) -> None:
+    worker = world.worker()
+    asked = []
+
+    def published() -> dict[tuple[str, str], str]:
+        asked.append(1)
+        return world.published
+
+    worker.published = published
+    both = batch([A, Insert(1, row("1", "0"))], [Insert(1, row("2", "0"))])
+    worker.apply_batch(both.part(0, 1))
+    worker.apply_batch(both.part(1, 2))
+    assert len(asked) == 1
+    assert keys(world, "a") == [1, 2]

@@ -84,7 +84,7 @@ class Loop:
             return
         applier = self.world.worker()
         while not self.process.interrupted():
-            _one_turn(self.process, applier, self.stream)
+            _one_turn(self.process, applier, self.stream, self.world.rel("a"))
 
 
 @pytest.fixture

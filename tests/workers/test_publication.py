@@ -112,10 +112,10 @@ def answers() -> dict[str, list[Row]]:
         ],
         "pg_get_expr": [("(id > 5)",), ("(d < 1)",)],
         "pubinsert": [
-            ("public", "table_1", "t", "f", "f", "t", "f", "(id > 5)"),
-            ("public", "table_1", "t", "t", "f", "f", "f", "(d < 1)"),
-            ("public", "b", "t", "t", "t", "t", "t", "(id > 5)"),
-            ("public", "b", "t", "t", "t", "t", "f", None),
+            ("public", "table_1", "t", "f", "f", "t", "f", "(id > 5)", "1/1"),
+            ("public", "table_1", "t", "t", "f", "f", "f", "(d < 1)", "2/1"),
+            ("public", "b", "t", "t", "t", "t", "t", "(id > 5)", "1/1"),
+            ("public", "b", "t", "t", "t", "t", "f", None, "2/1"),
         ],
     }
 
@@ -134,16 +134,31 @@ def test_domains_and_arrays_are_resolved() -> None:
     assert array.element == ColumnType(1700, 655366, "pg_catalog", "numeric", "b")
     assert remote.row_filters == ("(d < 1)", "(id > 5)")
     assert not remote.publishes_everything
-    assert remote.fingerprint == "iu-t- OR (d < 1) OR (id > 5)"
+    assert remote.fingerprint.startswith("iu-t- OR (d < 1) OR (id > 5) @")
 
 
 def test_fingerprints_of_all_tables_are_those_of_each() -> None:
     conn = ScriptedPublisher(18, answers())
     each = fetch_remote_table_info(conn, "public", "table_1", ["p"]).fingerprint
-    assert fetch_fingerprints(conn, ["p", "q"]) == {
-        ("public", "table_1"): each,
-        ("public", "b"): "iudtv",
-    }
+    found = fetch_fingerprints(conn, ["p", "q"])
+    assert found[("public", "table_1")] == each
+    assert found[("public", "b")].startswith("iudtv @")
+
+
+def test_a_publication_that_was_changed_back_has_another_fingerprint() -> None:
+    before = fetch_fingerprints(ScriptedPublisher(18, answers()), ["p", "q"])
+    changed = answers()
+    changed["pubinsert"][0] = (*changed["pubinsert"][0][:-1], "1/2")
+    after = fetch_fingerprints(ScriptedPublisher(18, changed), ["p", "q"])
+    assert {name for name in before if before[name] != after[name]} == {("public", "table_1")}
+
+
+def test_a_partitioned_table_is_never_trusted() -> None:
+    whole = [("public", "table_1", "t", "t", "t", "t", "t", None, "1/1")]
+    for kind, trusted in (("r", True), ("p", False)):
+        script = {**answers(), "INNER JOIN": [("16389", "d", kind)], "pubinsert": whole}
+        remote = fetch_remote_table_info(ScriptedPublisher(18, script), "public", "table_1", ["p"])
+        assert remote.publishes_everything is trusted
 
 
 def test_one_unfiltered_publication_means_every_row() -> None:
