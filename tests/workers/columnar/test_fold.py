@@ -225,33 +225,6 @@ def test_an_insert_of_a_key_that_may_live_in_the_table_wants_a_probe() -> None:
     assert (folded.merge_rows, folded.append_rows) == (1, 1)
 
 
-def test_an_inserted_key_that_is_left_again_is_named_once() -> None:
-    came_and_went: list[Message] = [
-        insert("1", "a", "b"),
-        delete(key=["1", None, None]),
-        insert("1", "c", "d"),
-        delete(key=["1", None, None]),
-        insert("2", "a", "b"),
-        update(["3", "a", "b"], key=["2", None, None]),
-        insert("4", "a", "b"),
-        update(["5", "x", "y"]),
-        insert("5", "x", "y"),
-        delete(key=["5", None, None]),
-        delete(key=["6", None, None]),
-        insert("6", "x", "y"),
-        delete(key=["6", None, None]),
-    ]
-    folded = fold_keyed(segment(*came_and_went), THREE)
-    assert [row["b0"] for row in rows(folded.left_batches())] == ["1", "2", "5"]
-    assert folded.left_schema.names == ["b0"]
-    assert fold_keyed(segment(insert("1", "a", "b")), THREE).left_rows == 0
-
-
-def test_the_columns_of_a_left_key_are_in_its_order() -> None:
-    folded = fold_keyed(segment(insert("1", "one", "x"), delete(key=["1", "one", None])), PAIR)
-    assert rows(folded.left_batches()) == [{"b0": "one", "b1": "1"}]
-
-
 def test_inserts_alone_are_appended_in_order_and_need_no_key() -> None:
     messages = [insert(str(at % 3), "a", None) for at in range(10)]
     folded = fold_keyed(segment(*messages), layout(pa.string(), pa.string(), pa.string(), key=()))
