@@ -189,10 +189,12 @@ class Policy(Enum):
 
 RETRY: Final[dict[str, Policy]] = {
     "08": Policy.RETRY,  # connection exceptions
+    "08P01": Policy.STOP,  # what the publisher sends is not the protocol, and will not be later
     "53": Policy.RETRY,  # insufficient resources: no free slot, disk full
     "57": Policy.RETRY,  # operator intervention: publisher restarting
     "58": Policy.RETRY,  # system errors of the storage
     "40": Policy.RETRY,  # serialization: main moved under us
+    "55P03": Policy.RETRY,  # a lock that somebody who waits for a stronger one keeps from us
     "55006": Policy.RETRY,  # in use: a dead worker's walsender still holds the slot, say
     "22": Policy.DATA,  # data exceptions
     "23": Policy.DATA,  # integrity constraint violations

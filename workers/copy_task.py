@@ -40,6 +40,10 @@ _ZERO_TIMEOUTS: Final = (
     " 'idle_session_timeout', 'transaction_timeout') GROUP BY 2"
 )
 
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '10s'"
+"""The sync worker's lock keeps everybody from rewriting the table. Whoever waits to do that is in
+front of a range's own lock, and would wait for ever for a copy that waits for it."""
+
 
 class CopiedColumn(Protocol):
     """What is needed of a ``LakeColumn``."""
@@ -243,6 +247,7 @@ class CopyTask:
             self._run(conn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
             quoted = conn_literal(self.snapshot)
             self._run(conn, f"SET TRANSACTION SNAPSHOT {quoted}")
+            self._run(conn, _LOCK_TIMEOUT)
             self._run(conn, statement)
             yield from _copied(conn)
             self._run(conn, "COMMIT")
@@ -289,6 +294,13 @@ def _server_error(conn: Any, result: Any) -> CopyTaskError:
     if not sqlstate:
         return CopyTaskError(
             "08006", "lost the connection to the publisher", _words(conn.error_message)
+        )
+    if sqlstate == b"55P03":
+        return CopyTaskError(
+            "55P03",
+            "a session that waits to lock a table exclusively stands in the way of its copy",
+            _words(primary or b"unknown error"),
+            "Nothing is to be done: the copy lets it pass and starts again by itself.",
         )
     return CopyTaskError(
         sqlstate.decode(), f"could not copy a table: {_words(primary or b'unknown error')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -349,32 +349,42 @@ REWRITES = {
 }
 
 
-def _rewrite(database: Database, statement: str) -> threading.Thread:
-    thread = threading.Thread(target=database.run, args=(statement,), daemon=True)
+def _rewrite(database: Database, *statements: str) -> threading.Thread:
+    def run() -> None:
+        with suppress(psycopg.errors.LockNotAvailable):
+            database.run(*statements)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
 
 
-@pytest.mark.parametrize("rewrite", REWRITES)
-def test_a_rewrite_waits_for_the_last_range(subscribed: Subscribed, rewrite: str) -> None:
+@pytest.mark.parametrize("gives_up", [True, False], ids=["gives up", "stays"])
+def test_who_waits_to_rewrite_a_table_under_copy(subscribed: Subscribed, gives_up: bool) -> None:
+    """It stands before the locks of later ranges: the copy waits a while, then lets it pass."""
     database = subscribed.database
     _wide_table(database)
     waits = (
         "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass"
         " AND mode = 'AccessExclusiveLock' AND NOT granted"
     )
+    since = subscribed.family.log_size()
     with Proxy(database) as proxy:
         hold = proxy.hold_answers("_copy")
         subscribed.subscribe(proxy.conninfo)
         assert hold.arrived.wait(240), subscribed.family.log_tail()
-        thread = _rewrite(database, REWRITES[rewrite])
+        patience = "SET lock_timeout = '2s'" if gives_up else "SET lock_timeout = 0"
+        thread = _rewrite(database, patience, REWRITES["ALTER TYPE"])
         wait_until(lambda: database.value(waits, (f"{subscribed.schema}.wide",)), 60)
-        database.execute("SELECT 1")
         hold.release()
+        if not gives_up:
+            subscribed.logged("sqlstate=55P03", since=since)
+            thread.join(60)
+            assert not thread.is_alive(), "the rewrite goes on"
         subscribed.family.pgsub.wait(subscribed.name)
         thread.join(60)
         subscribed.same("t", "log", "wide")
-        assert subscribed.rel("wide").attempt == 1
+        assert subscribed.rel("wide").attempt == (1 if gives_up else 2)
         subscribed.family.drop(subscribed.name)
 
 
