@@ -65,8 +65,10 @@ from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake_writer import LakeWriter, Written
 from workers.process import WorkerProcess
+from workers.publication import fetch_slot
 from workers.receive import ReceiveStats
 from workers.relation import LogicalRepRelMap, RelName
+from workers.same_publisher import check_publisher
 from workers.segments import FailedTransaction
 from workers.spool import Batch
 from workers.stream import (
@@ -272,7 +274,11 @@ def apply_worker_main(process: WorkerProcess) -> None:
     start = _origin_start(store, sub)
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     try:
-        _check_publisher(store, sub, conn.identify_system().systemid)
+        identity = conn.identify_system()
+        slot = fetch_slot(conn, sub.subslotname)
+        check_publisher(sub, start, store.rels(sub.oid), identity, slot)
+        if sub.sysid is None:
+            store.update_subscription(sub.oid, sysid=identity.systemid)
         with (
             error_context(f'starting replication on slot "{sub.subslotname}"'),
             starting_on_slot(
@@ -316,19 +322,6 @@ def _origin_start(store: CatalogStore, sub: Subscription) -> LSN:
         store.origin_create(name)
         return InvalidXLogRecPtr
     return origin.remote_lsn
-
-
-def _check_publisher(store: CatalogStore, sub: Subscription, systemid: str) -> None:
-    """The publisher must be the server that this subscription's LSNs come from."""
-    if sub.sysid is None:
-        store.update_subscription(sub.oid, sysid=systemid)
-    elif sub.sysid != systemid:
-        raise ObjectNotInPrerequisiteState(
-            "the publisher is not the server this subscription was made for",
-            detail=f"Its system identifier is {systemid}, expected {sub.sysid}.",
-            hint="Point the connection at the old server again; or drop the subscription and "
-            "create it anew, which copies the tables again.",
-        )
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:

@@ -212,6 +212,24 @@ def test_a_slot_that_is_dropped_under_us(subscribed: Subscribed) -> None:
         subscribed.family.pgsub.wait(subscribed.name)
 
 
+def test_a_slot_made_again_is_refused(subscribed: Subscribed) -> None:
+    """It begins where it was made: what was committed before that would be missing in silence."""
+    subscribed.subscribe()
+    subscribed.family.pgsub.wait(subscribed.name)
+    subscribed.family.pgsub.command("disable", subscribed.name)
+    wait_until(lambda: _drop_slot(subscribed.database, subscribed.name), 60)
+    rows = subscribed.family.pgsub.rows(subscribed.schema, "t")
+    subscribed.insert()
+    make = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
+    subscribed.database.execute(make, (subscribed.name,))
+    subscribed.insert()
+    since = subscribed.family.log_size()
+    subscribed.family.pgsub.command("enable", subscribed.name)
+    subscribed.logged("sqlstate=55000", "was moved on by somebody else", since=since)
+    assert subscribed.family.pgsub.rows(subscribed.schema, "t") == rows
+    subscribed.family.drop(subscribed.name)
+
+
 def test_a_slot_that_is_invalidated(subscribed: Subscribed, server: EmbeddedPublisher) -> None:
     """WAL that we still need was removed: an error that says so, never a gap in silence."""
     pgsub = subscribed.family.pgsub
