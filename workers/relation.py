@@ -46,6 +46,10 @@ class LogicalRepRelMap:
         self._relations[relation.relid] = relation
         return True
 
+    def relids_of(self, name: RelName) -> set[int]:
+        """The relations that have this name now."""
+        return {relid for relid, each in self._relations.items() if name_of(each) == name}
+
     def take_announced(self) -> set[RelName]:
         """Tables a Relation message came for since the last call, be it an equal one."""
         announced, self._announced = self._announced, set()

@@ -45,7 +45,8 @@ from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
-from workers.apply import NAPTIME_PER_CYCLE, Applier, reload_settings, report_stream
+from workers.applier import Applier
+from workers.apply import NAPTIME_PER_CYCLE, reload_settings, report_stream
 from workers.copy_table import copy_table
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp

@@ -12,7 +12,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from workers.apply import Applier
+from workers.applier import Applier
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.lake_writer import LakeWriter

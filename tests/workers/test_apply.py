@@ -157,3 +157,17 @@ def test_the_publisher_is_asked_only_when_a_relation_is_announced(world: Subscri
     worker.apply_batch(both.part(1, 2))
     assert len(asked) == 1
     assert keys(world, "a") == [1, 2]
+
+
+def test_a_renamed_table_is_told_once(world: Subscribed, caplog: pytest.LogCaptureFixture) -> None:
+    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
+    moved = relation(1, "moved", "id", "v")
+    both = batch([A, Insert(1, row("1", "0")), moved, Insert(1, row("2", "0"))])
+    worker = world.worker()
+    with caplog.at_level("WARNING"):
+        worker.apply_batch(both)
+        worker.apply_batch(batch([moved], [moved, Insert(1, row("3", "0"))]).part(1, 2))
+    assert keys(world, "a") == [1]
+    assert [line for line in caplog.messages if 'is now "public.moved"' in line] == [
+        caplog.messages[0]
+    ]
