@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.family import Family
 
-CRASH_TIMEOUT = 900  # a module's first test waits for the whole flow
+CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

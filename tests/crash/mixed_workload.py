@@ -22,7 +22,7 @@ SYNCED_TABLES = 26
 BUSY_TABLES = ("account", "orders", "lines", "audit", "box")
 
 _ACCOUNTS = 40
-_PAUSE = 0.1
+_PAUSE = 0.3
 """Seconds between two turns, each of a transaction in every schema."""
 
 
