@@ -249,7 +249,8 @@ def _between(bounds: KeyBounds) -> exp.Expression:
 def _literal(value: Bound) -> exp.Expression:
     if isinstance(value, datetime):
         kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
-        stamp = value.strftime("%Y-%m-%d %H:%M:%S.%f") + ("" if value.tzinfo is None else "+00:00")
+        # Not strftime: its %Y does not pad a year before 1000, which Spark cannot read then.
+        stamp = value.isoformat(sep=" ", timespec="microseconds")
         return exp.Var(this=f"{kind} '{stamp}'")
     if isinstance(value, date):
         return exp.Var(this=f"DATE '{value.isoformat()}'")

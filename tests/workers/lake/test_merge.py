@@ -100,6 +100,19 @@ def test_every_key_column_is_compared() -> None:
             "TIMESTAMP '2024-01-02 00:00:00.000000+00:00' AND TIMESTAMP '2024-01-03"
             " 00:00:00.000000+00:00'",
         ),
+        (
+            datetime(1, 1, 1),
+            datetime(999, 12, 31, 23, 59, 59, 1),
+            "TIMESTAMP_NTZ '0001-01-01 00:00:00.000000' AND TIMESTAMP_NTZ '0999-12-31"
+            " 23:59:59.000001'",
+        ),
+        (
+            datetime(1, 1, 1, tzinfo=UTC),
+            datetime(999, 1, 1, tzinfo=UTC),
+            "TIMESTAMP '0001-01-01 00:00:00.000000+00:00' AND TIMESTAMP '0999-01-01"
+            " 00:00:00.000000+00:00'",
+        ),
+        (date(1, 1, 1), date(999, 1, 1), "DATE '0001-01-01' AND DATE '0999-01-01'"),
     ],
 )
 def test_bounds_are_literals(low: Bound, high: Bound, text: str) -> None:
