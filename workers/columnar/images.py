@@ -110,8 +110,23 @@ def _codes(
 
     A value that does not fit its type goes by its text: the error comes where it is read.
     """
-    type: Any = column.type
-    values = _read(replace(layout, key=(), null_unrepresentable=True), changes, column, refs)
+    lenient = replace(layout, key=(), null_unrepresentable=True)
+    codes = value_codes(_read(lenient, changes, column, refs))
+    if layout.null_unrepresentable or codes.min() >= 0:
+        return codes
+    texts = _read(layout, changes, replace(column, type=pa.large_string()), refs)
+    by_text = _numbered(texts.combine_chunks())
+    lost = (codes < 0) & (by_text >= 0)
+    codes[lost] = by_text[lost] + len(refs)
+    return codes
+
+
+def value_codes(values: Any) -> npt.NDArray[np.int32]:
+    """A number per value of a chunked array, equal where the lake calls the values equal.
+
+    They count from 0 in the order of first appearance; -1 is NULL.
+    """
+    type: Any = values.type
     if pa.types.is_list(type) or pa.types.is_large_list(type):
         keys: Any = pa.array([_canonical(value) for value in values.to_pylist()], pa.large_string())
     elif pa.types.is_floating(type):
@@ -120,14 +135,7 @@ def _codes(
         keys = pa.array(numbers, type, mask=~valid)
     else:
         keys = values.combine_chunks()
-    codes = _numbered(keys)
-    if layout.null_unrepresentable or codes.min() >= 0:
-        return codes
-    texts = _read(layout, changes, replace(column, type=pa.large_string()), refs)
-    by_text = _numbered(texts.combine_chunks())
-    lost = (codes < 0) & (by_text >= 0)
-    codes[lost] = by_text[lost] + len(refs)
-    return codes
+    return _numbered(keys)
 
 
 def _read(
