@@ -2,8 +2,9 @@
 
 A run becomes one ``Segment``. Keyed runs fold to the last change per row; runs of tables matched
 by whole rows (REPLICA IDENTITY FULL) hand the lake their old rows and decide when it has answered
-which of them exist. An error that one transaction is to blame for says which
-(``FailedTransaction``), so that the caller can cut the batch there.
+which of them exist; runs that give rows keys which may be taken do the same with their keys. An
+error that one transaction is to blame for says which (``FailedTransaction``), so that the caller
+can cut the batch there.
 
 What is staged belongs to the ``TableWork``, also what is staged while the lake applies it, and
 goes with it: when the batch is published, or given up.
@@ -12,6 +13,7 @@ goes with it: when the batch is published, or given up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +24,12 @@ from workers.batch import Run
 from workers.columnar.columns import Changes, Layout, UnrepresentableValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
+from workers.columnar.probed import Probed, gives_keys
 from workers.lake.destination import (
     Counts,
     Destination,
     FullSegment,
+    KeyProbe,
     LakeTable,
     Segment,
     Staged,
@@ -34,6 +38,7 @@ from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
 
 _INSERT = ord("I")
+_NO_KEY_FOUND = pa.table({"k": pa.array([], pa.int64())})
 
 
 class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
@@ -54,7 +59,7 @@ class TableWork:
         self._options = options
         self._dest = dest
         self._staged: list[Staged] = []
-        self._folded: list[Keyed | Full] = []
+        self._folded: list[Keyed | Full | Probed] = []
 
     def discard(self) -> None:
         """Remove what was staged; the segments cannot be applied again."""
@@ -97,38 +102,77 @@ class TableWork:
         return layout
 
     def _keyed(self, changes: Changes, layout: Layout, truncate: bool, probe: bool) -> Segment:
-        folded = fold_keyed(changes, layout, check_inserts=probe)
-        columns = tuple(column.name for column in layout.columns)
-        key = tuple(columns[ordinal] for ordinal in layout.key)
-        on_key_conflict = self._options.on_key_conflict or "error"
-        if probe and folded.duplicate_insert >= 0 and on_key_conflict != "overwrite":
-            raise self._insert_exists(changes, folded.duplicate_insert, key)
-        self._folded.append(folded)
-        probe = probe and bool(key) and not truncate
-        left_rows = folded.left_rows if probe else 0
+        if not (probe and layout.key and gives_keys(changes)):
+            folded = fold_keyed(changes, layout)
+            # A key given to a second row: where the table is what the publisher's was, the first
+            # one cannot live. Whether it does, the table says, which costs nothing until then.
+            if folded.conflict < 0:
+                self._folded.append(folded)
+                return self._segment(folded, truncate)
+        return self._probed(changes, layout, truncate)
+
+    def _segment(self, folded: Keyed, truncate: bool = False) -> Segment:
+        layout = folded.layout
         return Segment(
-            columns=columns,
-            key=key,
-            left=self._stage(folded.left_batches(), folded.left_schema, left_rows),
+            columns=tuple(column.name for column in layout.columns),
+            key=_key_names(layout),
             truncate=truncate,
             merge=self._stage(folded.merge_batches(), folded.merge_schema, folded.merge_rows),
             unchanged=folded.unchanged,
             append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
-            probe=probe or (not truncate and folded.possible_duplicate >= 0),
-            on_key_conflict=on_key_conflict,
             defaults=self._options.defaults,
         )
 
-    def _insert_exists(
-        self, changes: Changes, change: int, key: tuple[str, ...]
-    ) -> FailedTransaction:
+    def _probed(self, changes: Changes, layout: Layout, truncate: bool) -> Segment:
+        """What becomes of the rows is known when the lake has said which keys are there."""
+        probed = Probed(changes, layout)
+        key = _key_names(layout)
+
+        def resolve(found: pa.Table) -> Segment:
+            numbers = found.column("k").to_numpy()
+            found_keys, rows = np.unique(numbers, return_counts=True)
+            if (rows > 1).any():
+                change = min(map(probed.first_change, found_keys[rows > 1].tolist()))
+                raise self._not_unique(changes, change, key)
+            overwrite = self._options.on_key_conflict == "overwrite"
+            folded = probed.resolve(numbers, overwrite=overwrite)
+            if folded.conflict >= 0:
+                raise self._conflict(changes, folded.conflict, key)
+            try:
+                return self._segment(folded)
+            except UnrepresentableValue as error:
+                raise _value_error(error, changes, self._table) from None
+
+        self._folded.append(probed)
+        if truncate:
+            return replace(resolve(_NO_KEY_FOUND), truncate=True)
+        keys = self._staged_now(probed.key_batches(), probed.key_schema)
+        return Segment(
+            columns=tuple(column.name for column in layout.columns),
+            key=key,
+            probe=KeyProbe(keys, resolve),
+        )
+
+    def _conflict(self, changes: Changes, change: int, key: tuple[str, ...]) -> FailedTransaction:
+        insert = changes.kind[change] == _INSERT
+        what = "A row is inserted with" if insert else "The key of a row is changed to"
         return FailedTransaction(
             int(changes.txn[change]),
             UniqueViolation(
-                f'conflict detected on relation "{self._table.ident}": conflict=insert_exists',
-                detail=f"A key ({', '.join(key)}) is inserted that an earlier change inserted "
-                "already.",
-                hint="Remove the row on the publisher, or declare on_key_conflict: overwrite.",
+                f'conflict detected on relation "{self._table.ident}": '
+                f"conflict={'insert_exists' if insert else 'update_exists'}",
+                detail=f"{what} a key ({', '.join(key)}) that another row has.",
+                hint="Remove that row, or declare on_key_conflict: overwrite.",
+            ),
+        )
+
+    def _not_unique(self, changes: Changes, change: int, key: tuple[str, ...]) -> FailedTransaction:
+        return FailedTransaction(
+            int(changes.txn[change]),
+            UniqueViolation(
+                f'key ({", ".join(key)}) is not unique in lake table "{self._table.ident}"',
+                detail="More than one row has a key that the transaction names.",
+                hint="Remove the extra rows from the lake table, or copy the table again.",
             ),
         )
 
@@ -177,7 +221,7 @@ def build_segments(
 ) -> TableWork:
     """Fold and stage the runs of one table, in order; after an error nothing is left staged.
 
-    ``probe``: a key that is inserted may be in the table already, so the lake looks first.
+    ``probe``: a key that a row is given may be in the table already, so the lake looks first.
     """
     work = TableWork(table, options, dest)
     try:
@@ -194,6 +238,11 @@ def build_segments(
         work.discard()
         raise
     return work
+
+
+def _key_names(layout: Layout) -> tuple[str, ...]:
+    names = {column.ordinal: column.name for column in layout.columns}
+    return tuple(names[ordinal] for ordinal in layout.key)
 
 
 def _inserts_only(changes: Changes) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from tests.workers.transactions import batch, relation, row
@@ -17,7 +16,7 @@ from workers.lake.destination import LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 from workers.relation import LogicalRepRelMap
-from workers.segments import build_segments
+from workers.segments import FailedTransaction, build_segments
 
 IDENT = LakeIdent("public", "a")
 COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
@@ -59,9 +58,9 @@ def test_an_inserted_key_is_in_the_way_even_if_it_is_left_in_the_same_batch(
     messages: Sequence[Message],
 ) -> None:
     """As when the INSERT were a batch of its own."""
-    with pytest.raises(ReplicationError) as caught:
+    with pytest.raises(FailedTransaction) as caught:
         applied(messages, [1, 9])
-    assert caught.value.code == "23505"
+    assert (caught.value.txn, caught.value.error.code) == (0, "23505")
     kept = [2] if messages is MOVED_AWAY else []
     assert applied(messages, [9]) == [*kept, 9]
     assert applied(messages, [1, 9], on_key_conflict="overwrite") == [*kept, 9]

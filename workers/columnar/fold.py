@@ -7,7 +7,7 @@ its chain of changes, in which values that were not sent again are found:
     base key, alive    merge: UPDATE matched on the base key, setting the key and what was sent
     base key, gone     merge: DELETE matched on the base key
     born here, alive   append
-    born here, gone    nothing; its key is in ``left``
+    born here, gone    nothing
 
 so that key changes, swaps (1 → -1, 2 → 1, -1 → 2) and chains are one set-based statement:
 
@@ -17,8 +17,8 @@ A row with a base key exists only if the table has it, which the fold cannot kno
 is not matched changes nothing, as PostgreSQL logs update_missing and goes on. A key whose row is
 known to be gone (deleted, or moved to another key) makes an UPDATE or DELETE of it a miss here.
 
-A key that came by INSERT and was left again leaves no trace in the rows. Where the table may have
-had that key before, PostgreSQL would have stopped at the INSERT, so ``left`` names such keys.
+That is all there is to say where the table is what the publisher's was: rows that are changed are
+there, and keys that are given are free. Where it may not be, ``probed`` asks the table first.
 """
 
 from __future__ import annotations
@@ -56,20 +56,17 @@ INSERT: Final = np.uint8(ord("I"))
 DELETE: Final = np.uint8(ord("D"))
 
 # Cells of a kernel's state.
-_ERROR, _CHANGE, _ROWS, _UPDATES, _DELETES, _DUPLICATE, _POSSIBLE, _LEFT = range(8)
+_ERROR, _CHANGE, _ROWS, _UPDATES, _DELETES, _CONFLICT = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
     """A folded segment of a table with a key; read-only, its batches can be made again.
 
-    ``duplicate_insert`` is the first change that gives a key to a second row although the first
-    one was born in this segment and lives (-1: none): PostgreSQL would stop with insert_exists.
-    The later row won. ``possible_duplicate`` is the first change that does so to a row which
-    lives only if the table had it: the append must be probed. ``missing_updates`` and
-    ``missing_deletes`` count changes of keys known to be gone. ``unchanged`` names columns that
-    some merge row leaves as the table has them. ``left`` has the keys, each once, that a row was
-    inserted with although the table may have had them before, and that it has not any more.
+    ``conflict`` is the first change that gives a key to a second row (-1: none). As long as the
+    table was not asked, the row that had the key may be missing from it: what the segment does is
+    then for ``probed`` to say. ``missing_updates`` and ``missing_deletes`` count changes of keys
+    known to be gone. ``unchanged`` names columns that some merge row leaves as the table has them.
     """
 
     changes: Changes
@@ -79,11 +76,9 @@ class Keyed:
     final: npt.NDArray[np.int64]  # refs of the final tuples, -1 = deleted
     born: npt.NDArray[np.int64]  # refs of the final tuples of appended rows
     unchanged: tuple[str, ...]
-    duplicate_insert: int
-    possible_duplicate: int
+    conflict: int
     missing_updates: int
     missing_deletes: int
-    left: npt.NDArray[np.int64]  # refs of the inserted tuples
 
     @property
     def merge_rows(self) -> int:
@@ -96,21 +91,12 @@ class Keyed:
         return len(self.born)
 
     @property
-    def left_rows(self) -> int:
-        """How many rows ``left_batches`` has in all."""
-        return len(self.left)
-
-    @property
-    def left_schema(self) -> pa.Schema:
-        """``b0…``, the key."""
-        types = {column.ordinal: column.type for column in self.layout.columns}
-        return pa.schema([(f"b{at}", types[ordinal]) for at, ordinal in enumerate(self.layout.key)])
-
-    @property
     def merge_schema(self) -> pa.Schema:
         """``op`` int8 (0 update, 1 delete), ``b0…`` base key, ``c0…`` values, ``m<i>`` kept."""
         columns = self.layout.columns
-        fields: list[Any] = [("op", pa.int8()), *self.left_schema]
+        types = {column.ordinal: column.type for column in columns}
+        fields: list[Any] = [("op", pa.int8())]
+        fields += [(f"b{at}", types[ordinal]) for at, ordinal in enumerate(self.layout.key)]
         fields += [(f"c{at}", column.type) for at, column in enumerate(columns)]
         fields += [(f"m{at}", pa.bool_()) for at in self._kept()]
         return pa.schema(fields)
@@ -124,8 +110,10 @@ class Keyed:
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[pa.RecordBatch]:
         """Updates and deletes; raises ``UnrepresentableValue``. Every base key occurs once."""
-        schema, keys = self.merge_schema, self._key_reader()
-        values = ColumnReader(self.changes, self.layout, self.layout.columns, self.prev)
+        layout, schema = self.layout, self.merge_schema
+        by_ordinal = {column.ordinal: column for column in layout.columns}
+        keys = ColumnReader(self.changes, layout, [by_ordinal[key] for key in layout.key])
+        values = ColumnReader(self.changes, layout, layout.columns, self.prev)
         kept = self._kept()
         for part, arrays, missing in values.chunks(self.final, chunk_rows, chunk_bytes):
             base = self.base[part]
@@ -143,18 +131,6 @@ class Keyed:
         """Rows born in the segment, in the order of their birth."""
         reader = ColumnReader(self.changes, self.layout, self.layout.columns, self.prev)
         yield from complete_batches(reader, self.born, self.append_schema, chunk_rows, chunk_bytes)
-
-    def left_batches(
-        self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
-    ) -> Iterator[pa.RecordBatch]:
-        """The keys of ``left``; raises ``UnrepresentableValue``."""
-        for _, arrays, _ in self._key_reader().chunks(self.left, chunk_rows, chunk_bytes):
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.left_schema)
-
-    def _key_reader(self) -> ColumnReader:
-        by_ordinal = {column.ordinal: column for column in self.layout.columns}
-        key = [by_ordinal[ordinal] for ordinal in self.layout.key]
-        return ColumnReader(self.changes, self.layout, key)
 
     def _kept(self) -> list[int]:
         return [
@@ -190,12 +166,11 @@ def record_batch(arrays: list[Array], schema: pa.Schema, rows: int) -> pa.Record
     return pa.RecordBatch.from_struct_array(empty)
 
 
-def fold_keyed(changes: Changes, layout: Layout, *, check_inserts: bool = False) -> Keyed:
+def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
     """Fold a segment by the layout's key.
 
-    A segment of inserts only is not hashed, unless ``check_inserts`` asks for
-    ``duplicate_insert``; without a key nothing else is possible. Raises ``ProtocolViolation``
-    for a key that is NULL or was not sent and for a tuple of another width.
+    A segment of inserts only is not hashed; without a key nothing else is possible. Raises
+    ``ProtocolViolation`` for a key that is NULL or was not sent and for a tuple of another width.
     """
     count = len(changes)
     if count >= MOST_CHANGES:
@@ -203,20 +178,19 @@ def fold_keyed(changes: Changes, layout: Layout, *, check_inserts: bool = False)
     inserts_only = not count or bool(np.all(changes.kind == INSERT))
     if not layout.key and not inserts_only:
         raise kernel_error(OLD_MISSING, int(np.flatnonzero(changes.kind != INSERT)[0]))
-    if inserts_only and not (check_inserts and layout.key):
+    if inserts_only:
         none, nowhere = np.empty(0, np.int64), np.empty(0, np.int32)
         born = np.arange(count, dtype=np.int64) * 2 + 1
-        return Keyed(changes, layout, nowhere, none, none, born, (), -1, -1, 0, 0, none)
+        return Keyed(changes, layout, nowhere, none, none, born, (), -1, 0, 0)
     buf = readonly(changes.buf)
     tuples = (changes.old_kind, changes.old_off, changes.new_off)
     table = new_table(count + int(np.count_nonzero(changes.old_kind[changes.kind != DELETE])))
-    prev, row_of, first, last, birth, left = (np.empty(count, np.int32) for _ in range(6))
+    prev, row_of, first, last = (np.empty(count, np.int32) for _ in range(4))
     key = (slot_of_ordinal(layout, layout.key), max(layout.key))
     scratch = (np.empty((len(layout.key), 3), np.int64), np.empty((len(layout.key), 3), np.int32))
-    state = np.zeros(8, np.int64)
-    state[_DUPLICATE] = state[_POSSIBLE] = -1
-    links = (prev, row_of, first, last, birth, left)
-    _fold(buf, changes.kind, tuples, key, table, scratch, links, state)
+    state = np.zeros(6, np.int64)
+    state[_CONFLICT] = -1
+    _fold(buf, changes.kind, tuples, key, table, scratch, (prev, row_of, first, last), state)
     if state[_ERROR]:
         raise kernel_error(int(state[_ERROR]), int(state[_CHANGE]))
     rows = int(state[_ROWS])
@@ -232,16 +206,14 @@ def fold_keyed(changes: Changes, layout: Layout, *, check_inserts: bool = False)
         base=bases * 2 + (changes.old_kind[bases] == 0),
         final=final,
         born=last[~based & alive].astype(np.int64) * 2 + 1,
-        unchanged=_unchanged(changes, layout, prev, final[final >= 0]),
-        duplicate_insert=int(state[_DUPLICATE]),
-        possible_duplicate=int(state[_POSSIBLE]),
+        unchanged=unsent_columns(changes, layout, prev, final[final >= 0]),
+        conflict=int(state[_CONFLICT]),
         missing_updates=int(state[_UPDATES]),
         missing_deletes=int(state[_DELETES]),
-        left=left[: int(state[_LEFT])].astype(np.int64) * 2 + 1,
     )
 
 
-def _unchanged(
+def unsent_columns(
     changes: Changes, layout: Layout, prev: npt.NDArray[np.int32], refs: npt.NDArray[np.int64]
 ) -> tuple[str, ...]:
     """Names of the columns that some row of ``refs`` was sent nowhere in the segment."""
@@ -273,11 +245,7 @@ def _scan(buf: Any, changes: Any, prev: Any, refs: Any, slots: Any, flags: Any, 
 def _fold(
     buf: Any, kind: Any, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
 ) -> None:
-    """Follow the rows through the changes.
-
-    ``links`` is (prev and row of each change; base and last change of each row; the INSERT it came
-    by with a key that the table may have, until it leaves that key, or -1; INSERTs so left).
-    """
+    """Follow the rows through the changes; ``links`` is (prev, row_of, first, last)."""
     for change in range(len(kind)):
         links[0][change] = links[1][change] = -1
         if kind[change] == INSERT:
@@ -292,28 +260,12 @@ def _fold(
 
 
 @kernel
-def _row(links: Any, state: Any, base: int, last: int, birth: int) -> Any:
+def _row(links: Any, state: Any, base: int, last: int) -> Any:
     """A new row: where its base key stands (-1: born here) and its last change (-1: gone)."""
     row = state[_ROWS]
-    links[2][row], links[3][row], links[4][row] = base, last, birth
+    links[2][row], links[3][row] = base, last
     state[_ROWS] += 1
     return row
-
-
-@kernel
-def _base_ref(changes: Any, change: Any) -> Any:
-    """The tuple of an UPDATE or DELETE that holds the old key."""
-    return change * 2 if changes[1][change] >= 0 else change * 2 + 1
-
-
-@kernel
-def _leave(links: Any, state: Any, row: Any) -> None:
-    """A row is deleted or moves away from its key; the first time that may be worth a note."""
-    birth = links[4][row]
-    if birth >= 0:
-        links[5][state[_LEFT]] = birth
-        state[_LEFT] += 1
-        links[4][row] = -1
 
 
 @kernel
@@ -326,24 +278,9 @@ def _insert(
         return error
     at = find_key(buf, changes, key, table, loc, length, 0)
     entry = table[at, 0] - 1
-    row = np.int64(-1)
-    in_table = entry < 0  # whether the table may have the key from before
-    if entry >= 0 and not entry & 1:
-        owner = np.int64(links[1][entry >> 2])
-        base = np.int64(links[2][owner])
-        if base < 0:
-            row = owner
-            links[3][row] = change
-            if state[_DUPLICATE] < 0:
-                state[_DUPLICATE] = change
-        else:
-            place_key(buf, changes, _base_ref(changes, base), key, loc, length, 1)
-            in_table = same_row(buf, loc, length, 0, 1)
-            if state[_POSSIBLE] < 0:
-                state[_POSSIBLE] = change
-    if row < 0:
-        row = _row(links, state, -1, change, change if in_table else -1)
-    links[1][change] = row
+    if entry >= 0 and not entry & 1 and state[_CONFLICT] < 0:
+        state[_CONFLICT] = change
+    links[1][change] = _row(links, state, -1, change)
     table[at, 0] = (change * 4 + 2) + 1
     return 0
 
@@ -359,7 +296,7 @@ def _delete(
     at = find_key(buf, changes, key, table, loc, length, 0)
     entry = table[at, 0] - 1
     if entry < 0:
-        links[1][change] = _row(links, state, change, -1, -1)
+        links[1][change] = _row(links, state, change, -1)
         table[at, 0] = (change * 4 + 1) + 1
     elif entry & 1:
         state[_DELETES] += 1
@@ -367,7 +304,6 @@ def _delete(
         row = links[1][entry >> 2]
         links[1][change] = row
         links[3][row] = -1
-        _leave(links, state, row)
         table[at, 0] = (entry | 1) + 1
     return 0
 
@@ -378,7 +314,7 @@ def _update(
 ) -> Any:
     loc, length = scratch
     new = change * 2 + 1
-    old = _base_ref(changes, change)
+    old = change * 2 if changes[1][change] >= 0 else new
     error = place_key(buf, changes, old, key, loc, length, 0)
     if error:
         return error
@@ -392,7 +328,7 @@ def _update(
     entry = table[at, 0] - 1
     row = np.int64(-1)
     if entry < 0:
-        row = _row(links, state, change, change, -1)
+        row = _row(links, state, change, change)
         entry = np.int32(old << 1)
     elif entry & 1:
         state[_UPDATES] += 1
@@ -404,14 +340,9 @@ def _update(
     links[1][change] = row
     table[at, 0] = (entry | 1 if moved else entry) + 1
     if moved:
-        _leave(links, state, row)
         at = find_key(buf, changes, key, table, loc, length, 2)
         entry = table[at, 0] - 1
-        if entry >= 0 and not entry & 1:
-            owner = links[1][entry >> 2]
-            certain = links[2][owner] < 0 and links[2][row] < 0
-            cell = _DUPLICATE if certain else _POSSIBLE
-            if state[cell] < 0:
-                state[cell] = change
+        if entry >= 0 and not entry & 1 and state[_CONFLICT] < 0:
+            state[_CONFLICT] = change
         table[at, 0] = new * 2 + 1
     return 0

@@ -17,6 +17,7 @@ from workers.columnar.drain import Drain
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import frame
 from workers.columnar.full import full_images
+from workers.columnar.probed import Probed
 
 _NO_CONNECTION = 0  # libpq takes a null connection and answers with an error
 
@@ -27,7 +28,9 @@ def warm() -> None:
     framed = frame(buf, 0, len(buf))
     columns = (MappedColumn("k", 0, pa.int64()), MappedColumn("v", 1, pa.decimal128(9, 1)))
     changes = framed.changes(slice(None))
-    keyed = fold_keyed(changes, Layout(2, (0,), columns), check_inserts=True)
+    layout = Layout(2, (0,), columns)
+    Probed(changes, layout).resolve([0], overwrite=True)
+    keyed = fold_keyed(changes, layout)
     list(keyed.merge_batches())
     list(keyed.append_batches())
     full = full_images(changes, Layout(2, (), columns))

@@ -23,6 +23,7 @@ from catalog.errcodes import ReplicationError, UniqueViolation
 from workers.lake.destination import (
     Counts,
     FullSegment,
+    KeyProbe,
     LakeColumn,
     LakeIdent,
     Segment,
@@ -33,12 +34,10 @@ from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
     UPDATE,
-    absent_keys,
+    find_keys,
     find_positions,
     merge_by_key,
     merge_by_position,
-    overwrite_by_key,
-    probe_keys,
 )
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import OPERATION, read_outcomes, stamp_properties, write_options
@@ -127,17 +126,22 @@ class BranchWriter:
         for segment in segments[first:]:
             if segment.truncate:
                 yield Operation(self._truncate, stampable=False)
-            if segment.left is not None and segment.left.rows:
-                yield from self._left(segment, segment.left)
-            if segment.merge is not None and segment.merge.rows:
-                yield self._merge(segment, segment.merge)
-            if segment.full is not None and segment.full.images.rows:
+            if segment.probe is not None:
                 yield _FLUSH
-                yield from self._full(segment, segment.full)
-            elif segment.full is not None:
-                yield from self._resolved(segment, segment.full, _NOTHING_FOUND)
-            if segment.append is not None and segment.append.rows:
-                yield from self._append(segment, segment.append)
+                yield from self._changes(self._probe(segment, segment.probe))
+            else:
+                yield from self._changes(segment)
+
+    def _changes(self, segment: Segment) -> Iterator[Operation]:
+        if segment.merge is not None and segment.merge.rows:
+            yield self._merge(segment, segment.merge)
+        if segment.full is not None and segment.full.images.rows:
+            yield _FLUSH
+            yield from self._full(segment, segment.full)
+        elif segment.full is not None:
+            yield from self._resolved(segment, segment.full, _NOTHING_FOUND)
+        if segment.append is not None and segment.append.rows:
+            yield self._append(segment, segment.append)
 
     def _truncate(self, properties: dict[str, str]) -> None:
         del properties  # it could not carry them
@@ -182,16 +186,9 @@ class BranchWriter:
             raise
         self._merged.append(Merged(operation, staged.rows, updates, key))
 
-    def _append(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
-        if segment.probe and segment.key:
-            yield _FLUSH
-            if segment.on_key_conflict == "overwrite":
-                yield from self._overwrite(segment, staged)
-                return
-            ordinals = [segment.columns.index(name) for name in segment.key]
-            self._probe(segment.key, ordinals, frame(self.session, staged))
-        yield Operation(lambda properties: self._run_append(segment, staged, properties))
+    def _append(self, segment: Segment, staged: Staged) -> Operation:
         self._appended += staged.rows
+        return Operation(lambda properties: self._run_append(segment, staged, properties))
 
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
         self.session.set_properties({})
@@ -218,72 +215,17 @@ class BranchWriter:
 
     # -- keys that may be there already -----------------------------------------------------------
 
-    def _probe(self, key: Sequence[str], ordinals: Sequence[int], source: Any) -> None:
+    def _probe(self, segment: Segment, probe: KeyProbe) -> Segment:
+        """What to apply, now that it is known which keys are there."""
+        if not probe.keys.rows:
+            return probe.resolve(_NO_KEY_FOUND)
+        bounds = choose_bounds(self.session, self.key_ranges, segment.key, probe.keys)
         found = self.session.query(
-            probe_keys(self.ident, self.branch, key, ordinals),
+            find_keys(self.ident, self.branch, segment.key, bounds),
             f"looking for keys in {self._what()}",
-            s=source,
+            s=frame(self.session, probe.keys),
         )
-        if found.num_rows:
-            raise UniqueViolation(
-                f'conflict detected on relation "{self.ident}": conflict=insert_exists',
-                detail=f"A row with an inserted key ({', '.join(key)}) is in the lake"
-                " table already.",
-                hint="Remove the row from the lake, or declare on_key_conflict: overwrite.",
-            )
-
-    def _left(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
-        """Rows with these keys are in the way; overwritten, they would be gone by now."""
-        if segment.on_key_conflict != "overwrite":
-            yield _FLUSH
-            ordinals = range(len(segment.key))
-            names = {f"b{n}": f"c{n}" for n in ordinals}
-            source = frame(self.session, staged).withColumnsRenamed(names)
-            self._probe(segment.key, ordinals, source)
-            return
-        sql = merge_by_key(
-            self.ident,
-            self.branch,
-            columns=(),
-            key=segment.key,
-            bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
-            updates=False,
-        )
-
-        def delete(properties: dict[str, str]) -> None:
-            self.session.set_properties(properties)
-            self.session.command(
-                sql, f"deleting rows of {self._what()}", s=frame(self.session, staged)
-            )
-
-        yield Operation(delete)
-
-    def _overwrite(self, segment: Segment, staged: Staged) -> Iterator[Operation]:
-        """Existing keys take the inserted rows' values; the other rows are appended."""
-        sql = overwrite_by_key(self.ident, self.branch, segment.columns, segment.key)
-
-        def update(properties: dict[str, str]) -> None:
-            self.session.set_properties(properties)
-            self.session.command(
-                sql, f"overwriting rows of {self._what()}", s=frame(self.session, staged)
-            )
-
-        def insert(properties: dict[str, str]) -> None:
-            self.session.set_properties({})
-            absent = self.session.query_frame(
-                absent_keys(self.ident, self.branch, segment.columns, segment.key),
-                s=frame(self.session, staged),
-            )
-            self.session.append(
-                self.projected(absent, segment.columns, dict(segment.defaults)),
-                self.target(),
-                write_options(properties),
-                f"appending to {self._what()}",
-            )
-
-        yield Operation(update)
-        yield Operation(insert)
-        self._appended += staged.rows
+        return probe.resolve(found.cast(_NO_KEY_FOUND.schema))
 
     # -- whole rows -------------------------------------------------------------------------------
 
@@ -302,8 +244,7 @@ class BranchWriter:
         if positions is not None and positions.rows:
             yield self._at_positions(segment, positions)
         if append is not None and append.rows:
-            yield Operation(lambda properties: self._run_append(segment, append, properties))
-            self._appended += append.rows
+            yield self._append(segment, append)
 
     def _at_positions(self, segment: Segment, positions: Staged) -> Operation:
         updates = _updates(positions)
@@ -366,6 +307,8 @@ class BranchWriter:
     def _what(self) -> str:
         return f'lake table "{self.ident}"'
 
+
+_NO_KEY_FOUND = pa.table({"k": pa.array([], pa.int64())})
 
 _NOTHING_FOUND = pa.table(
     {

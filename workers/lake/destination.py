@@ -88,6 +88,19 @@ class FullSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyProbe:
+    """Changes whose effect depends on which of their keys are in the table.
+
+    ``keys`` holds each key once: ``k`` int64, then ``b0…`` in the order of ``Segment.key``. The
+    lake looks for them on the branch and calls ``resolve`` with the ``k`` it found, once per row;
+    the segment that ``resolve`` answers is applied instead. ``resolve`` may raise.
+    """
+
+    keys: Staged
+    resolve: Callable[[pa.Table], Segment]
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A run of changes of one lake table under one layout, folded; segments apply in order.
 
@@ -96,9 +109,7 @@ class Segment:
     ``c0…`` the new values, and for each column named in ``unchanged`` (an unchanged out-of-line
     value somewhere in the segment) a boolean ``m<i>``, true where the table's value stays.
     ``append``: ``c0…``. The merge comes before the append; ``truncate`` before both.
-    ``probe``: the append is checked for keys that are there already (``on_key_conflict``), and so,
-    before anything else, is ``left``: ``b0…``, keys that were inserted and left again within the
-    segment. An older row with one of them is an error, or overwritten, and so gone.
+    A segment with a ``probe`` has neither: its keys are looked for first.
     """
 
     columns: tuple[str, ...]
@@ -108,9 +119,7 @@ class Segment:
     unchanged: tuple[str, ...] = ()
     append: Staged | None = None
     full: FullSegment | None = None
-    probe: bool = False
-    left: Staged | None = None
-    on_key_conflict: str = "error"
+    probe: KeyProbe | None = None
     defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
 
 

@@ -329,8 +329,8 @@ class _Work:
     def apply(self, segment: Segment) -> None:
         if segment.truncate:
             self.rows = []
-        if segment.left is not None:
-            self._left(segment, segment.left)
+        if segment.probe is not None:
+            segment = segment.probe.resolve(self._find_keys(segment.key, segment.probe.keys))
         if segment.merge is not None:
             self._merge(segment, segment.merge)
         if segment.full is not None:
@@ -338,17 +338,10 @@ class _Work:
         if segment.append is not None:
             self._append(segment, segment.append)
 
-    def _left(self, segment: Segment, staged: Staged) -> None:
-        keys = {tuple(row.values()) for row in _dicts(staged)}
-        kept = [row for row in self.rows if tuple(row[k] for k in segment.key) not in keys]
-        if len(kept) < len(self.rows) and segment.on_key_conflict != "overwrite":
-            raise self._insert_exists()
-        self.rows = kept
-
-    def _insert_exists(self) -> UniqueViolation:
-        return UniqueViolation(
-            f'conflict detected on relation "{self.ident}": conflict=insert_exists'
-        )
+    def _find_keys(self, key: Sequence[str], staged: Staged) -> pa.Table:
+        wanted = {tuple(row[f"b{n}"] for n in range(len(key))): row["k"] for row in _dicts(staged)}
+        keys = (tuple(row[name] for name in key) for row in self.rows)
+        return pa.table({"k": pa.array([wanted[k] for k in keys if k in wanted], pa.int64())})
 
     def _merge(self, segment: Segment, staged: Staged) -> None:
         """As one statement: every row is matched as it was before."""
@@ -402,7 +395,7 @@ class _Work:
             self.merged += 1
         self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
         if append is not None:
-            self._append(replace(segment, probe=False), append)
+            self._append(segment, append)
 
     def _append(self, segment: Segment, staged: Staged) -> None:
         fresh = [
@@ -410,15 +403,6 @@ class _Work:
             for row in _dicts(staged)
         ]
         self.appended += len(fresh)
-        if segment.probe and segment.key:
-            keys = {tuple(row[k] for k in segment.key): n for n, row in enumerate(self.rows)}
-            clashes = [row for row in fresh if tuple(row[k] for k in segment.key) in keys]
-            if clashes and segment.on_key_conflict != "overwrite":
-                raise self._insert_exists()
-            for row in clashes:
-                at = keys[tuple(row[k] for k in segment.key)]
-                self.rows[at] = self.rows[at] | {c: row[c] for c in segment.columns}
-                fresh.remove(row)
         self.rows += fresh
 
 

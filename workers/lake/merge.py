@@ -65,12 +65,6 @@ def merge_by_key(
     ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
     not hold is left out.
     """
-    on: list[exp.Expression] = [
-        exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
-        for n, name in enumerate(key)
-    ]
-    if bounds is not None:
-        on.append(_between(bounds))
     whens = _whens(
         [
             exp.EQ(this=identifier_of(name), expression=_new_value(n, name, name in unchanged))
@@ -79,7 +73,7 @@ def merge_by_key(
         deletes=deletes,
         updates=updates,
     )
-    return _merge(ident, branch, on, whens)
+    return _merge(ident, branch, _base_key_equal(key, bounds), whens)
 
 
 def merge_by_position(
@@ -130,42 +124,17 @@ def find_positions(ident: LakeIdent, branch: str | None, columns: Sequence[str])
     )
 
 
-def probe_keys(
-    ident: LakeIdent, branch: str | None, key: Sequence[str], ordinals: Sequence[int]
+def find_keys(
+    ident: LakeIdent, branch: str | None, key: Sequence[str], bounds: KeyBounds | None = None
 ) -> str:
-    """One row if any key of the source (columns ``c<ordinal>``) is in the table."""
+    """``k`` of the source's keys ``b0…`` that are in the table, once per row that has one."""
     return join(
-        "SELECT 1 AS present FROM",
+        "SELECT",
+        _aliased(source_column("k"), "k"),
+        "FROM",
         branch_path(ident, branch),
         "AS t JOIN s ON",
-        exp.and_(*_key_equal(key, ordinals)),
-        "LIMIT 1",
-    )
-
-
-def overwrite_by_key(
-    ident: LakeIdent, branch: str | None, columns: Sequence[str], key: Sequence[str]
-) -> str:
-    """Give the rows whose key the appended rows have their values."""
-    ordinals = [columns.index(name) for name in key]
-    assignments = [
-        exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
-        for n, name in enumerate(columns)
-    ]
-    whens = _whens(assignments, deletes=False, updates=True)
-    return _merge(ident, branch, _key_equal(key, ordinals), whens)
-
-
-def absent_keys(
-    ident: LakeIdent, branch: str | None, columns: Sequence[str], key: Sequence[str]
-) -> str:
-    """The source rows whose key is not in the table."""
-    ordinals = [columns.index(name) for name in key]
-    return join(
-        "SELECT s.* FROM s LEFT ANTI JOIN",
-        branch_path(ident, branch),
-        "AS t ON",
-        exp.and_(*_key_equal(key, ordinals)),
+        exp.and_(*_base_key_equal(key, bounds)),
     )
 
 
@@ -187,11 +156,12 @@ def identifier_of(name: str) -> exp.Column:
     return target_column(name)
 
 
-def _key_equal(key: Sequence[str], ordinals: Sequence[int]) -> list[exp.Expression]:
-    return [
-        exp.EQ(this=target_column(name), expression=source_column(f"c{n}"))
-        for name, n in zip(key, ordinals, strict=True)
+def _base_key_equal(key: Sequence[str], bounds: KeyBounds | None) -> list[exp.Expression]:
+    on: list[exp.Expression] = [
+        exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
+        for n, name in enumerate(key)
     ]
+    return on if bounds is None else [*on, _between(bounds)]
 
 
 def _aliased(node: exp.Expression, name: str) -> exp.Expression:

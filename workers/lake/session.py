@@ -83,10 +83,6 @@ class LakeSession:
             table: pa.Table = self._spark.client.to_table(plan, {})[0]
             return table
 
-    def query_frame(self, sql: str, **views: Any) -> Any:
-        """A query as a DataFrame that is part of a later call."""
-        return self.frame(SQL(sql, None, None, _aliased(views)))
-
     def command(self, sql: str, what: str, **views: Any) -> None:
         """Run a statement: one call."""
         self._execute(sql, what, views)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import FeatureNotSupported, InternalError, ProtocolViolation
-from tests.workers.columnar.native import ConflictError, NativeTable, Stored
+from tests.workers.columnar.native import NativeTable, Stored
 from tests.workers.columnar.records import (
     TABLE,
     delete,
@@ -38,7 +38,6 @@ class KeyedTable:
     def __init__(self, content: list[Stored], key: tuple[int, ...]) -> None:
         self.content = content
         self.key = key
-        self.conflict = False  # the lake would find an inserted key there
 
     def key_of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(row[ordinal] for ordinal in self.key)
@@ -51,9 +50,6 @@ class KeyedTable:
             assert base not in sources
             sources[base] = source
         assert len(sources) == folded.merge_rows
-        left = [tuple(source.values()) for source in rows(folded.left_batches(chunk_rows=2))]
-        assert len(set(left)) == len(left) == folded.left_rows
-        self.conflict = any(self.key_of(local) in left for local in self.content)
         after: list[Stored] = []
         for local in self.content:
             matched = sources.get(self.key_of(local))
@@ -72,7 +68,7 @@ class KeyedTable:
         taken = {self.key_of(local) for local in after}
         for source in appended:
             row = tuple(source[f"c{at}"] for at in range(width))
-            self.conflict |= self.key_of(row) in taken
+            assert self.key_of(row) not in taken
             self.content.append(row)
 
 
@@ -89,7 +85,7 @@ def both(
 def assert_same(messages: list[Message], content: list[Stored], form: Layout = THREE) -> Keyed:
     lake, native, folded = both(messages, content, form)
     assert sorted(lake.content, key=repr) == sorted(native.rows, key=repr)
-    assert folded.duplicate_insert == -1
+    assert folded.conflict == -1
     return folded
 
 
@@ -202,27 +198,24 @@ def test_whole_old_rows_serve_as_keys_and_as_values() -> None:
     assert folded.unchanged == ()
 
 
-def test_a_second_insert_of_a_living_key_is_named() -> None:
-    changes = segment(insert("1", "a", "b"), insert("2", "a", "b"), insert("1", "c", "d"))
-    assert fold_keyed(changes, THREE).duplicate_insert == -1  # inserts alone are not compared
-    folded = fold_keyed(changes, THREE, check_inserts=True)
-    assert folded.duplicate_insert == 2
-    assert [row["c1"] for row in rows(folded.append_batches())] == ["c", "a"]
-    moved = fold_keyed(
-        segment(
-            insert("1", "a", "b"),
-            insert("2", "a", "b"),
-            update(["1", "x", "y"], key=["2", None, None]),
-        ),
-        THREE,
+def test_a_key_given_to_a_second_row_is_named() -> None:
+    inserts = segment(insert("1", "a", "b"), insert("1", "c", "d"))
+    assert fold_keyed(inserts, THREE).conflict == -1  # inserts alone are not compared
+    other = delete(key=["9", None, None])
+    again = segment(other, insert("1", "a", "b"), insert("2", "a", "b"), insert("1", "c", "d"))
+    assert fold_keyed(again, THREE).conflict == 3
+    moved = segment(
+        insert("1", "a", "b"),
+        insert("2", "a", "b"),
+        update(["1", "x", "y"], key=["2", None, None]),
+        insert("1", "a", "b"),
     )
-    assert moved.duplicate_insert == 2
-
-
-def test_an_insert_of_a_key_that_may_live_in_the_table_wants_a_probe() -> None:
+    assert fold_keyed(moved, THREE).conflict == 2
+    # The table may lack the row that was updated.
     folded = fold_keyed(segment(update(["1", "a", "b"]), insert("1", "c", "d")), THREE)
-    assert (folded.duplicate_insert, folded.possible_duplicate) == (-1, 1)
-    assert (folded.merge_rows, folded.append_rows) == (1, 1)
+    assert folded.conflict == 1
+    freed = segment(update(["2", "a", "b"], key=["1", None, None]), insert("1", "c", "d"))
+    assert fold_keyed(freed, THREE).conflict == -1
 
 
 def test_inserts_alone_are_appended_in_order_and_need_no_key() -> None:
@@ -444,33 +437,3 @@ def test_folding_does_what_applying_one_by_one_does(
 ) -> None:
     messages, content, form = history
     assert_same(messages, content, form)
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    st.lists(st.tuples(st.sampled_from("IUD"), st.sampled_from("1234"), st.sampled_from("ab"))),
-    st.sets(st.sampled_from("1234")),
-)
-def test_any_changes_of_keys_that_stay_do_the_same_or_are_found_in_conflict(
-    changes: list[tuple[str, str, str]], held: set[str]
-) -> None:
-    """As when only some kinds of changes are published, or the lake had rows of its own."""
-    messages: list[Message] = [
-        insert(key, value, None)
-        if what == "I"
-        else update([key, value, ...])
-        if what == "U"
-        else delete(key=[key, None, None])
-        for what, key, value in changes
-    ]
-    content: list[Stored] = [(key, "old", "kept") for key in sorted(held)]
-    folded = fold_keyed(segment(*messages), THREE, check_inserts=True)
-    lake, native = KeyedTable(list(content), (0,)), NativeTable(content, (0,))
-    lake.apply(folded)
-    try:
-        native.apply(messages)
-    except ConflictError:
-        assert folded.duplicate_insert >= 0 or lake.conflict
-        return
-    assert (folded.duplicate_insert, lake.conflict) == (-1, False)
-    assert sorted(lake.content, key=repr) == sorted(native.rows, key=repr)

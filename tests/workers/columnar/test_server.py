@@ -170,8 +170,8 @@ def test_a_keyed_table_ends_as_the_server_has_it(database: Database, known: int)
     buf = stream(database, *WORK[known:])
     framed = frame(buf, 0, len(buf))
     layout = layout_of(relation(framed), [pa.int32(), pa.string(), pa.string()])
-    folded = fold_keyed(framed.changes(slice(None)), layout, check_inserts=True)
-    assert folded.duplicate_insert == -1
+    folded = fold_keyed(framed.changes(slice(None)), layout)
+    assert folded.conflict == -1
     assert folded.unchanged == (("big",) if known else ())
     merged = rows(folded.merge_batches())
     old = {row["b0"]: table.pop(row["b0"]) for row in merged}

@@ -12,6 +12,7 @@ from workers.lake.destination import (
     Counts,
     Destination,
     FullSegment,
+    KeyProbe,
     LakeColumn,
     LakeIdent,
     Segment,
@@ -76,6 +77,18 @@ def merge(
     return Segment(
         PUBLISHED, ("id",), merge=staged, unchanged=("big",) if unchanged else (), **more
     )
+
+
+def probe(
+    dest: Destination, keys: Sequence[int], resolve: Callable[[list[int]], Segment]
+) -> Segment:
+    """``resolve`` gets those of the keys that are there, once per row."""
+    staged = stage(dest, k=pa.array(range(len(keys)), pa.int64()), b0=pa.array(keys, pa.int64()))
+
+    def answer(found: pa.Table) -> Segment:
+        return resolve(sorted(keys[k] for k in found.column("k").to_numpy()))
+
+    return Segment(PUBLISHED, ("id",), probe=KeyProbe(staged, answer))
 
 
 class Table:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ReplicationError, UniqueViolation
 from tests.workers.lake.contract import (
     BRANCH,
     COLUMNS,
@@ -16,6 +16,7 @@ from tests.workers.lake.contract import (
     Table,
     append,
     merge,
+    probe,
     read_rows,
     rows_to_append,
     stage,
@@ -157,68 +158,57 @@ def test_a_key_that_is_there_twice_is_an_error(table: Table) -> None:
 
 
 def test_a_probe_finds_keys_that_are_there(table: Table) -> None:
-    table.batch([append(table.dest, [(1, "a", None)])], 20)
-    clash = append(table.dest, [(1, "b", "x"), (2, "c", None)], probe=True)
-    with pytest.raises(ReplicationError) as error:
-        table.dest.write(table.ident, table.branch(), [clash], stamp(30))
-    assert error.value.code == "23505"
-    table.batch(
-        [
-            append(
-                table.dest,
-                [(1, "b", "x"), (2, "c", None)],
-                probe=True,
-                on_key_conflict="overwrite",
-            )
-        ],
-        30,
-    )
-    assert table.rows() == [(1, "b", "x", None), (2, "c", None, None)]
-    table.batch([append(table.dest, [(3, "d", None)], probe=True)], 40)
-    assert len(table.rows()) == 3
+    table.batch([append(table.dest, [(1, "a", None), (4, "d", "x")])], 20)
+    asked: list[list[int]] = []
+
+    def answer(found: list[int]) -> Segment:
+        asked.append(found)
+        changes = merge(table.dest, [(0, 4, 2, "moved", None, True)], unchanged=True)
+        return replace(changes, append=rows_to_append(table.dest, [(4, "new", None)]))
+
+    counts = table.batch([probe(table.dest, [2, 4, 5, 1], answer)], 30)
+    assert asked == [[1, 4]]
+    assert counts == Counts(appended=1, merged=1)
+    assert [row[:3] for row in table.rows()] == [
+        (1, "a", None),
+        (2, "moved", "x"),
+        (4, "new", None),
+    ]
+    assert table.lsn() == 30
 
 
-def test_a_probe_sees_the_merge_of_its_own_segment(table: Table) -> None:
-    table.batch([append(table.dest, [(1, "a", None)])], 20)
-    moved = merge(table.dest, [(0, 1, 2, "moved", None, False)])
-    segment = Segment(
-        PUBLISHED,
-        ("id",),
-        merge=moved.merge,
-        append=rows_to_append(table.dest, [(1, "new", None)]),
-        probe=True,
-    )
-    table.batch([segment], 30)
-    assert [row[:2] for row in table.rows()] == [(1, "new"), (2, "moved")]
+def test_a_probe_counts_rows_and_may_change_nothing(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (1, "b", None), (2, "c", None)])], 20)
+    asked: list[list[int]] = []
+
+    def answer(found: list[int]) -> Segment:
+        asked.append(found)
+        return Segment(PUBLISHED, ("id",))
+
+    table.batch([probe(table.dest, [1, 7], answer), probe(table.dest, [], answer)], 30)
+    assert asked == [[1, 1], []]
+    assert (len(table.rows()), table.lsn()) == (3, 30)
 
 
-def left(table: Table, *keys: int, on_key_conflict: str = "error") -> Segment:
-    """Keys that came and went; row 7 stays."""
-    return Segment(
-        PUBLISHED,
-        ("id",),
-        append=rows_to_append(table.dest, [(7, "seven", None)]),
-        probe=True,
-        left=stage(table.dest, b0=pa.array(keys, pa.int64())),
-        on_key_conflict=on_key_conflict,
-    )
+def test_a_probe_sees_what_comes_before_it_and_may_refuse(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None), (3, "c", None)])], 20)
+    moved = merge(table.dest, [(0, 1, 2, "moved", None, False), (1, 3, None, None, None, False)])
 
+    def refuse(found: list[int]) -> Segment:
+        raise UniqueViolation(f"found {found}")
 
-def test_a_key_that_came_and_went_must_not_have_been_there(table: Table) -> None:
-    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
-    with pytest.raises(ReplicationError) as error:
-        table.dest.write(table.ident, table.branch(), [left(table, 5, 2)], stamp(30))
-    assert error.value.code == "23505"
-    assert table.batch([left(table, 5, 6)], 40) == Counts(appended=1)
-    assert [row[0] for row in table.rows()] == [1, 2, 7]
-
-
-def test_a_key_that_came_and_went_takes_an_older_row_along_if_declared(table: Table) -> None:
-    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
-    moved = merge(table.dest, [(0, 1, 2, "moved", None, False)])
-    segment = replace(left(table, 5, 2, on_key_conflict="overwrite"), merge=moved.merge)
-    assert table.batch([segment], 30) == Counts(appended=1, merged=1)
-    assert [row[:2] for row in table.rows()] == [(2, "moved"), (7, "seven")]
+    branch = table.branch()
+    with pytest.raises(UniqueViolation, match=r"found \[2\]$"):
+        table.dest.write(
+            table.ident, branch, [moved, probe(table.dest, [1, 2, 3], refuse)], stamp(30)
+        )
+    emptied = replace(moved, truncate=True)
+    branch = table.branch()
+    with pytest.raises(UniqueViolation, match=r"found \[\]$"):
+        table.dest.write(
+            table.ident, branch, [emptied, probe(table.dest, [1, 2, 3], refuse)], stamp(30)
+        )
+    assert table.lsn() == 20
 
 
 def test_publish_wants_exactly_the_stamp(table: Table) -> None:

@@ -14,13 +14,11 @@ from workers.lake.destination import LakeColumn, LakeIdent
 from workers.lake.merge import (
     Bound,
     KeyBounds,
-    absent_keys,
+    find_keys,
     find_positions,
     find_ranges,
     merge_by_key,
     merge_by_position,
-    overwrite_by_key,
-    probe_keys,
 )
 from workers.lake.statements import (
     call,
@@ -120,6 +118,15 @@ def test_bounds_are_literals(low: Bound, high: Bound, text: str) -> None:
     assert f"AND `t`.`id` BETWEEN {text} WHEN" in sql
 
 
+def test_keys_are_looked_for_within_bounds() -> None:
+    assert find_keys(PLAIN, "b", ("b", "a")) == (
+        "SELECT `s`.`k` AS `k` FROM `lake`.`public`.`orders`.`branch_b` AS t JOIN s"
+        " ON `t`.`b` = `s`.`b0` AND `t`.`a` = `s`.`b1`"
+    )
+    bounded = find_keys(PLAIN, None, ("id",), KeyBounds("id", 1, 9))
+    assert bounded.endswith("ON `t`.`id` = `s`.`b0` AND `t`.`id` BETWEEN 1 AND 9")
+
+
 def test_positions() -> None:
     deletes = merge_by_position(PLAIN, "b", columns=("v",), deletes=True, updates=False)
     assert deletes.endswith(
@@ -157,9 +164,7 @@ def test_a_name_is_always_one_name(name: str) -> None:
         merge_by_key(ident, "b1", columns=columns, key=(name,), unchanged=(name,)),
         merge_by_position(ident, "b1", columns=columns, deletes=False, updates=True),
         find_positions(ident, "b1", columns),
-        probe_keys(ident, "b1", (name,), (0,)),
-        overwrite_by_key(ident, "b1", columns, (name,)),
-        absent_keys(ident, "b1", columns, (name,)),
+        find_keys(ident, "b1", (name,)),
         find_ranges(ident, name),
         create_branch(ident, name),
         drop_branch(ident, name),
@@ -169,7 +174,21 @@ def test_a_name_is_always_one_name(name: str) -> None:
     for sql in statements:
         names = _names(sql)
         assert names.count(name) >= 2
-        known = {name, "lake", "v", "t", "s", "image", "n", "f", "p", "low", "high", "branch_b1"}
+        known = {
+            name,
+            "lake",
+            "v",
+            "t",
+            "s",
+            "image",
+            "n",
+            "f",
+            "p",
+            "k",
+            "low",
+            "high",
+            "branch_b1",
+        }
         known |= {"op", "b0", "c0", "c1", "m0", "_file", "_pos"}
         known |= {"readable_metrics", "data_files", "lower_bound", "upper_bound"}
         assert set(names) <= known, sql
