@@ -56,6 +56,8 @@ _SLOT: Final = {
     "55000": "Set wal_level = logical on the publisher and restart it.",
     "53400": "Increase max_replication_slots on the publisher, or drop a slot that nobody needs.",
     "42501": "On the publisher: ALTER ROLE … REPLICATION.",
+    "08006": "Try again when the publisher is up.",
+    "57P01": "Try again when the publisher is up.",
 }
 """SQLSTATE of CREATE_REPLICATION_SLOT → what to do."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
-from catalog.errcodes import DuplicateObject, ReplicationError, error_context
+from catalog.errcodes import DuplicateObject, ObjectInUse, ReplicationError, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import LeakedSlot
@@ -94,13 +95,30 @@ def may_have_made_slot(error: BaseException) -> bool:
     return not isinstance(error, ReplicationError) or error.code.startswith(_UNKNOWN_OUTCOME)
 
 
-def drop_unused_slot(sub: Subscription, conn: Publisher) -> None:
-    """Drop the slot of a *creating* row, if it is one that CREATE may have made."""
+def drop_unused_slot(sub: Subscription, conn: Publisher, site: Site) -> None:
+    """Drop the slot of a *creating* row, if it is one that CREATE may have made.
+
+    On a new connection if ``conn`` is lost: that may be why it was not created.
+    """
     if not sub.create_slot or sub.subslotname is None:
         return
-    slot = fetch_slot(conn, sub.subslotname)
-    if slot is not None and slot.ours and not slot.active:
-        conn.drop_slot(sub.subslotname, wait=False, missing_ok=True)
+    try:
+        _drop_made_slot(sub.subslotname, conn)
+    except ReplicationError as error:
+        if not error.code.startswith(_UNKNOWN_OUTCOME):
+            raise
+        with closing(site.connect(sub)) as fresh:
+            _drop_made_slot(sub.subslotname, fresh)
+
+
+def _drop_made_slot(name: str, conn: Publisher) -> None:
+    slot = fetch_slot(conn, name)
+    if slot is None or not slot.ours:
+        return
+    if slot.active:
+        # A walsender that does not know yet that its client is gone may still be making it.
+        raise ObjectInUse(f'replication slot "{name}" is active for PID {slot.active_pid}')
+    conn.drop_slot(name, wait=False, missing_ok=True)
 
 
 def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:

@@ -310,7 +310,7 @@ def _undo_create(sub: Subscription, conn: Publisher, site: Site, *, slot: bool) 
     """Slot, empty lake tables, row. What cannot be undone now is left to the next CREATE."""
     try:
         if slot:
-            drop_unused_slot(sub, conn)
+            drop_unused_slot(sub, conn, site)
         _drop_unused_tables(sub, site)
     except ReplicationError as error:
         site.notify(

@@ -18,7 +18,6 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
-from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate
 from catalog.pg_subscription_rel import SubRelState
 from subscriber import subscriptioncmds
@@ -32,9 +31,9 @@ from tests.subscriber.twins import (
     POINT,
     Around,
     PublishedTable,
-    Slot,
     WorkerTwin,
     around,
+    nothing_is_left,
     shared,
     statement,
 )
@@ -47,14 +46,6 @@ def world(tmp_path: Path) -> Iterator[Around]:
     yield made
     made.store.close()
     assert made.publisher.connections == 0
-
-
-def nothing_is_left(world: Around) -> None:
-    assert world.store.subscriptions() == []
-    assert world.store.origins() == []
-    assert world.publisher.slots == {}
-    assert world.lake.tables == {}
-    assert not list(world.site.data_dir.rglob("passfile/*"))
 
 
 def test_create_with_copy(world: Around) -> None:
@@ -121,32 +112,6 @@ def test_connect_false(world: Around) -> None:
     assert world.wakes == []
 
 
-def test_slot_made_before(world: Around) -> None:
-    world.publisher.slots["pre"] = Slot(confirmed=LSN(77))
-    options = {"create_slot": False, "slot_name": "pre"}
-    sub = create_subscription(statement(with_=options), world.site)
-    assert (sub.subslotname, sub.max_flush_lsn) == ("pre", LSN(77))
-    drop_subscription("mysub", world.site)
-    assert world.publisher.slots == {}
-
-
-@pytest.mark.parametrize(
-    ("slot", "said"),
-    [
-        (None, "does not exist on the publisher"),
-        (Slot(plugin="test_decoding"), "is not one of pgoutput"),
-        (Slot(active=True), "is active for PID"),
-    ],
-)
-def test_slot_made_before_that_will_not_do(world: Around, slot: Slot | None, said: str) -> None:
-    if slot is not None:
-        world.publisher.slots["pre"] = slot
-    create_subscription(statement(with_={"create_slot": False, "slot_name": "pre"}), world.site)
-    (warning,) = world.notices
-    assert said in warning.primary
-    assert warning.hint
-
-
 def test_table_that_cannot_be_read(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable(readable=False)
     with pytest.raises(InsufficientPrivilege, match=r'denied for table "public\.b"') as caught:
@@ -154,16 +119,6 @@ def test_table_that_cannot_be_read(world: Around) -> None:
     assert "GRANT SELECT" in (caught.value.hint or "")
     nothing_is_left(world)
     create_subscription(statement(with_={"copy_data": False}), world.site)
-
-
-def test_slot_name_none(world: Around) -> None:
-    options = {"create_slot": False, "slot_name": "NONE", "enabled": False}
-    sub = create_subscription(statement(with_=options), world.site)
-    assert (sub.subslotname, sub.max_flush_lsn) == (None, LSN(0))
-    with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
-        enable_subscription("mysub", world.site)
-    world.publisher.fail["connect"] = AssertionError()
-    drop_subscription("mysub", world.site)
 
 
 def test_missing_publications_only_warn(world: Around) -> None:
@@ -213,24 +168,6 @@ def test_name_taken(world: Around) -> None:
         create_subscription(statement(), world.site)
 
 
-def test_slot_taken(world: Around) -> None:
-    world.publisher.slots["mysub"] = Slot()
-    with pytest.raises(DuplicateObject, match='replication slot "mysub" already exists'):
-        create_subscription(statement(connection="password=x"), world.site)
-    assert list(world.publisher.slots) == ["mysub"]
-    world.publisher.slots.clear()
-    nothing_is_left(world)
-
-
-def test_slot_taken_in_the_last_moment_is_not_dropped(world: Around) -> None:
-    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
-    world.publisher.fail["create_slot"] = ReplicationError("already exists", sqlstate="42710")
-    with pytest.raises(ReplicationError, match="already exists"):
-        create_subscription(statement(), world.site)
-    assert list(world.publisher.slots) == ["mysub"]
-    assert world.store.subscriptions() == []
-
-
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -245,14 +182,6 @@ def test_errors_of_the_publisher(world: Around, call: str, error: ReplicationErr
     with pytest.raises(ReplicationError) as caught:
         create_subscription(statement(connection="host=db password=x"), world.site)
     assert caught.value is error
-    nothing_is_left(world)
-
-
-def test_slot_made_although_the_answer_was_lost(world: Around) -> None:
-    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
-    world.publisher.fail["create_slot"] = ConnectionFailure("lost the connection")
-    with pytest.raises(ConnectionFailure):
-        create_subscription(statement(), world.site)
     nothing_is_left(world)
 
 
@@ -414,14 +343,6 @@ def test_drop(world: Around) -> None:
         drop_subscription("mysub", world.site)
 
 
-def test_drop_with_a_missing_slot(world: Around) -> None:
-    create_subscription(statement(), world.site)
-    world.publisher.slots.clear()
-    drop_subscription("mysub", world.site)
-    assert "does not exist on publisher, skipping" in world.said()[-1]
-    nothing_is_left(world)
-
-
 def test_drop_cannot_reach_the_publisher(world: Around) -> None:
     sub = create_subscription(statement(), world.site)
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
@@ -433,23 +354,6 @@ def test_drop_cannot_reach_the_publisher(world: Around) -> None:
     assert world.store.subscriptions() == []
     assert [slot.slot_name for slot in world.store.leaked_slots()] == ["mysub"]
     assert "stays on the publisher" in world.said()[-1]
-
-
-def test_slot_that_is_active_is_leaked_and_tried_again(
-    world: Around, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
-    create_subscription(statement(connection="host=db password=x"), world.site)
-    world.publisher.slots["mysub"].active = True
-    drop_subscription("mysub", world.site)
-    (leaked,) = world.store.leaked_slots()
-    assert leaked.reason == 'replication slot "mysub" is active'
-    assert Path(leaked.passfile or "").exists()
-    world.publisher.slots["mysub"].active = False
-    create_subscription(statement("two", connection="host=db password=x"), world.site)
-    drop_subscription("two", world.site)
-    assert world.store.leaked_slots() == []
-    nothing_is_left(world)
 
 
 def test_killed_drop_is_finished(world: Around) -> None:

@@ -219,6 +219,15 @@ class Around:
         return [f"{notice.severity}: {notice.primary}" for notice in self.notices]
 
 
+def nothing_is_left(world: Around) -> None:
+    """Neither in the catalog nor on the publisher nor in the lake nor in a file."""
+    assert world.store.subscriptions() == []
+    assert world.store.origins() == []
+    assert world.publisher.slots == {}
+    assert world.lake.tables == {}
+    assert not list(world.site.data_dir.rglob("passfile/*"))
+
+
 def around(data_dir: Path) -> Around:
     """A site of twins; its catalog is in memory."""
     store = CatalogStore.open(":memory:")

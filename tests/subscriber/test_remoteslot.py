@@ -1,0 +1,160 @@
+"""The main slot: what CREATE makes of one, and what DROP does with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateObject,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import SubCreate, Subscription
+from subscriber.subscriptioncmds import (
+    create_subscription,
+    drop_subscription,
+    enable_subscription,
+)
+from tests.subscriber.twins import (
+    Around,
+    PublisherTwin,
+    Slot,
+    around,
+    nothing_is_left,
+    statement,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Around]:
+    made = around(tmp_path)
+    yield made
+    made.store.close()
+    assert made.publisher.connections == 0
+
+
+def test_slot_made_before(world: Around) -> None:
+    world.publisher.slots["pre"] = Slot(confirmed=LSN(77))
+    options = {"create_slot": False, "slot_name": "pre"}
+    sub = create_subscription(statement(with_=options), world.site)
+    assert (sub.subslotname, sub.max_flush_lsn) == ("pre", LSN(77))
+    drop_subscription("mysub", world.site)
+    assert world.publisher.slots == {}
+
+
+@pytest.mark.parametrize(
+    ("slot", "said"),
+    [
+        (None, "does not exist on the publisher"),
+        (Slot(plugin="test_decoding"), "is not one of pgoutput"),
+        (Slot(active=True), "is active for PID"),
+    ],
+)
+def test_slot_made_before_that_will_not_do(world: Around, slot: Slot | None, said: str) -> None:
+    if slot is not None:
+        world.publisher.slots["pre"] = slot
+    create_subscription(statement(with_={"create_slot": False, "slot_name": "pre"}), world.site)
+    (warning,) = world.notices
+    assert said in warning.primary
+    assert warning.hint
+
+
+def test_slot_name_none(world: Around) -> None:
+    options = {"create_slot": False, "slot_name": "NONE", "enabled": False}
+    sub = create_subscription(statement(with_=options), world.site)
+    assert (sub.subslotname, sub.max_flush_lsn) == (None, LSN(0))
+    with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
+        enable_subscription("mysub", world.site)
+    world.publisher.fail["connect"] = AssertionError()
+    drop_subscription("mysub", world.site)
+
+
+def test_slot_taken(world: Around) -> None:
+    world.publisher.slots["mysub"] = Slot()
+    with pytest.raises(DuplicateObject, match='replication slot "mysub" already exists'):
+        create_subscription(statement(connection="password=x"), world.site)
+    assert list(world.publisher.slots) == ["mysub"]
+    world.publisher.slots.clear()
+    nothing_is_left(world)
+
+
+def test_slot_taken_in_the_last_moment_is_not_dropped(world: Around) -> None:
+    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
+    world.publisher.fail["create_slot"] = ReplicationError("already exists", sqlstate="42710")
+    with pytest.raises(ReplicationError, match="already exists"):
+        create_subscription(statement(), world.site)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.subscriptions() == []
+
+
+def test_slot_made_although_the_answer_was_lost(world: Around) -> None:
+    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot())
+    world.publisher.fail["create_slot"] = ConnectionFailure("lost the connection")
+    with pytest.raises(ConnectionFailure):
+        create_subscription(statement(), world.site)
+    nothing_is_left(world)
+
+
+def test_slot_made_although_the_connection_was_lost(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old connection is good for nothing; the slot is dropped on a new one."""
+    lost = ConnectionFailure("lost the connection")
+    connect = PublisherTwin.connect
+
+    def cut() -> None:
+        world.publisher.slots["mysub"] = Slot()
+        world.publisher.fail |= {"create_slot": lost, "exec": lost}
+
+    def connect_again(twin: PublisherTwin, sub: Subscription) -> PublisherTwin:
+        twin.fail.clear()
+        return connect(twin, sub)
+
+    world.publisher.on_create_slot = cut
+    monkeypatch.setattr(PublisherTwin, "connect", connect_again)
+    object.__setattr__(world.site, "connect", world.publisher.connect)
+    with pytest.raises(ConnectionFailure):
+        create_subscription(statement(), world.site)
+    nothing_is_left(world)
+
+
+def test_slot_that_is_still_being_made_is_not_forgotten(world: Around) -> None:
+    world.publisher.on_create_slot = lambda: world.publisher.slots.update(mysub=Slot(active=True))
+    world.publisher.fail["create_slot"] = ConnectionFailure("lost the connection")
+    with pytest.raises(ConnectionFailure):
+        create_subscription(statement(), world.site)
+    (row,) = world.store.subscriptions()
+    assert row.subcreate is SubCreate.CREATING
+    assert "is active for PID" in world.said()[-1]
+    world.publisher.slots["mysub"].active = False
+    world.publisher.fail.clear()
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_drop_with_a_missing_slot(world: Around) -> None:
+    create_subscription(statement(), world.site)
+    world.publisher.slots.clear()
+    drop_subscription("mysub", world.site)
+    assert "does not exist on publisher, skipping" in world.said()[-1]
+    nothing_is_left(world)
+
+
+def test_slot_that_is_active_is_leaked_and_tried_again(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
+    create_subscription(statement(connection="host=db password=x"), world.site)
+    world.publisher.slots["mysub"].active = True
+    drop_subscription("mysub", world.site)
+    (leaked,) = world.store.leaked_slots()
+    assert leaked.reason == 'replication slot "mysub" is active'
+    assert Path(leaked.passfile or "").exists()
+    world.publisher.slots["mysub"].active = False
+    create_subscription(statement("two", connection="host=db password=x"), world.site)
+    drop_subscription("two", world.site)
+    assert world.store.leaked_slots() == []
+    nothing_is_left(world)
