@@ -107,7 +107,7 @@ def _connected(
             if new:
                 findings += _caught(lambda: check_slot_is_free(conn, sub))
                 findings += slot_warnings(conn, sub)
-                findings += _server_findings(conn, sub, settings)
+                findings += server_findings(conn, sub, settings)
             findings += missing_publications_warning(conn, stmt.publication)
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             findings += published_findings(mapped)
@@ -124,7 +124,7 @@ def _connected(
     return findings
 
 
-def _server_findings(conn: Publisher, sub: Subscription, settings: Settings) -> Iterator[Finding]:
+def server_findings(conn: Publisher, sub: Subscription, settings: Settings) -> Iterator[Finding]:
     """What the publisher's configuration and the role must allow."""
     shown = _show(conn)
     if shown["wal_level"] != "logical":

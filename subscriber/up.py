@@ -13,10 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate
 from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
 from config.load import Config, from_stored, load
 from config.subscription import CreateSubscriptionStmt
+from subscriber.check import server_findings
 from subscriber.launcher import ApplyLauncherMain
 from subscriber.passfile import temporary_passfile
 from subscriber.real_site import open_site
@@ -52,12 +55,12 @@ def preflight(data_dir: Path, config: Config) -> None:
         with open_site(data_dir, store, config, notify=lambda _: None) as site:
             for stmt in config.subscriptions:
                 if store.subscription_by_name(stmt.name) is None:
-                    _ask_publisher(stmt, site)
+                    _ask_publisher(stmt, site, config.settings)
     finally:
         store.close()
 
 
-def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site) -> None:
+def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site, settings: Settings) -> None:
     check_password_env(stmt)
     if not stmt.options.connect:
         return
@@ -65,6 +68,9 @@ def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site) -> None:
         sub = replace(new_row(stmt), passfile=passfile)
         with closing(site.connect(sub)) as conn:
             check_slot_is_free(conn, sub)
+            if sub.create_slot:
+                findings = server_findings(conn, sub, settings)
+                raise_first([found for found in findings if isinstance(found, ReplicationError)])
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             raise_first(list(published_findings(mapped)))
             if stmt.options.copy_data:
