@@ -16,6 +16,8 @@ FLOW_TIMEOUT = 600  # a module's first test waits for the whole flow
 IN_MAKE_TEST = {
     "test_001_rep_changes",
     "test_002_types",
+    "test_create",
+    "test_create_errors",
     "test_publication_queries",
 }
 """Flows of `make test`; the others are marked slow and belong to `make test-full`."""
