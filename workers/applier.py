@@ -63,6 +63,7 @@ class Applier:
                 written = self._write(batch)
         except FailedTransaction as failed:
             self.relmap = relmap
+            self._read_trust()
             if self.own_relid:
                 self._raise_for_transaction(batch.part(failed.txn, failed.txn + 1), failed.error)
             self._apply_around(batch, failed.txn, failed.error)
@@ -79,6 +80,14 @@ class Applier:
             self.apply_batch(batch.part(half, batch.ntxns))
         else:
             self._publish(written, batch.last_end)
+
+    def _read_trust(self) -> None:
+        """What the writer has found out about the tables; their states stay as they are."""
+        copied = {rel.srrelid: rel.copied for rel in self.store.rels(self.sub.oid)}
+        self.rels = {
+            name: replace(rel, copied=rel.copied and copied.get(rel.srrelid, False))
+            for name, rel in self.rels.items()
+        }
 
     def _apply_around(self, batch: Batch, txn: int, error: ReplicationError) -> None:
         """Publish what comes before ``txn``, try it alone, and go on if that went well."""

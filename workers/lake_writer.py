@@ -47,6 +47,7 @@ T = TypeVar("T")
 _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
 _MAIN_MOVED: Final = "40001"
+_NOT_UNIQUE: Final = "23505"
 
 EXPIRE_EVERY: Final = 300
 """Batches of a table between two expirations of its snapshots; one costs some seconds."""
@@ -188,10 +189,22 @@ class LakeWriter:
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
             ready = self._with_branch(table)
             counts = self._dest.write(ready.lake.ident, ready.branch or "", work.segments, stamp)
-        except BaseException:
+        except BaseException as error:
             work.discard()
+            if isinstance(error, FailedTransaction) and error.error.code == _NOT_UNIQUE:
+                self._distrust_for_good(table.rel)
             raise
         return Written(ready, work, stamp, counts)
+
+    def _distrust_for_good(self, rel: SubscriptionRel) -> None:
+        """A key came twice: not all that happens to the table arrives.
+
+        The batch is cut before the transaction at fault, which alone would show no conflict.
+        """
+        self.distrust(rel.srrelid)
+        with self._store.transaction():
+            if self._store.rel(rel.srsubid, rel.srrelid) is not None:
+                self._store.update_rel(rel.srsubid, rel.srrelid, copied=False)
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""

@@ -11,7 +11,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
-from workers.proto.messages import Insert, Message
+from workers.proto.messages import Insert, Message, Update
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
@@ -171,3 +171,17 @@ def test_a_renamed_table_is_told_once(world: Subscribed, caplog: pytest.LogCaptu
     assert [line for line in caplog.messages if 'is now "public.moved"' in line] == [
         caplog.messages[0]
     ]
+
+
+def test_a_key_that_comes_twice_is_found_however_the_batch_is_cut(world: Subscribed) -> None:
+    """Row 1 is there, and an INSERT of it comes after its UPDATE: a DELETE did not arrive."""
+    world.put("a", (1, 10))
+    update = Update(1, None, None, row("1", "11"))
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch([A, update], [Insert(1, row("1", "12"))]))
+    assert caught.value.code == "23505"
+    assert world.rows("a") == [(1, 11)]
+    assert not world.rel("a").copied
+    with pytest.raises(ReplicationError):
+        world.worker().apply_batch(batch([A, update], [Insert(1, row("1", "12"))]))
+    assert world.rows("a") == [(1, 11)]
