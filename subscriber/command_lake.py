@@ -99,7 +99,7 @@ class CommandLake:
             from workers.lake.iceberg import IcebergDestination
 
             destination = IcebergDestination(
-                self.url(),
+                self.answering_url(),
                 identity=Identity(subid=0, generation=0),
                 staging_dir=self._data_dir / "staging" / "command",
                 settings=self._config.settings,

@@ -345,6 +345,17 @@ def test_data_directory_that_cannot_be_made(pgsub: Shell, shop: Database, path: 
 _SPACE = 36 * 2**10
 
 
+def test_lake_server_that_is_not_there(pgsub: Shell, shop: Database) -> None:
+    subscriptions = {NAME: {"connection": shop.dsn, "publication": ["pub"]}}
+    content = {"subscriptions": subscriptions, "spark": {"remote": "sc://127.0.0.1:1"}}
+    for verb in ("create", "check"):
+        ran = pgsub(verb, pgsub.file(content))
+        assert ran.status == 1
+        assert "ERROR:  08006: the lake server does not answer\nDETAIL:  " in ran.err
+        assert "HINT:  spark.remote of the configuration" in ran.err
+    pgsub.holds_nothing()
+
+
 def test_disk_full(pgsub: Shell, shop: Database) -> None:
     """The catalog can be opened, but no file can grow beyond a few pages."""
     assert pgsub("create", pgsub.file("subscriptions: {}")).status == 0
