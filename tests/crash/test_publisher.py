@@ -412,7 +412,7 @@ def test_a_rewrite_before_the_lock_is_noticed(subscribed: Subscribed, rewrite: s
     _wide_table(subscribed.database)
     since = subscribed.family.log_size()
     with Proxy(subscribed.database) as proxy:
-        hold = proxy.hold_statement("LOCK TABLE ONLY " + f"{subscribed.schema}.wide")
+        hold = proxy.hold_statement(f'LOCK TABLE ONLY "{subscribed.schema}"."wide"')
         subscribed.subscribe(proxy.conninfo)
         assert hold.arrived.wait(240), subscribed.family.log_tail()
         subscribed.database.run(REWRITES[rewrite])
