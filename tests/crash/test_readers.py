@@ -59,7 +59,8 @@ class Transactions(threading.Thread):
 
     def __init__(self, database: Database) -> None:
         super().__init__(name="transactions", daemon=True)
-        self.count = 0
+        # Groups go on where an earlier test's ended.
+        self.count = int(database.value(f"SELECT coalesce(max(grp), 0) FROM {SCHEMA}.grouped"))
         self.error: BaseException | None = None
         self._database = database
         self._random = random.Random(5)
