@@ -17,6 +17,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from tests.waiting import wait_until
 from workers.bgworker import LauncherStatus, LogicalRepWorker, query_launcher
+from workers.pdeathsig import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +77,7 @@ class Family:
             text=True,
             cwd=options.get("cwd", ROOT),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
+            preexec_fn=die_with_parent,  # nothing is left behind by a killed test run
         )
         self.launchers.append(launcher)
         return launcher
