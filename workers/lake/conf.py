@@ -80,6 +80,8 @@ def server_conf(
             # Several tables are committed at once; none of them may wait for a long one.
             "spark.scheduler.mode": "FAIR",
             "spark.sql.shuffle.partitions": str(cores),
+            # Sets the permissions of a file without starting a process for it.
+            "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
             "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
             "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",

@@ -1,4 +1,4 @@
-"""The jars Spark does not bring along: Iceberg's runtime and SQLite's JDBC driver.
+"""The jars Spark does not bring along: Iceberg's runtime, SQLite's driver, a local file system.
 
 They are resolved once per environment by the Ivy that ships with Spark, into a folder under the
 environment's prefix, and put on the class path from then on, so that later starts neither need the
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 COORDINATES: Final = (
     ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+    # Hadoop's local file system forks a chmod for each file, of which a small commit has ten.
+    ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),
 )
 _CENTRAL: Final = "https://repo1.maven.org/maven2/"
 _RESOLVE_TIMEOUT: Final = 600.0
