@@ -19,6 +19,7 @@ applies it to b only.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -102,7 +103,8 @@ class LakeWriter:
         self._store = store
         self._sub = sub
         self._origin = origin
-        self._prefix = f"pgsub_{sub.oid}_{generation}"
+        # A new or restored data directory counts its generations anew, on the same lake.
+        self._prefix = f"pgsub_{sub.oid}_{generation}_{secrets.token_hex(4)}"
         self._attempt = 0
         self._tables: dict[int, OpenTable] = {}
         self._commits: dict[int, int] = {}
