@@ -184,7 +184,8 @@ def _ranges(
 ) -> list[_Range]:
     """One for the whole table, or one per range of blocks of each leaf.
 
-    A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
+    The ranges of a leaf are equally long: two tasks that share them end together. A leaf that is
+    no plain table (a foreign one) has no ctids to cut at and is one range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
@@ -195,7 +196,8 @@ def _ranges(
     ranges = []
     for leaf in leaves:
         last = blocks[leaf.relid]
-        edges = list(range(step, last, step))
+        parts = max(1, -(-last // step))
+        edges = [last * n // parts for n in range(1, parts)]
         ranges += [
             _Range(
                 copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high),

@@ -192,8 +192,10 @@ class BranchWriter:
 
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
         self.session.set_properties({})
+        rows = self.projected(frame(self.session, staged), segment.columns, dict(segment.defaults))
         self.session.append(
-            self.projected(frame(self.session, staged), segment.columns, dict(segment.defaults)),
+            # Few rows make one file: what a table costs to read grows with the number of files.
+            rows if staged.paths else rows.coalesce(1),
             self.target(),
             write_options(properties),
             f"appending to {self._what()}",
