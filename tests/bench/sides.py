@@ -16,7 +16,7 @@ from tests.harness import Pgsub
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
-POLL = 0.02
+POLL = 0.05
 SCHEMA = "bench"
 
 SERVER_CONF = {
@@ -199,19 +199,12 @@ class Ours:
             self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table} PURGE")
 
     def pids(self) -> dict[int, str]:
+        # Workers are forked, so their command line is the fork server's; their name is their own.
+        roles = {"pgsub apply": "apply worker", "pgsub tablesync": "sync worker"}
         found = {}
         for process in self.pgsub.family():
-            words = " ".join(process.cmdline())
-            for mark, role in (
-                ("workers.main apply", "apply worker"),
-                ("workers.main tablesync", "sync worker"),
-                ("java", "lake server"),
-            ):
-                if mark in words:
-                    found[process.pid] = role
-                    break
-            else:
-                found[process.pid] = "launcher"
+            name = process.name()
+            found[process.pid] = "lake server" if "java" in name else roles.get(name, "launcher")
         return found
 
     def close(self) -> None:
