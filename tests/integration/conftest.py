@@ -13,23 +13,12 @@ from tests.twin import NativeTwin
 
 FLOW_TIMEOUT = 600  # a module's first test waits for the whole flow
 
-IN_MAKE_TEST = {
-    "test_001_rep_changes",
-    "test_002_types",
-    "test_create",
-    "test_create_errors",
-    "test_publication_queries",
-}
-"""Flows of `make test`; the others are marked slow and belong to `make test-full`."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Flows take longer than a test may."""
     for item in items:
         if "integration" in item.path.parts and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(FLOW_TIMEOUT))
-        if item.path.parent.name == "integration" and item.path.stem not in IN_MAKE_TEST:
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
