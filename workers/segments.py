@@ -21,7 +21,7 @@ import pyarrow as pa
 from catalog.errcodes import NumericValueOutOfRange, ReplicationError, UniqueViolation
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
-from workers.columnar.columns import Changes, Layout, UnrepresentableValue
+from workers.columnar.columns import Changes, Layout, UnrepresentableValue, UnsentValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
@@ -252,6 +252,17 @@ def _inserts_only(changes: Changes) -> bool:
 def _value_error(
     error: UnrepresentableValue, changes: Changes, table: LakeTable
 ) -> FailedTransaction:
+    if isinstance(error, UnsentValue):
+        cause = ReplicationError(
+            f'column "{error.column}" of lake table "{table.ident}" has no value: the publisher '
+            "did not send it",
+            detail="An UPDATE brought the row into the publication's row filter, and a large "
+            "value that did not change is not sent then.",
+            hint="Set REPLICA IDENTITY FULL for the table on the publisher; or declare "
+            "on_unrepresentable: null for it, which stores NULL, as PostgreSQL does.",
+            sqlstate="22004",
+        )
+        return FailedTransaction(int(changes.txn[error.change]), cause)
     return FailedTransaction(
         int(changes.txn[error.change]),
         NumericValueOutOfRange(

@@ -69,6 +69,14 @@ class UnrepresentableValue(NumericValueOutOfRange):
         self.change = change
 
 
+class UnsentValue(UnrepresentableValue):
+    """A row is new here, and the publisher left out a value as unchanged.
+
+    pgoutput sends an UPDATE that brings a row into the row filter as an INSERT, but a large value
+    that is stored out of line and did not change is not read for it.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
     """A published column and the lake column that takes it; ``ordinal`` counts from 0 in R."""
@@ -185,6 +193,14 @@ class ColumnReader:
             ]
             yield slice(begin, begin + done), arrays, missing
             begin += done
+
+    def check_unsent(self, missing: npt.NDArray[np.bool_], refs: npt.NDArray[np.int64]) -> None:
+        """``UnsentValue`` for the first value that stands nowhere and may not become NULL."""
+        for row in np.flatnonzero(missing.any(axis=0)).tolist():
+            for where in np.flatnonzero(missing[:, row]).tolist():
+                if not self._nullable[where]:
+                    column = self.columns[where]
+                    raise UnsentValue(column.name, column.type, int(refs[row]) >> 1)
 
     def _column(
         self,

@@ -50,7 +50,7 @@ from workers.columnar.keys import (
     place_key,
     same_row,
 )
-from workers.columnar.tuples import MISSING, OLD_MISSING, VALUE_MISSING, place_row, readonly
+from workers.columnar.tuples import MISSING, OLD_MISSING, place_row, readonly
 
 INSERT: Final = np.uint8(ord("I"))
 DELETE: Final = np.uint8(ord("D"))
@@ -150,11 +150,13 @@ def complete_batches(
     chunk_rows: int,
     chunk_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of rows that must have every value; an unchanged one raises 08P01."""
+    """Batches of rows that must have every value; for one that was not sent, NULL or an error.
+
+    ``UnsentValue`` where the layout has no NULL for what is unrepresentable.
+    """
     for part, arrays, missing in reader.chunks(refs, chunk_rows, chunk_bytes):
         if missing is not None:
-            row = int(np.flatnonzero(missing.any(axis=0))[0])
-            raise kernel_error(VALUE_MISSING, int(refs[part][row] >> 1))
+            reader.check_unsent(missing, refs[part])
         yield record_batch(arrays, schema, part.stop - part.start)
 
 

@@ -33,12 +33,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
-from workers.columnar.columns import CHUNK_ROWS, Changes, ColumnReader, Layout, kernel_error
+from workers.columnar.columns import (
+    CHUNK_ROWS,
+    Changes,
+    ColumnReader,
+    Layout,
+    UnsentValue,
+    kernel_error,
+)
 from workers.columnar.fold import DELETE, INSERT, Keyed, unsent_columns
 from workers.columnar.images import value_codes
 from workers.columnar.kernel import kernel
 from workers.columnar.keys import MOST_CHANGES
-from workers.columnar.tuples import KEY_MISSING, KEY_NULL, VALUE_MISSING
+from workers.columnar.tuples import KEY_MISSING, KEY_NULL
 
 # Who has a key, besides rows of the segment.
 _NOBODY: Final = -1
@@ -125,11 +132,13 @@ class Probed:
 
     def _check_whole(self, prev: npt.NDArray[np.int32], refs: npt.NDArray[np.int64]) -> None:
         """A row that an INSERT overwrote takes all of its values from there on."""
-        if not unsent_columns(self._changes, self._layout, prev, refs):
+        layout = self._layout
+        if layout.null_unrepresentable or not unsent_columns(self._changes, layout, prev, refs):
             return
+        types = {column.name: column.type for column in layout.columns}
         for at in range(len(refs)):
-            if unsent_columns(self._changes, self._layout, prev, refs[at : at + 1]):
-                raise kernel_error(VALUE_MISSING, int(refs[at]) >> 1)
+            for name in unsent_columns(self._changes, layout, prev, refs[at : at + 1]):
+                raise UnsentValue(name, types[name], int(refs[at]) >> 1)
 
 
 def _intern_keys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.workers.columnar.records import (
     transaction,
     update,
 )
-from workers.columnar.columns import Layout, MappedColumn, UnrepresentableValue
+from workers.columnar.columns import Layout, MappedColumn, UnrepresentableValue, UnsentValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.frame import frame
 from workers.proto.messages import ColumnStatus, Insert, Message, TupleColumn
@@ -272,8 +273,8 @@ def test_a_table_without_columns_keeps_its_rows() -> None:
         ([update([..., "a", "b"])], ProtocolViolation),
         ([update([..., "a", "b"], key=[..., None, None])], ProtocolViolation),
         ([delete(key=[..., None, None])], ProtocolViolation),
-        ([insert("1", ..., "b")], ProtocolViolation),
-        ([insert("1", ..., "b"), delete(key=["2", None, None])], ProtocolViolation),
+        ([insert("1", ..., "b")], UnsentValue),
+        ([insert("1", ..., "b"), delete(key=["2", None, None])], UnsentValue),
         (
             [Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, b"\0\0\0\1"),) * 3)],
             FeatureNotSupported,
@@ -295,6 +296,13 @@ def test_what_makes_no_row_is_refused(messages: list[Message], error: type[Excep
 
     with pytest.raises(error):
         fold()
+
+
+def test_a_value_that_was_not_sent_becomes_null_where_that_is_declared() -> None:
+    folded = fold_keyed(segment(insert("1", ..., "b")), replace(THREE, null_unrepresentable=True))
+    assert [batch.to_pylist() for batch in folded.append_batches()] == [
+        [{"c0": "1", "c1": None, "c2": "b"}]
+    ]
 
 
 def test_updates_without_a_key_are_refused() -> None:
