@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 _SLOT_ERRORS: Final = ("42704", "55000", "55006")
 """What START_REPLICATION says of a slot that is gone, invalidated or taken, among other things."""
 
+_LOCK_TIMEOUT: Final = "SELECT pg_catalog.set_config('lock_timeout', '1s', false)"
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -73,7 +75,11 @@ def fetch_published(
     sub: Subscription, interrupted: Callable[[], bool]
 ) -> dict[tuple[str, str], str]:
     """The fingerprint of every published table, asked on a connection of its own: the walsender's
-    is streaming."""
+    is streaming.
+
+    Nothing, and so no trust in any table, while a table is locked exclusively: who holds the lock
+    may be waiting for our confirmation (TRUNCATE under synchronous_standby_names).
+    """
     conn = connect(
         sub.subconninfo,
         sub.subname,
@@ -83,7 +89,12 @@ def fetch_published(
         interrupted=interrupted,
     )
     try:
+        conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)
+    except ReplicationError as error:
+        if error.code != "55P03":
+            raise
+        return {}
     finally:
         conn.close()
 
