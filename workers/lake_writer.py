@@ -50,6 +50,8 @@ _PUBLISH_ATTEMPTS: Final = 5
 _MAIN_MOVED: Final = "40001"
 _NOT_UNIQUE: Final = "23505"
 
+COMPACT_EVERY: Final = 10
+"""Batches of a table between two looks at its small files."""
 EXPIRE_EVERY: Final = 300
 """Batches of a table between two expirations of its snapshots; one costs some seconds."""
 RETAIN_SNAPSHOTS: Final = 100
@@ -257,7 +259,7 @@ class LakeWriter:
                 each.work.discard()
             raise
         self.keep(published)
-        self._expire(published)
+        self._tend(published)
 
     def _publish(self, written: Sequence[Written], end_lsn: LSN) -> list[Written]:
         relids = [each.table.rel.srrelid for each in written]
@@ -275,19 +277,21 @@ class LakeWriter:
         failpoints.reach("apply.origin_advanced")
         return published
 
-    def _expire(self, published: Iterable[Written]) -> None:
-        """Drop old snapshots now and then, between batches, so that metadata stays small."""
+    def _tend(self, published: Iterable[Written]) -> None:
+        """Now and then, between batches: small files together, old snapshots away."""
         for each in published:
-            relid = each.table.rel.srrelid
-            self._commits[relid] = self._commits.get(relid, 0) + 1
-            if self._commits[relid] % EXPIRE_EVERY:
-                continue
+            relid, ident = each.table.rel.srrelid, each.table.lake.ident
+            self._commits[relid] = number = self._commits.get(relid, 0) + 1
             try:
-                gone = self._dest.expire(each.table.lake.ident, retain=RETAIN_SNAPSHOTS)
+                if number % COMPACT_EVERY == 0 and each.table.branch:
+                    files = self._dest.compact(ident, each.table.branch)
+                    log.info("action=compact relid=%d files=%d", relid, files)
+                if number % EXPIRE_EVERY == 0:
+                    gone = self._dest.expire(ident, retain=RETAIN_SNAPSHOTS)
+                    log.info("action=expire relid=%d snapshots=%d", relid, gone)
             except ReplicationError as error:
-                log.warning("action=expire relid=%d sqlstate=%s %s", relid, error.code, error)
-            else:
-                log.info("action=expire relid=%d snapshots=%d", relid, gone)
+                log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
+                self._give_up_branch(relid)
 
     def _publish_table(self, written: Written) -> Written:
         """Fast-forward; if somebody else moved main, fence, read, and redo from what is staged."""

@@ -233,6 +233,9 @@ class Destination(Protocol):
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         """Drop old snapshots of ``main``, never the newest stamped one; how many went."""
 
+    def compact(self, ident: LakeIdent, branch: str) -> int:
+        """Write the branch's small files together, between batches; how many files went."""
+
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""
 

@@ -44,7 +44,7 @@ from workers.lake.destination import (
 )
 from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges
-from workers.lake.maintenance import expire_snapshots
+from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import FENCE, History, read_history, stamp_properties
 from workers.lake.staging import Staging
@@ -306,6 +306,11 @@ class IcebergDestination:
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
         return expire_snapshots(self._sessions.get(), ident, retain=retain)
+
+    def compact(self, ident: LakeIdent, branch: str) -> int:
+        """Write the branch's small files together; see ``maintenance``."""
+        self._tips.pop((ident, branch), None)
+        return compact(self._sessions.get(), ident, branch)
 
     def close(self) -> None:
         """Release the sessions of this destination."""

@@ -172,6 +172,38 @@ def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
     assert dest.expire(lake_ident, retain=1) == 0
 
 
+def delete(dest: Any, key: int) -> Segment:
+    table = pa.table(
+        {
+            "op": pa.array([1], pa.int8()),
+            "b0": pa.array([key], pa.int64()),
+            "c0": pa.nulls(1, pa.int64()),
+            "c1": pa.nulls(1, pa.string()),
+        }
+    )
+    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
+
+
+def test_small_files_are_written_together_between_batches(dest: Any, lake_ident: LakeIdent) -> None:
+    """Readers and the position notice nothing; what was deleted stays away."""
+    branch = "pgsub_1_1_1"
+    dest.create_branch(lake_ident, branch)
+    for n in range(10):
+        segments = [append(dest, n * 10, 10), delete(dest, n * 10)]
+        dest.write(lake_ident, branch, segments, stamp(20 + n))
+        dest.publish(lake_ident, branch, stamp(20 + n))
+    assert dest.compact(lake_ident, branch) == 10
+    assert dest.table(lake_ident).stamp == stamp(29)
+    dest.write(lake_ident, branch, [append(dest, 100, 1), delete(dest, 1)], stamp(50))
+    dest.publish(lake_ident, branch, stamp(50))
+    assert count(dest, lake_ident) == 10 * 9 + 1 - 1
+    files = dest._sessions.get().query(
+        join("SELECT count(*) FROM", table_path(lake_ident, "data_files")), "counting"
+    )
+    assert files.column(0)[0].as_py() == 2
+    assert dest.compact(lake_ident, branch) == 0  # too few to be worth it
+
+
 def test_large_stagings_are_private_files(
     iceberg: Make, lake_server: Lake, lake_ident: LakeIdent
 ) -> None:
