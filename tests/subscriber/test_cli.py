@@ -1,48 +1,24 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
-from subscriber import cli
-
-CODE = "import sys; from subscriber.cli import main; sys.exit(main())"
-
-
-@dataclass(frozen=True)
-class Ran:
-    status: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """``pgsub`` in this process, on a data directory that is not there yet."""
-
-    data_dir: Path
-    monkeypatch: pytest.MonkeyPatch
-    capfd: pytest.CaptureFixture[str]
-
-    def __call__(self, *words: str) -> Ran:
-        self.monkeypatch.setattr(sys, "argv", ["pgsub", "--data-dir", str(self.data_dir), *words])
-        status = cli.main()
-        return Ran(status, *self.capfd.readouterr())
+from tests.shell import Shell, run_apart
 
 
 @pytest.fixture
 def pgsub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    return Command(tmp_path / "data", monkeypatch, capfd)
+) -> Shell:
+    return Shell(tmp_path / "data", monkeypatch, capfd)
 
 
 @pytest.fixture
-def stored(pgsub: Command) -> Subscription:
+def stored(pgsub: Shell) -> Subscription:
     store = CatalogStore.open(pgsub.data_dir)
     sub = store.insert_subscription(
         Subscription(
@@ -68,14 +44,14 @@ VERBS = [
 ]
 
 
-def test_help_names_every_verb(pgsub: Command) -> None:
+def test_help_names_every_verb(pgsub: Shell) -> None:
     ran = pgsub("--help")
     assert ran.status == 0
     assert [verb for verb in VERBS if f"  {verb} " not in ran.out] == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(pgsub: Command, verb: str) -> None:
+def test_every_verb_has_help(pgsub: Shell, verb: str) -> None:
     ran = pgsub(verb, "--help")
     assert ran.status == 0
     assert "Usage" in ran.out
@@ -107,7 +83,7 @@ def test_help_and_version_are_fast_and_load_nothing_heavy() -> None:
         ["check", "no such file.yaml"],
     ],
 )
-def test_mistakes_in_the_arguments(pgsub: Command, words: list[str]) -> None:
+def test_mistakes_in_the_arguments(pgsub: Shell, words: list[str]) -> None:
     ran = pgsub(*words)
     assert (ran.status, ran.out) == (2, "")
     assert "Traceback" not in ran.err
@@ -115,7 +91,7 @@ def test_mistakes_in_the_arguments(pgsub: Command, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["create", "up", "check"])
-def test_mistakes_in_the_file(pgsub: Command, tmp_path: Path, verb: str) -> None:
+def test_mistakes_in_the_file(pgsub: Shell, tmp_path: Path, verb: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("subscriptions: {s: {connection: password=hidden x, publication: p}}")
     ran = pgsub(verb, str(file))
@@ -126,7 +102,7 @@ def test_mistakes_in_the_file(pgsub: Command, tmp_path: Path, verb: str) -> None
 
 
 @pytest.mark.parametrize("words", [["status"], ["drop", "x"], ["enable", "x"], ["wait", "x"]])
-def test_no_data_directory(pgsub: Command, words: list[str]) -> None:
+def test_no_data_directory(pgsub: Shell, words: list[str]) -> None:
     ran = pgsub(*words)
     assert ran.status == 1
     assert "is not a data directory" in ran.err
@@ -134,13 +110,13 @@ def test_no_data_directory(pgsub: Command, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["drop", "enable", "disable", "wait"])
-def test_unknown_subscription(pgsub: Command, stored: Subscription, verb: str) -> None:
+def test_unknown_subscription(pgsub: Shell, stored: Subscription, verb: str) -> None:
     ran = pgsub(verb, "nobody")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == 'ERROR:  42704: subscription "nobody" does not exist\n'
 
 
-def test_status_without_a_launcher(pgsub: Command, stored: Subscription) -> None:
+def test_status_without_a_launcher(pgsub: Shell, stored: Subscription) -> None:
     rows = json.loads(pgsub("status", "pg_stat_subscription", "--format", "json").out)
     assert [(row["subname"], row["pid"]) for row in rows] == [("mysub", None)]
     assert pgsub("status", "pg_replication_origin", "--format", "csv").out == "roident,roname\n"
@@ -150,7 +126,7 @@ def test_status_without_a_launcher(pgsub: Command, stored: Subscription) -> None
     assert "42P01" in ran.err
 
 
-def test_disable_and_enable(pgsub: Command, stored: Subscription) -> None:
+def test_disable_and_enable(pgsub: Shell, stored: Subscription) -> None:
     assert pgsub("disable", "mysub").out == "ALTER SUBSCRIPTION\n"
     rows = json.loads(pgsub("status", "pg_subscription", "--format", "json").out)
     assert rows[0]["subenabled"] is False
@@ -161,7 +137,7 @@ def test_disable_and_enable(pgsub: Command, stored: Subscription) -> None:
     assert "no launcher is running" in ran.err
 
 
-def test_publisher_unreachable(pgsub: Command, tmp_path: Path) -> None:
+def test_publisher_unreachable(pgsub: Shell, tmp_path: Path) -> None:
     file = tmp_path / "sub.yaml"
     file.write_text(
         "subscriptions: {s: {connection: host=127.0.0.1 port=1 password=hidden, publication: p}}"
@@ -176,7 +152,7 @@ def test_publisher_unreachable(pgsub: Command, tmp_path: Path) -> None:
     assert not list(pgsub.data_dir.rglob("passfile/*"))
 
 
-def test_create_without_connecting_and_drop(pgsub: Command, tmp_path: Path) -> None:
+def test_create_without_connecting_and_drop(pgsub: Shell, tmp_path: Path) -> None:
     file = tmp_path / "sub.yaml"
     file.write_text(
         "subscriptions: {s: {connection: host=nowhere.invalid, publication: p,"
@@ -195,5 +171,5 @@ def test_create_without_connecting_and_drop(pgsub: Command, tmp_path: Path) -> N
 
 
 def test_the_command_itself() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE, "nosuch"], capture_output=True, check=False)
+    done = run_apart(["nosuch"])
     assert done.returncode == 2

@@ -1,6 +1,5 @@
 """The main slot: what CREATE makes of one, and what DROP does with it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,9 @@ from tests.subscriber.twins import (
     Around,
     PublisherTwin,
     Slot,
-    around,
     nothing_is_left,
     statement,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    yield made
-    made.store.close()
-    assert made.publisher.connections == 0
 
 
 def test_slot_made_before(world: Around) -> None:

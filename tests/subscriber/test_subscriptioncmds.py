@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,20 +31,11 @@ from tests.subscriber.twins import (
     Around,
     PublishedTable,
     WorkerTwin,
-    around,
     nothing_is_left,
     shared,
     statement,
 )
 from workers.lake.destination import LakeIdent
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    yield made
-    made.store.close()
-    assert made.publisher.connections == 0
 
 
 def test_create_with_copy(world: Around) -> None:

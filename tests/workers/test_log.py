@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,7 @@ LINE = re.compile(
 )
 
 
-@pytest.fixture(autouse=True)
-def _quiet_afterwards() -> Iterator[None]:
-    before = list(logging.getLogger().handlers)
-    yield
-    root = logging.getLogger()
-    for handler in [each for each in root.handlers if each not in before]:
-        root.removeHandler(handler)
-        handler.close()
+pytestmark = pytest.mark.usefixtures("quiet_afterwards")
 
 
 def lines(data_dir: Path) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +13,7 @@ from workers import main as worker
 ARGV = ["apply", "--subid", "7", "--relid", "0", "--slot", "2", "--generation", "3"]
 
 
-@pytest.fixture(autouse=True)
-def _quiet_afterwards() -> Iterator[None]:
-    before = list(logging.getLogger().handlers)
-    yield
-    root = logging.getLogger()
-    for handler in [each for each in root.handlers if each not in before]:
-        root.removeHandler(handler)
-        handler.close()
+pytestmark = pytest.mark.usefixtures("quiet_afterwards")
 
 
 class Link:
