@@ -246,6 +246,7 @@ def fetch_remote_table_info(
     parts = _published(conn, publications, relid).get((nspname, relname), [])
     has_lists = conn.server_version >= 15
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
+    qualified = conn.exec(query("row_filters", **values)) if has_lists else []  # Q7
     return RemoteTable(
         nspname=nspname,
         relname=relname,
@@ -253,7 +254,7 @@ def fetch_remote_table_info(
         relkind=relkind,
         relreplident=relreplident,
         columns=_columns(conn, relid, listed),
-        row_filters=_row_filters(conn, values) if has_lists else (),
+        row_filters=_filters(row[0] for row in qualified),
         actions=_together(parts),
         versions=_versions(parts),
     )
@@ -329,11 +330,6 @@ def _columns(
     )
 
 
-def _row_filters(conn: PublisherConn, values: dict[str, str]) -> tuple[str, ...]:
-    """Q7."""
-    return _filters(row[0] for row in conn.exec(query("row_filters", **values)))
-
-
 def fetch_fingerprints(conn: PublisherConn, publications: Sequence[str]) -> dict[TableName, str]:
     """The fingerprint of every published table, as ``RemoteTable`` has it, in one query."""
     published = _published(conn, publications)
@@ -358,10 +354,21 @@ def _published(
     conn: PublisherConn, publications: Sequence[str], relid: int = 0
 ) -> dict[TableName, list[_Part]]:
     """Of one table, or (0) of all."""
-    name = _newest("published", conn.server_version, 15, 13, 11, 10)
+    version = conn.server_version
+    relations = query("with_ancestors") if version >= 13 else "gpt.relid"
+    since = {"rel_versions": 10, "namespace_versions": 15, "inherits_versions": 13}
+    parts = [name for name, first in since.items() if version >= first]
+    sql = query(
+        "published",
+        publications=quote_literal_list(publications),
+        relid=str(relid),
+        truncate="p.pubtruncate" if version >= 11 else "false",
+        viaroot="p.pubviaroot" if version >= 13 else "false",
+        qual="pg_catalog.pg_get_expr(gpt.qual, gpt.relid)" if version >= 15 else "NULL",
+        versions=", ".join(f"({query(part, relations=relations)})" for part in parts),
+    )
     tables: dict[TableName, list[_Part]] = {}
-    values = {"publications": quote_literal_list(publications), "relid": str(relid)}
-    for row in conn.exec(query(name, **values)):
+    for row in conn.exec(sql):
         part = _Part(tuple(value == "t" for value in row[2:7]), row[7], _text(row[8]))
         tables.setdefault((_text(row[0]), _text(row[1])), []).append(part)
     return tables

@@ -121,73 +121,32 @@ FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
+-- Where :relations make a table part of publication p: the versions of its rows there.
+-- name: rel_versions
+SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)
+FROM pg_catalog.pg_publication_rel pr
+WHERE pr.prpubid = p.oid AND pr.prrelid IN (:relations)
+
+-- name: namespace_versions
+SELECT pg_catalog.string_agg(pn.oid::text || '/' || pn.xmin::text, ' ' ORDER BY pn.oid)
+FROM pg_catalog.pg_publication_namespace pn
+     JOIN pg_catalog.pg_class a ON a.relnamespace = pn.pnnspid
+WHERE pn.pnpubid = p.oid AND a.oid IN (:relations)
+
+-- name: inherits_versions
+SELECT pg_catalog.string_agg(i.inhparent::text || '/' || i.xmin::text, ' ' ORDER BY i.inhparent)
+FROM pg_catalog.pg_inherits i
+WHERE i.inhrelid IN (:relations)
+
+-- name: with_ancestors
+SELECT gpt.relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid)
+
 -- Actions and row filter of every table (or of :relid), one row for each publication that has it.
 -- The last column tells a publication that was changed, and changed back, from one that was not:
 -- the row versions of whatever makes the table part of it.
--- name: published_15
-SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
-       pg_catalog.pg_get_expr(gpt.qual, gpt.relid),
-       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text,
-       (SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)
-        FROM pg_catalog.pg_publication_rel pr
-        WHERE pr.prpubid = p.oid
-          AND pr.prrelid IN (SELECT gpt.relid
-                             UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid))),
-       (SELECT pg_catalog.string_agg(pn.oid::text || '/' || pn.xmin::text, ' ' ORDER BY pn.oid)
-        FROM pg_catalog.pg_publication_namespace pn
-             JOIN pg_catalog.pg_class a ON a.relnamespace = pn.pnnspid
-        WHERE pn.pnpubid = p.oid
-          AND a.oid IN (SELECT gpt.relid
-                        UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid))),
-       (SELECT pg_catalog.string_agg(i.inhparent::text || '/' || i.xmin::text, ' '
-                                     ORDER BY i.inhparent)
-        FROM pg_catalog.pg_inherits i
-        WHERE i.inhrelid IN (SELECT gpt.relid
-                             UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid))))
-FROM pg_catalog.pg_publication p,
-     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
-     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname IN (:publications) AND :relid IN (0, gpt.relid)
-
--- name: published_13
-SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
-       NULL,
-       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text,
-       (SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)
-        FROM pg_catalog.pg_publication_rel pr
-        WHERE pr.prpubid = p.oid
-          AND pr.prrelid IN (SELECT gpt.relid
-                             UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid))),
-       (SELECT pg_catalog.string_agg(i.inhparent::text || '/' || i.xmin::text, ' '
-                                     ORDER BY i.inhparent)
-        FROM pg_catalog.pg_inherits i
-        WHERE i.inhrelid IN (SELECT gpt.relid
-                             UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid))))
-FROM pg_catalog.pg_publication p,
-     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
-     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname IN (:publications) AND :relid IN (0, gpt.relid)
-
--- name: published_11
-SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, false, NULL,
-       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text,
-       (SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)
-        FROM pg_catalog.pg_publication_rel pr
-        WHERE pr.prpubid = p.oid AND pr.prrelid = gpt.relid))
-FROM pg_catalog.pg_publication p,
-     LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
-     JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
-     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname IN (:publications) AND :relid IN (0, gpt.relid)
-
--- name: published_10
-SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, false, false, NULL,
-       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text,
-       (SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)
-        FROM pg_catalog.pg_publication_rel pr
-        WHERE pr.prpubid = p.oid AND pr.prrelid = gpt.relid))
+-- name: published
+SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, :truncate, :viaroot, :qual,
+       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text, :versions)
 FROM pg_catalog.pg_publication p,
      LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
      JOIN pg_catalog.pg_class c ON c.oid = gpt.relid
