@@ -187,7 +187,7 @@ def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
     removed = [rel for name, rel in known.items() if name not in published]
     distrusted = [
-        replace(rel, copied=False, fingerprint=published[name].remote.fingerprint)
+        (rel, published[name].remote.fingerprint)
         for name, rel in known.items()
         if name in published and rel.fingerprint != published[name].remote.fingerprint
     ]
@@ -195,11 +195,9 @@ def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data
         for rel in removed:
             site.store.delete_rel(sub.oid, rel.srrelid)
             site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
-        for rel in distrusted:
+        for rel, fingerprint in distrusted:
             # What the copy was trusted by has changed: inserted keys may be there already.
-            site.store.update_rel(
-                sub.oid, rel.srrelid, copied=rel.copied, fingerprint=rel.fingerprint
-            )
+            site.store.update_rel(sub.oid, rel.srrelid, copied=False, fingerprint=fingerprint)
     for rel in removed:
         # A copy that went on would be published beside the one that starts if the table returns.
         site.stop_sync_worker(sub.oid, rel.srrelid)

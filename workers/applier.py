@@ -138,11 +138,8 @@ class Applier:
                 rel.nspname,
                 rel.relname,
             )
-            with self.store.transaction():
-                if self.store.rel(rel.srsubid, rel.srrelid) is not None:  # it may have left
-                    self.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=now)
             self.rels[rel.nspname, rel.relname] = replace(rel, copied=False, fingerprint=now)
-            self.writer.distrust(rel.srrelid)
+            self.writer.distrust(rel, fingerprint=now)
 
     def _publish(self, written: list[Written], end_lsn: LSN) -> None:
         """Show what was written (a sync worker keeps it on its branch).

@@ -153,10 +153,16 @@ class LakeWriter:
         """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""
         self._tables[rel.srrelid] = OpenTable(rel, lake, at, at, branch, own_branch=True)
 
-    def distrust(self, relid: int) -> None:
-        """From now on an inserted key may be in the table already."""
-        table = self._tables[relid]
-        self._tables[relid] = replace(table, rel=replace(table.rel, copied=False))
+    def distrust(self, rel: SubscriptionRel, **found: str | None) -> None:
+        """From now on, and for good, an inserted key may be in the table already.
+
+        ``found``: other columns of the table's row to be stored along with that.
+        """
+        table = self._tables[rel.srrelid]
+        self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
+        with self._store.transaction():
+            if self._store.rel(rel.srsubid, rel.srrelid) is not None:  # it may have left meanwhile
+                self._store.update_rel(rel.srsubid, rel.srrelid, copied=False, **found)
 
     def forget(self, relid: int) -> None:
         """Read the table anew when it is next needed."""
@@ -196,19 +202,11 @@ class LakeWriter:
         except BaseException as error:
             work.discard()
             if isinstance(error, FailedTransaction) and error.error.code == _NOT_UNIQUE:
-                self._distrust_for_good(table.rel)
+                # A key came twice: not all that happens to the table arrives. The batch is cut
+                # before the transaction at fault, which alone would show no conflict.
+                self.distrust(table.rel)
             raise
         return Written(ready, work, stamp, counts)
-
-    def _distrust_for_good(self, rel: SubscriptionRel) -> None:
-        """A key came twice: not all that happens to the table arrives.
-
-        The batch is cut before the transaction at fault, which alone would show no conflict.
-        """
-        self.distrust(rel.srrelid)
-        with self._store.transaction():
-            if self._store.rel(rel.srsubid, rel.srrelid) is not None:
-                self._store.update_rel(rel.srsubid, rel.srrelid, copied=False)
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""

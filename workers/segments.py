@@ -26,6 +26,7 @@ from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
 from workers.lake.destination import (
+    NO_KEY_FOUND,
     Counts,
     Destination,
     FullSegment,
@@ -38,7 +39,6 @@ from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
 
 _INSERT = ord("I")
-_NO_KEY_FOUND = pa.table({"k": pa.array([], pa.int64())})
 
 
 class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
@@ -145,7 +145,7 @@ class TableWork:
 
         self._folded.append(probed)
         if truncate:
-            return replace(resolve(_NO_KEY_FOUND), truncate=True)
+            return replace(resolve(NO_KEY_FOUND), truncate=True)
         keys = self._staged_now(probed.key_batches(), probed.key_schema)
         return Segment(
             columns=tuple(column.name for column in layout.columns),

@@ -59,14 +59,15 @@ class Stream:
 
 
 def connect_publisher(
-    sub: Subscription, appname: str, interrupted: Callable[[], bool]
+    sub: Subscription, appname: str, interrupted: Callable[[], bool], *, replication: bool = True
 ) -> WalReceiverConn:
-    """A walsender connection of this subscription."""
+    """A connection of this subscription: a walsender's, or an ordinary one."""
     return connect(
         sub.subconninfo,
         appname,
         passfile=sub.passfile,
         password_env=sub.password_env,
+        replication=replication,
         interrupted=interrupted,
     )
 
@@ -80,14 +81,7 @@ def fetch_published(
     Nothing, and so no trust in any table, while a table is locked exclusively: who holds the lock
     may be waiting for our confirmation (TRUNCATE under synchronous_standby_names).
     """
-    conn = connect(
-        sub.subconninfo,
-        sub.subname,
-        passfile=sub.passfile,
-        password_env=sub.password_env,
-        replication=False,
-        interrupted=interrupted,
-    )
+    conn = connect_publisher(sub, sub.subname, interrupted, replication=False)
     try:
         conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)

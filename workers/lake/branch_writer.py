@@ -21,6 +21,7 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 
 from catalog.errcodes import ReplicationError, UniqueViolation
 from workers.lake.destination import (
+    NO_KEY_FOUND,
     Counts,
     FullSegment,
     KeyProbe,
@@ -220,14 +221,14 @@ class BranchWriter:
     def _probe(self, segment: Segment, probe: KeyProbe) -> Segment:
         """What to apply, now that it is known which keys are there."""
         if not probe.keys.rows:
-            return probe.resolve(_NO_KEY_FOUND)
+            return probe.resolve(NO_KEY_FOUND)
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, probe.keys)
         found = self.session.query(
             find_keys(self.ident, self.branch, segment.key, bounds),
             f"looking for keys in {self._what()}",
             s=frame(self.session, probe.keys),
         )
-        return probe.resolve(found.cast(_NO_KEY_FOUND.schema))
+        return probe.resolve(found.cast(NO_KEY_FOUND.schema))
 
     # -- whole rows -------------------------------------------------------------------------------
 
@@ -309,8 +310,6 @@ class BranchWriter:
     def _what(self) -> str:
         return f'lake table "{self.ident}"'
 
-
-_NO_KEY_FOUND = pa.table({"k": pa.array([], pa.int64())})
 
 _NOTHING_FOUND = pa.table(
     {

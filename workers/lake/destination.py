@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -85,6 +85,10 @@ class FullSegment:
 
     images: Staged
     resolve: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
+
+
+NO_KEY_FOUND: Final = pa.table({"k": pa.array([], pa.int64())})
+"""What a ``KeyProbe`` is told when none of its keys is there."""
 
 
 @dataclass(frozen=True, slots=True)
