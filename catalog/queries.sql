@@ -127,6 +127,22 @@ ORDER BY subid, relid, generation, session_id
 DELETE FROM spark_session
 WHERE subid = :subid AND relid = :relid AND generation <= :generation_max
 
+-- name: forget_spark_session
+DELETE FROM spark_session WHERE session_id = :session_id AND user_id = :user_id
+
+-- name: put_idle_spark_session
+INSERT OR REPLACE INTO idle_spark_session VALUES (:user_id, :session_id, :since)
+
+-- name: idle_spark_session
+SELECT user_id, session_id FROM idle_spark_session WHERE since >= :since
+ORDER BY since DESC LIMIT 1
+
+-- name: idle_spark_sessions_before
+SELECT user_id, session_id FROM idle_spark_session WHERE since < :since
+
+-- name: forget_idle_spark_session
+DELETE FROM idle_spark_session WHERE session_id = :session_id AND user_id = :user_id
+
 -- name: put_leaked_slot
 INSERT OR REPLACE INTO leaked_slot VALUES (:slot_name, :conninfo, :subname, :passfile, :reason)
 

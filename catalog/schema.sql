@@ -100,6 +100,15 @@ CREATE TABLE spark_session (
 ) STRICT;
 CREATE INDEX spark_session_worker ON spark_session (subid, relid);
 
+-- Spark sessions nobody uses, in which tables were copied: their Python processes are warm. The
+-- time is Unix's, in seconds.
+CREATE TABLE idle_spark_session (
+    user_id    TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    since      REAL NOT NULL,
+    PRIMARY KEY (session_id, user_id)
+) STRICT;
+
 -- Replication slots that DROP could not remove from the publisher.
 CREATE TABLE leaked_slot (
     slot_name TEXT NOT NULL,

@@ -50,7 +50,7 @@ from catalog.rows import (
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Row = TypeVar("Row")
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
@@ -402,6 +402,37 @@ class CatalogStore:
             "forget_spark_sessions",
             {"subid": subid, "relid": relid, "generation_max": generation_max},
         )
+
+    def hand_over_spark_session(self, user_id: str, session_id: str, since: float) -> None:
+        """A worker's session is the next one's to take; ``since`` is Unix time in seconds."""
+        ids = {"user_id": user_id, "session_id": session_id}
+        with self.transaction():
+            self._write("put_idle_spark_session", {**ids, "since": since})
+            self._write("forget_spark_session", ids)
+
+    def take_spark_session(
+        self, subid: int, relid: int, generation: int, since: float
+    ) -> tuple[str, str] | None:
+        """The (user_id, session_id) handed over last, if not before ``since``: now this worker's.
+
+        At any time a session is in one list: of those nobody uses, or of a worker's, whose
+        successor will close it.
+        """
+        with self.transaction():
+            taken = self._one("idle_spark_session", _pair, since=since)
+            if taken is not None:
+                user_id, session_id = taken
+                self.put_spark_session(subid, relid, generation, user_id, session_id)
+                self.forget_idle_spark_session(user_id, session_id)
+            return taken
+
+    def idle_spark_sessions_before(self, since: float) -> list[tuple[str, str]]:
+        """(user_id, session_id) of those handed over before that time, which nobody took."""
+        return self._all("idle_spark_sessions_before", _pair, since=since)
+
+    def forget_idle_spark_session(self, user_id: str, session_id: str) -> None:
+        """It is somebody's, or closed for good."""
+        self._write("forget_idle_spark_session", {"user_id": user_id, "session_id": session_id})
 
     # Leaked slots and settings
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,13 @@ class Lake:
     data_dir: Path
     sessions: list[tuple[str, str]] = field(default_factory=list)
 
-    def destination(self, *, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
+    def destination(
+        self,
+        *,
+        subid: int = 1,
+        local_relation_rows: int = 10_000,
+        session: tuple[str, str] | None = None,
+    ) -> Destination:
         """A destination of a worker of its own; the caller closes it."""
         from workers.lake.iceberg import IcebergDestination
 
@@ -45,6 +52,7 @@ class Lake:
             remember_session=lambda user_id, session_id: self.sessions.append(
                 (user_id, session_id)
             ),
+            session=session,
         )
 
 
@@ -70,8 +78,8 @@ def iceberg(lake_server: Lake) -> Iterator[Callable[..., Destination]]:
     """Makes destinations on the lake server and closes them."""
     made: list[Destination] = []
 
-    def make(*, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
-        made.append(lake_server.destination(subid=subid, local_relation_rows=local_relation_rows))
+    def make(**given: Any) -> Destination:
+        made.append(lake_server.destination(**given))
         return made[-1]
 
     yield make

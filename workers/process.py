@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
 from workers.lake.iceberg import IcebergDestination
+from workers.lake.session import SESSION_IDLE
 
 
 @dataclass(slots=True)
@@ -81,14 +83,17 @@ class WorkerProcess:
         session can never be used again. Its staged files go too.
         """
         own = self._staging / f"{self.subid}_{self.relid}_{self.generation}"
+        left = self.store.spark_sessions(self.subid, self.relid)
+        place = (self.subid, self.relid, self.generation)
+        fresh_since = time.time() - SESSION_IDLE
         dest = IcebergDestination(
             self.link.lake_url(),
             identity=Identity(self.subid, self.generation, self.relid),
             staging_dir=own,
             settings=self.settings,
             remember_session=self._remember_session,
+            session=self.store.take_spark_session(*place, fresh_since) if self.relid else None,
         )
-        left = self.store.spark_sessions(self.subid, self.relid)
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
         self._release_orphans(dest)
@@ -96,12 +101,28 @@ class WorkerProcess:
         self.dest = dest
         return dest
 
+    def hand_over_session(self) -> None:
+        """Leave the session a table was copied in to the next copy: its Python is warm.
+
+        Only for a worker whose work is done: whoever dies has its sessions closed.
+        """
+        if not isinstance(self.dest, IcebergDestination):
+            return
+        with contextlib.suppress(ReplicationError):  # then it is closed as any other
+            ids = self.dest.idle_session()
+            if ids is not None:
+                self.store.hand_over_spark_session(*ids, time.time())
+
     def _release_orphans(self, dest: Destination) -> None:
-        """Close what workers without a successor left open: whoever comes first does it for them.
+        """Close what nobody uses and workers without a successor left open: whoever comes first.
 
         Their subscription was dropped, their table left it or is synchronised. What they staged
         goes too. A worker that still runs closes its own; it has its slot until it is reaped.
         """
+        stale = self.store.idle_spark_sessions_before(time.time() - SESSION_IDLE)
+        dest.release_sessions(stale)
+        for ids in stale:
+            self.store.forget_idle_spark_session(*ids)
         left = self.store.all_spark_sessions()
         for subid, relid in dict.fromkeys(row[:2] for row in left):
             if self._has_successor(subid, relid) or self.link.find(subid, relid) is not None:

@@ -70,6 +70,7 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
     dest = process.open_lake()
     with error_context(f'synchronising table "{rel.nspname}.{rel.relname}"'):
         LogicalRepSyncTableStart(process, sub, rel, dest)
+        process.hand_over_session()
 
 
 def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)

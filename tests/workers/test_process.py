@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import process as worker_process
+from workers.lake.session import SESSION_IDLE
 from workers.process import WorkerProcess
 
 
@@ -21,9 +23,11 @@ class Lake:
     """Remembers which sessions were closed."""
 
     closed: list[str]
+    taken: tuple[str, str] | None
 
-    def __init__(self, _url: str, **_given: Any) -> None:
+    def __init__(self, _url: str, *, session: tuple[str, str] | None, **_given: Any) -> None:
         type(self).closed = []
+        type(self).taken = session
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
         self.closed += [session for _, session in sessions]
@@ -64,8 +68,10 @@ def table(store: CatalogStore, subid: int, name: str, state: SubRelState) -> int
     return relid
 
 
-def closed(store: CatalogStore, tmp_path: Path, link: Link, subid: int) -> list[str]:
-    process = WorkerProcess(tmp_path, subid, 0, 5, store, cast("Any", link), Settings())
+def closed(
+    store: CatalogStore, tmp_path: Path, link: Link, subid: int, relid: int = 0
+) -> list[str]:
+    process = WorkerProcess(tmp_path, subid, relid, 5, store, cast("Any", link), Settings())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "IcebergDestination", Lake)
         process.open_lake()
@@ -111,3 +117,22 @@ def test_a_dropped_subscription_whose_worker_still_runs_is_left_alone(
     link.running.clear()
     assert closed(store, tmp_path, link, ours) == ["busy"]
     assert not staged.exists()
+
+
+def test_a_sync_worker_takes_the_session_of_one_that_is_done(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours = subscribed(store, "ours")
+    copying = table(store, ours, "copying", SubRelState.DATASYNC)
+    store.hand_over_spark_session("u", "fresh", time.time())
+    store.hand_over_spark_session("u", "old", time.time() - SESSION_IDLE - 1)
+    link = Link()
+    assert closed(store, tmp_path, link, ours) == ["old"]
+    assert Lake.taken is None  # an apply worker copies nothing
+    link.running = {(ours, copying)}
+    assert closed(store, tmp_path, link, ours, copying) == []
+    assert Lake.taken == ("u", "fresh")
+    link.running = set()
+    # It died: its successor closes what it had taken.
+    assert closed(store, tmp_path, link, ours, copying) == ["fresh"]
+    assert Lake.taken is None

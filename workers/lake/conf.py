@@ -80,6 +80,7 @@ def server_conf(
             # Several tables are committed at once; none of them may wait for a long one.
             "spark.scheduler.mode": "FAIR",
             "spark.sql.shuffle.partitions": str(cores),
+            "spark.python.daemon.module": "workers.lake.python_daemon",
             # Sets the permissions of a file without starting a process for it.
             "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
             "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",

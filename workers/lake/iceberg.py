@@ -50,6 +50,7 @@ from workers.lake.snapshots import FENCE, History, read_history, stamp_propertie
 from workers.lake.staging import Staging
 from workers.lake.statements import (
     MAIN,
+    NEW_TABLE_PROPERTIES,
     OWNER,
     TABLE_PROPERTIES,
     call,
@@ -92,8 +93,11 @@ class IcebergDestination:
         settings: LakeSettings,
         remember_session: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
+        session: tuple[str, str] | None = None,
     ) -> None:
-        self._sessions = Sessions(url, f"pgsub_{identity.subid}", remember_session, conf)
+        """``session``: the ids of one that was handed over, for the thread that comes first."""
+        user_id = f"pgsub_{identity.subid}"
+        self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._staging = Staging(staging_dir, settings.local_relation_rows)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
@@ -142,7 +146,7 @@ class IcebergDestination:
                 create_table(
                     ident,
                     columns,
-                    properties={**TABLE_PROPERTIES, OWNER: owner},
+                    properties={**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, OWNER: owner},
                     location=table_location(warehouse, ident, relid, unique) if warehouse else None,
                 ),
                 f'creating lake table "{ident}"',
@@ -161,10 +165,9 @@ class IcebergDestination:
                 f'lake table "{ident}" belongs to another subscription',
                 hint="Drop that subscription first, or map the table to another name.",
             )
-        # Its format version stays: there may be readers that know no other.
-        wanted = {k: v for k, v in TABLE_PROPERTIES.items() if k != "format-version"}
         session.command(
-            set_properties(ident, {**wanted, OWNER: owner}), f'adopting lake table "{ident}"'
+            set_properties(ident, {**TABLE_PROPERTIES, OWNER: owner}),
+            f'adopting lake table "{ident}"',
         )
         self._stamp_main(session, ident, stamp, existing.columns)
         return self._existing(ident)
@@ -255,6 +258,7 @@ class IcebergDestination:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
+        session.warm = True
         return run_copy(self._writer(session, ident, branch), plan, progress)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
@@ -311,6 +315,10 @@ class IcebergDestination:
         """Write the branch's small files together; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
         return compact(self._sessions.get(), ident, branch)
+
+    def idle_session(self) -> tuple[str, str] | None:
+        """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
+        return self._sessions.take_leave()
 
     def close(self) -> None:
         """Release the sessions of this destination."""

@@ -265,6 +265,9 @@ def _arguments(
         f"-Dlog4j2.configurationFile={log4j}",
         "-Djava.net.preferIPv4Stack=true",
         "-Dfile.encoding=UTF-8",
+        # Arrow checks every access to a vector otherwise; Spark's generated code is right.
+        "-Darrow.enable_unsafe_memory_access=true",
+        "-Darrow.enable_null_check_for_get=false",
         "-cp",
         os.pathsep.join(class_path),
         "org.apache.spark.deploy.SparkSubmit",

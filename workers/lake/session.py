@@ -35,7 +35,7 @@ from workers.lake.failures import SessionClosed, translated
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).disabled = True
 
-_IDLE: Final = 30 * 60.0
+SESSION_IDLE: Final = 30 * 60.0
 """A session not used for so long is replaced; servers forget theirs after an hour by default."""
 _RELEASE_TIMEOUT: Final = 20.0
 
@@ -52,6 +52,7 @@ class LakeSession:
         self.ids = (user_id, session_id)
         self.broken = False
         self.closed_by_successor = False
+        self.warm = False
         self.used = monotonic()
         self._spark: Any = SparkSession(builder)
         client = self._spark.client
@@ -190,9 +191,11 @@ class Sessions:
         user_id: str,
         remember: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
+        handed_over: tuple[str, str] | None = None,
     ) -> None:
         self._url = url
         self._user_id = user_id
+        self._handed_over = handed_over
         self._remember = remember
         self._conf = dict(conf or {})
         self._local = threading.local()
@@ -213,17 +216,33 @@ class Sessions:
         if self._fenced:
             raise SessionClosed("this worker's lake sessions were closed by its successor")
         if session is not None:
-            if not session.broken and monotonic() - session.used < _IDLE:
+            if not session.broken and monotonic() - session.used < SESSION_IDLE:
                 return session
             self.release([session.ids])
             self._forget(session)
-        session_id = str(uuid.uuid4())
-        self._remember(self._user_id, session_id)
-        session = LakeSession(self._url, self._user_id, session_id, self._conf)
+        with self._lock:
+            handed_over, self._handed_over = self._handed_over, None
+        user_id, session_id = handed_over or (self._user_id, str(uuid.uuid4()))
+        self._remember(user_id, session_id)
+        session = LakeSession(self._url, user_id, session_id, self._conf)
+        session.warm = handed_over is not None
         self._local.session = session
         with self._lock:
             self._all[session_id] = session
         return session
+
+    def take_leave(self) -> tuple[str, str] | None:
+        """This thread's session as others may use it: nothing runs in it, nothing is set in it.
+
+        Only one in which tables were copied: Spark starts Python processes for each session and
+        keeps them until it ends, so what the next copy saves is their start and their memory.
+        """
+        session: LakeSession | None = getattr(self._local, "session", None)
+        if session is None or session.broken or not session.warm:
+            return None
+        session.set_properties({})
+        self._forget(session)
+        return session.ids
 
     def release(self, ids: Iterable[tuple[str, str]]) -> None:
         """Close sessions for good, ours or a dead worker's; what runs in them is stopped."""

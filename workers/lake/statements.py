@@ -21,7 +21,6 @@ from workers.lake.typemap import spark_ddl
 MAIN: Final = "main"
 
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "format-version": "2",
     "write.merge.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
@@ -38,7 +37,16 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "write.update.isolation-level": "snapshot",
     "write.delete.isolation-level": "snapshot",
 }
-"""Properties of every table made here; none of them changes what a reader sees."""
+"""Properties of every table written here; none of them changes what a reader sees."""
+
+NEW_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "format-version": "2",
+    # Two million rows in 3.15 s instead of 3.8, the files 6 percent larger; a dictionary of 2 MB,
+    # the default, is mostly given up after it was filled with keys.
+    "write.parquet.dict-size-bytes": str(128 << 10),
+    "write.parquet.compression-level": "1",
+}
+"""What a table made here has besides; an adopted one keeps its own."""
 
 OWNER: Final = "pgsub.owner"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ from catalog.pg_lsn import LSN
 from tests.fix_lake import Lake
 from tests.waiting import wait_until
 from workers.lake.destination import CopyPlan, LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.snapshots import read_history
 from workers.lake.statements import branch_path, join, table_path
 
 Make = Callable[..., Any]
@@ -264,14 +266,11 @@ def copied_table(database: Any) -> Iterator[Any]:
         connection.rollback()
 
 
-@pytest.mark.timeout(300)
-def test_a_parallel_copy_reads_the_snapshot(
-    dest: Any, lake_ident: LakeIdent, copied_table: Any
-) -> None:
+@pytest.fixture
+def plan(copied_table: Any) -> Callable[..., CopyPlan]:
     snapshot, conninfo = copied_table
     select = "COPY (SELECT id, v FROM public.copied WHERE {}) TO STDOUT (FORMAT csv)"
     ranges = ["ctid < '(5,0)'", "ctid >= '(5,0)' AND ctid < '(20,0)'", "ctid >= '(20,0)'"]
-    seen: list[tuple[int, int]] = []
 
     def plan(**changes: Any) -> CopyPlan:
         given = {
@@ -284,6 +283,14 @@ def test_a_parallel_copy_reads_the_snapshot(
         }
         return CopyPlan(**(given | changes))
 
+    return plan
+
+
+@pytest.mark.timeout(300)
+def test_a_parallel_copy_reads_the_snapshot(
+    dest: Any, lake_ident: LakeIdent, plan: Callable[..., CopyPlan]
+) -> None:
+    seen: list[tuple[int, int]] = []
     dest.create_branch(lake_ident, "pgsub_1_1_1")
     copy = dest.copy
     progress = lambda done, total: seen.append((done, total))  # noqa: E731 - a callback
@@ -309,3 +316,41 @@ def test_a_parallel_copy_reads_the_snapshot(
     with pytest.raises(ReplicationError) as error:
         copy(lake_ident, "pgsub_1_1_1", plan(conninfo="host=127.0.0.1 port=1"), progress)
     assert error.value.code == "08006"
+
+
+def python_daemons(lake_server: Lake) -> set[int]:
+    jvm = psutil.Process(lake_server.server.process.pid)
+    return {child.pid for child in jvm.children()}
+
+
+@pytest.mark.timeout(300)
+def test_a_session_is_handed_over_warm_and_with_nothing_set(
+    dest: Any,
+    iceberg: Make,
+    lake_server: Lake,
+    lake_ident: LakeIdent,
+    plan: Callable[..., CopyPlan],
+) -> None:
+    assert dest.idle_session() is None  # nothing was copied in it
+    before = python_daemons(lake_server)
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.copy(lake_ident, "pgsub_1_1_1", plan(), lambda done, total: None)
+    dest.write(lake_ident, "pgsub_1_1_1", [delete(dest, 200)], stamp(20))
+    ids = dest.idle_session()
+    assert ids is not None
+    assert dest._sessions.get().ids != ids
+    dest.close()
+    daemons = python_daemons(lake_server)
+    assert len(daemons - before) == 1
+
+    other = iceberg(session=ids)
+    assert other._sessions.get().ids == ids
+    other.create_branch(lake_ident, "pgsub_1_1_2")
+    other.copy(lake_ident, "pgsub_1_1_2", plan(), lambda done, total: None)
+    other._sessions.get().command(
+        join("DELETE FROM", branch_path(lake_ident, "pgsub_1_1_2"), "WHERE id = 300"), "deleting"
+    )
+    history = read_history(other._sessions.get(), lake_ident)
+    assert history.tip_stamp("pgsub_1_1_2") is None
+    assert history.tip_stamp("pgsub_1_1_1") == stamp(20)
+    assert python_daemons(lake_server) == daemons
