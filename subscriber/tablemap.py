@@ -32,7 +32,6 @@ from workers.publication import (
     fetch_table_list,
     missing_publications,
 )
-from workers.relation import check_columns
 
 RESERVED_COLUMNS: Final = frozenset(
     {
@@ -198,6 +197,9 @@ def _existing_findings(
             hint="If that subscription is gone, remove the table's property pgsub.owner with "
             "ALTER TABLE … UNSET TBLPROPERTIES.",
         )
+    # A command that finds no table in the way need not wait a second for numba.
+    from workers.relation import check_columns
+
     try:
         check_columns([column.name for column in table.remote.columns], existing)
     except ReplicationError as error:

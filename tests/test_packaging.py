@@ -133,3 +133,16 @@ def test_nothing_but_pytest_can_import_the_tests(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.stdout.strip() == "None", done.stderr
+
+
+def test_a_command_that_needs_no_lake_imports_none_of_its_weight() -> None:
+    """pandas and numba take a second each; Spark's client brings pandas along."""
+    modules = "subscriber.check, subscriber.up, subscriber.catchup, subscriber.subscriptioncmds"
+    heavy = "{'pandas', 'numba', 'pyspark', 'sqlglot'}"
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys, {modules}; print(*{heavy} & set(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == []

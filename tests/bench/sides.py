@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,12 +29,15 @@ SERVER_CONF = {
 
 
 class Side(Protocol):
-    """A subscriber. ``subscribe`` returns at once; the waits return when rows can be read."""
+    """A subscriber. The waits return when rows can be read."""
 
     name: str
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
-        """Subscribe to a publication; ``tables`` holds each table's definition."""
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
+        """Subscribe to a publication; ``tables`` holds each table's definition.
+
+        Returns when the subscription began to exist, by ``time.monotonic``.
+        """
 
     def wait_synced(self, tables: list[str]) -> None:
         """Until each table's rows at the time of CREATE are visible."""
@@ -77,12 +81,13 @@ class Native:
         )
         return f"{self.here.value('SELECT version()')}\n  {self.here.value(query)}"
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
         self._tables = list(tables)
         self.here.run(*(f"CREATE TABLE {name} ({text})" for name, text in tables.items()))
         self.twin.subscribe(
             self.here, self.publisher, "bench_native", [publication], copy_data=str(copy_data)
         )
+        return time.monotonic()
 
     def wait_synced(self, tables: list[str]) -> None:
         query = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')"
@@ -137,9 +142,21 @@ class Ours:
         self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
         self._tables: list[str] = []
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> None:
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
         self._tables = list(tables)
-        self.pgsub.create("bench", self.publisher.dsn, [publication], copy_data=copy_data)
+        query = "SELECT count(*) FROM pg_subscription WHERE subcreate = 'ready'"
+        with ThreadPoolExecutor(1) as pool:
+            command = pool.submit(
+                self.pgsub.create,
+                "bench",
+                self.publisher.dsn,
+                [publication],
+                copy_data=copy_data,
+            )
+            wait_until(lambda: command.done() or self._catalog(query) == [(1,)], 60, pause=POLL)
+            created = time.monotonic()
+            command.result()
+        return created
 
     def wait_synced(self, tables: list[str]) -> None:
         wait_until(
@@ -212,16 +229,15 @@ class Ours:
         self.pgsub.stop()
 
     def _ready(self, table: str) -> bool:
-        """The table's state is stored as s or r; read from the durable catalog, which is cheap."""
-        for path in self.pgsub.data_dir.glob("*.db"):
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-                query = "SELECT srsubstate FROM pg_subscription_rel WHERE relname = ?"
-                try:
-                    rows = connection.execute(query, (table,)).fetchall()
-                except sqlite3.OperationalError:
-                    continue
-                return [state for (state,) in rows] in (["s"], ["r"])
-        return False
+        """The table's state is stored as s or r."""
+        query = "SELECT srsubstate FROM pg_subscription_rel WHERE relname = ?"
+        return self._catalog(query, table) in ([("s",)], [("r",)])
+
+    def _catalog(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """Rows of the durable catalog, which is cheap to read."""
+        path = self.pgsub.data_dir / "catalog.db"
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
+            return connection.execute(query, values).fetchall()
 
     def _position(self, table: str) -> LSN | None:
         """The position that ``main`` of the table carries."""

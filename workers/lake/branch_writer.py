@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
@@ -311,13 +311,12 @@ class BranchWriter:
         return f'lake table "{self.ident}"'
 
 
-_NOTHING_FOUND = pa.table(
-    {
-        "image": pa.array([], pa.int64()),
-        "f": pa.array([], pa.string()),
-        "p": pa.array([], pa.int64()),
-    }
-)
+_FOUND: Final[list[tuple[str, pa.DataType]]] = [
+    ("image", pa.int64()),
+    ("f", pa.string()),
+    ("p", pa.int64()),
+]
+_NOTHING_FOUND: Final = pa.Table.from_batches([], pa.schema(_FOUND))
 
 
 def _updates(staged: Staged) -> int:

@@ -87,7 +87,8 @@ class FullSegment:
     resolve: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
 
 
-NO_KEY_FOUND: Final = pa.table({"k": pa.array([], pa.int64())})
+# Not from arrays: making one of Python values imports pandas, a second for every command.
+NO_KEY_FOUND: Final = pa.Table.from_batches([], pa.schema({"k": pa.int64()}))
 """What a ``KeyProbe`` is told when none of its keys is there."""
 
 
