@@ -81,7 +81,7 @@ class Memory(threading.Thread):
         self._ending = threading.Event()
 
     def run(self) -> None:
-        while not self._ending.wait(0.25):
+        while not self._ending.wait(0.5):
             with contextlib.suppress(psutil.Error, psycopg.Error):
                 for pid, role in self.side.pids().items():
                     rss = psutil.Process(pid).memory_info().rss / 2**20
@@ -172,6 +172,7 @@ class Bench:
         )
         runs: dict[str, list[dict[str, Any]]] = {"ours": [], "native": []}
         for side in [side for _ in range(3) for side in self.sides()]:
+            os.sync()  # nobody waits for what was written before
             memory = Memory(side)
             memory.start()
             begin = time.monotonic()
@@ -287,6 +288,7 @@ class Bench:
         try:
             write()
             target = LSN.parse(self._last_commit(table))
+            os.sync()
         finally:
             started = time.monotonic()
             os.kill(pid, signal.SIGCONT)

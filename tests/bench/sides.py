@@ -161,7 +161,7 @@ class Ours:
     def wait_synced(self, tables: list[str]) -> None:
         wait_until(
             lambda: all(
-                self._position(table) is not None and self._ready(table) for table in tables
+                self._ready(table) and self._position(table) is not None for table in tables
             ),
             600,
             "the tables are copied",

@@ -46,7 +46,7 @@ from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.session import LakeSession, Sessions
-from workers.lake.snapshots import FENCE, History, read_history, stamp_properties
+from workers.lake.snapshots import FENCE, History, read_history, read_ref, stamp_properties
 from workers.lake.staging import Staging
 from workers.lake.statements import (
     MAIN,
@@ -138,6 +138,7 @@ class IcebergDestination:
             unfinished = existing.owner == owner and existing.snapshot_id is None
             if not unfinished or _shape(existing.columns) != _shape(columns):
                 raise DuplicateTable(f'lake table "{ident}" already exists')
+            columns = existing.columns
         else:
             _create_namespace(session, ident)
             warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
@@ -151,8 +152,11 @@ class IcebergDestination:
                 ),
                 f'creating lake table "{ident}"',
             )
+            columns = self._read_columns(session, ident)
         self._stamp_main(session, ident, stamp, tuple(columns))
-        return self._existing(ident)
+        # The table is ours alone: only the number of its snapshot is not known.
+        tip = read_ref(session, ident, MAIN)
+        return LakeTable(ident, tuple(columns), owner, tip, stamp)
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()

@@ -101,6 +101,18 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
     return History(refs, snapshots)
 
 
+def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:
+    """The snapshot a ref is at: a third of what ``read_history`` takes."""
+    sql = join(
+        "SELECT snapshot_id FROM",
+        table_path(ident, "refs"),
+        f"WHERE name = {text(name).sql(dialect='spark')}",
+    )
+    rows = session.query(sql, f'reading the branches of lake table "{ident}"')
+    found: list[int | None] = rows.column(0).to_pylist()
+    return found[0] if found else None
+
+
 def _stamp(values: list[str | None]) -> Stamp | None:
     origin, lsn, epoch, floor = values
     if origin is None or lsn is None or epoch is None:
