@@ -51,7 +51,9 @@ _MAIN_MOVED: Final = "40001"
 _NOT_UNIQUE: Final = "23505"
 
 COMPACT_EVERY: Final = 10
-"""Batches of a table between two looks at its small files."""
+"""Small batches of a table between two looks at its small files."""
+SMALL_BATCH: Final = 10_000
+"""Rows from which on a batch leaves files that need not be written together with others."""
 EXPIRE_EVERY: Final = 300
 """Batches of a table between two expirations of its snapshots; one costs some seconds."""
 RETAIN_SNAPSHOTS: Final = 100
@@ -110,6 +112,7 @@ class LakeWriter:
         self._attempt = 0
         self._tables: dict[int, OpenTable] = {}
         self._commits: dict[int, int] = {}
+        self._small_batches: dict[int, int] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -280,8 +283,11 @@ class LakeWriter:
         for each in published:
             relid, ident = each.table.rel.srrelid, each.table.lake.ident
             self._commits[relid] = number = self._commits.get(relid, 0) + 1
+            if each.counts.appended + each.counts.merged < SMALL_BATCH:
+                self._small_batches[relid] = self._small_batches.get(relid, 0) + 1
             try:
-                if number % COMPACT_EVERY == 0 and each.table.branch:
+                if self._small_batches.get(relid, 0) >= COMPACT_EVERY and each.table.branch:
+                    self._small_batches[relid] = 0
                     files = self._dest.compact(ident, each.table.branch)
                     log.info("action=compact relid=%d files=%d", relid, files)
                 if number % EXPIRE_EVERY == 0:

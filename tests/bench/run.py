@@ -138,7 +138,10 @@ class Bench:
     # -- cases ---------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
-        """Some of every kind of work, unmeasured, for both sides: no case pays for being first."""
+        """Some of every kind of work, unmeasured, for both sides: no case pays for being first.
+
+        A lake server compiles what it runs often; it reaches its speed after some twenty batches.
+        """
         total = self.rows(700_000)
         for side in (self.ours, self.native):
             table = f"warm_{side.name}"
@@ -149,14 +152,15 @@ class Bench:
             )
             side.subscribe(f"pub_{table}", {table: WIDE}, copy_data=True)
             side.wait_synced([table])
-            for turn in range(3):
+            for turn in range(10):
                 first, last = total + turn * 100_000, total + (turn + 1) * 100_000
-                self.publisher.run(
+                for statement in (
                     f"INSERT INTO {table} SELECT * FROM made({first} + 1, {last})",
                     f"UPDATE {table} SET amount = 1 WHERE id % 10 = {turn}",
-                    f"DELETE FROM {table} WHERE id % 20 = {turn + 10}",
-                )
-                side.wait_visible(table, LSN.parse(self._last_commit(table)))
+                    f"DELETE FROM {table} WHERE id % 100 = {turn + 10}",
+                ):
+                    self.publisher.run(statement)
+                    side.wait_visible(table, LSN.parse(self._last_commit(table)))
             side.unsubscribe()
             self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}", "CHECKPOINT")
 
@@ -309,7 +313,10 @@ class Bench:
             return str(row[0])
 
     def _paced(self, table: str, seconds: float, *, mixed: bool) -> list[tuple[int, LSN, datetime]]:
-        """Small transactions at 100 a second: (id, a position inside it, its commit time)."""
+        """Small transactions at 100 a second: (id, a position inside it, its commit time).
+
+        The id is that of the row it leaves, 0 for a DELETE.
+        """
         written = []
         chance = random.Random(7)
         live: list[int] = []
@@ -318,20 +325,23 @@ class Bench:
             for number in range(1, int(seconds * 100) + 1):
                 time.sleep(max(0.0, start + number / 100 - time.monotonic()))
                 with connection.transaction():
+                    key = number
                     dice = chance.random() if mixed and len(live) > 100 else 0.0
                     if dice < 0.5:
                         text = f"INSERT INTO {table} SELECT * FROM made(%s, %s)"
                         connection.execute(text.encode(), (number, number))
                         live.append(number)
                     elif dice < 0.85:
+                        key = chance.choice(live)
                         text = f"UPDATE {table} SET amount = amount + 1 WHERE id = %s"
-                        connection.execute(text.encode(), (chance.choice(live),))
+                        connection.execute(text.encode(), (key,))
                     else:
                         victim = live.pop(chance.randrange(len(live)))
                         connection.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (victim,))
+                        key = 0
                     row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
                     assert row is not None
-                written.append((number, LSN.parse(row[0]), datetime.now(UTC)))
+                written.append((key, LSN.parse(row[0]), datetime.now(UTC)))
         return written
 
     def _delays(
@@ -349,7 +359,9 @@ class Bench:
         else:
             assert isinstance(side, Native)
             times, alone = side.commit_times(table), 0.0
-            kept = [entry for entry in written if entry[0] in times]
+            # A row tells when its last change was committed here.
+            last = {entry[0]: entry for entry in written}
+            kept = [entry for key, entry in last.items() if key in times]
             written, arrivals = kept, [times[entry[0]] for entry in kept]
         pairs = zip(arrivals, written, strict=True)
         return [max(0.0, (there - here).total_seconds()) + alone for there, (_, _, here) in pairs]

@@ -21,8 +21,9 @@ from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_history
 from workers.lake.statements import MAIN, call
 
-_SMALL_FILE: Final = 8 << 20
-"""Bytes below which a data file is written together with others."""
+_SMALL_FILE: Final = 1 << 20
+"""Bytes below which a data file is written together with others: what a busy table leaves in each
+batch is larger, and to write all of that again took as long as three batches."""
 _COMPACTED_FILE: Final = 64 << 20
 _MIN_FILES: Final = 8
 _ANY_AGE: Final = "TIMESTAMP '2999-01-01 00:00:00+00:00'"
