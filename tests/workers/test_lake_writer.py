@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
-from tests.workers.subscribed import Subscribed
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import LakeIdent, Stamp
-from workers.lake.memory import MemoryDestination
+from workers.lake.destination import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Update
 
 A = relation(1, "a", "id", "v")
@@ -153,3 +157,52 @@ def test_a_commit_whose_outcome_had_to_be_read_is_named_by_its_position(
     world.worker(Silent(world.lake)).apply_batch(batch([A, Insert(1, row("1", "1"))]))
     (origin,) = world.store.origins()
     assert origin.local_lsn == "LSN 0/64 of public.a"
+
+
+class Counting(MemoryDestination):
+    """Remembers which tables were read."""
+
+    def __init__(self, lake: MemoryLake) -> None:
+        super().__init__(lake, identity=Identity(1, 7))
+        self.read: list[str] = []
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        self.read.append(ident.table)
+        return super().table(ident)
+
+
+def test_a_table_is_read_when_its_first_change_comes_and_after_its_row_changed(
+    world: Subscribed,
+) -> None:
+    """What a sync worker does to a table after the apply worker's start must be seen."""
+    dest = Counting(world.lake)
+    worker = world.worker(dest)
+    assert dest.read == []
+    # While this worker runs, a sync worker makes the table anew: other columns, another position.
+    rel, ident = world.rel("a"), LakeIdent("public", "a")
+    columns = (*COLUMNS, LakeColumn("w", pa.int32()))
+    synced = LSN(5000)
+    stamp = Stamp(origin_name(rel.srsubid), synced, "another", synced)
+    dest.drop_table(ident)
+    dest.create_table(ident, columns, owner="u", relid=rel.srrelid, stamp=stamp)
+    world.store.update_rel(rel.srsubid, rel.srrelid, epoch="another", lake_lsn=synced)
+    dest.read.clear()
+    worker.read_rels()
+    wide = relation(1, "a", "id", "v", "w")
+    before = batch([wide, Insert(1, row("1", "1", "1"))])
+    after = batch([wide, Insert(1, row("2", "2", "2"))], after=int(synced))
+    assert before.last_end < synced < after.last_end
+    worker.apply_batch(before)
+    worker.apply_batch(after)
+    assert world.rows("a") == [(2, 2, 2)]
+    assert dest.read == ["a"]
+    # And once more when the row changes under a worker that has read the table.
+    dest.drop_table(ident)
+    stamp = replace(stamp, epoch="3", lsn=after.last_end)
+    dest.create_table(ident, COLUMNS, owner="u", relid=rel.srrelid, stamp=stamp)
+    world.store.update_rel(rel.srsubid, rel.srrelid, epoch="3")
+    dest.read.clear()
+    worker.read_rels()
+    worker.apply_batch(batch([A, Insert(1, row("3", "3"))], after=int(synced) + 100))
+    assert world.rows("a") == [(3, 3)]
+    assert dest.read == ["a"]

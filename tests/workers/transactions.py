@@ -40,12 +40,12 @@ def row(*values: str) -> tuple[TupleColumn, ...]:
     return tuple(TupleColumn(ColumnStatus.TEXT, value.encode()) for value in values)
 
 
-def batch(*transactions: Sequence[Message]) -> Batch:
-    """Transactions that end at 100, 200, …; each commit record is one byte before its end."""
+def batch(*transactions: Sequence[Message], after: int = 0) -> Batch:
+    """Transactions that end 100, 200, … after ``after``; commit records are a byte before."""
     data = bytearray()
     commits = []
     for number, messages in enumerate(transactions, start=1):
-        end = number * 100
+        end = after + number * 100
         whole = [Begin(LSN(end - 1), 0, number), *messages, Commit(LSN(end - 1), LSN(end), 0)]
         for each in whole:
             payload = encode.message(each)
