@@ -134,11 +134,8 @@ DELETE FROM spark_session WHERE session_id = :session_id AND user_id = :user_id
 INSERT OR REPLACE INTO idle_spark_session VALUES (:user_id, :session_id, :since)
 
 -- name: idle_spark_session
-SELECT user_id, session_id FROM idle_spark_session WHERE since >= :since
-ORDER BY since DESC LIMIT 1
-
--- name: idle_spark_sessions_before
-SELECT user_id, session_id FROM idle_spark_session WHERE since < :since
+SELECT user_id, session_id FROM idle_spark_session
+WHERE since >= :since AND since < :before ORDER BY since DESC LIMIT 1
 
 -- name: forget_idle_spark_session
 DELETE FROM idle_spark_session WHERE session_id = :session_id AND user_id = :user_id

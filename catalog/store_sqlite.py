@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -411,28 +412,30 @@ class CatalogStore:
             self._write("forget_spark_session", ids)
 
     def take_spark_session(
-        self, subid: int, relid: int, generation: int, since: float
+        self,
+        subid: int,
+        relid: int,
+        generation: int,
+        *,
+        since: float = 0.0,
+        before: float = math.inf,
     ) -> tuple[str, str] | None:
-        """The (user_id, session_id) handed over last, if not before ``since``: now this worker's.
+        """The (user_id, session_id) handed over last in that time: now this worker's.
 
         At any time a session is in one list: of those nobody uses, or of a worker's, whose
         successor will close it.
         """
         with self.transaction():
-            taken = self._one("idle_spark_session", _pair, since=since)
+            taken = self._one("idle_spark_session", _pair, since=since, before=before)
             if taken is not None:
-                user_id, session_id = taken
-                self.put_spark_session(subid, relid, generation, user_id, session_id)
-                self.forget_idle_spark_session(user_id, session_id)
+                self.put_spark_session(subid, relid, generation, *taken)
+                ids = {"user_id": taken[0], "session_id": taken[1]}
+                self._write("forget_idle_spark_session", ids)
             return taken
 
-    def idle_spark_sessions_before(self, since: float) -> list[tuple[str, str]]:
-        """(user_id, session_id) of those handed over before that time, which nobody took."""
-        return self._all("idle_spark_sessions_before", _pair, since=since)
-
-    def forget_idle_spark_session(self, user_id: str, session_id: str) -> None:
-        """It is somebody's, or closed for good."""
-        self._write("forget_idle_spark_session", {"user_id": user_id, "session_id": session_id})
+    def forget_spark_session(self, user_id: str, session_id: str) -> None:
+        """This session is closed for good."""
+        self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})
 
     # Leaked slots and settings
 

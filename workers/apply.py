@@ -225,6 +225,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
+            process.close_unused_sessions()
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")

@@ -50,10 +50,10 @@ _PUBLISH_ATTEMPTS: Final = 5
 _MAIN_MOVED: Final = "40001"
 _NOT_UNIQUE: Final = "23505"
 
-COMPACT_EVERY: Final = 10
-"""Small batches of a table between two looks at its small files."""
+COMPACT_EVERY: Final = 100
+"""Batches of a table between two looks at its small files; a small one counts for ten."""
 SMALL_BATCH: Final = 10_000
-"""Rows from which on a batch leaves files that need not be written together with others."""
+"""Rows from which on a batch's files may be large enough to stay as they are."""
 EXPIRE_EVERY: Final = 300
 """Batches of a table between two expirations of its snapshots; one costs some seconds."""
 RETAIN_SNAPSHOTS: Final = 100
@@ -112,7 +112,7 @@ class LakeWriter:
         self._attempt = 0
         self._tables: dict[int, OpenTable] = {}
         self._commits: dict[int, int] = {}
-        self._small_batches: dict[int, int] = {}
+        self._untidy: dict[int, int] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -283,11 +283,11 @@ class LakeWriter:
         for each in published:
             relid, ident = each.table.rel.srrelid, each.table.lake.ident
             self._commits[relid] = number = self._commits.get(relid, 0) + 1
-            if each.counts.appended + each.counts.merged < SMALL_BATCH:
-                self._small_batches[relid] = self._small_batches.get(relid, 0) + 1
+            small = each.counts.appended + each.counts.merged < SMALL_BATCH
+            self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
             try:
-                if self._small_batches.get(relid, 0) >= COMPACT_EVERY and each.table.branch:
-                    self._small_batches[relid] = 0
+                if self._untidy[relid] >= COMPACT_EVERY and each.table.branch:
+                    self._untidy[relid] = 0
                     files = self._dest.compact(ident, each.table.branch)
                     log.info("action=compact relid=%d files=%d", relid, files)
                 if number % EXPIRE_EVERY == 0:

@@ -38,6 +38,7 @@ class WorkerProcess:
     settings: Settings
     dest: Destination | None = None
     catalog_version: int = -1
+    swept: float = 0.0
 
     @property
     def spool_dir(self) -> Path:
@@ -84,15 +85,14 @@ class WorkerProcess:
         """
         own = self._staging / f"{self.subid}_{self.relid}_{self.generation}"
         left = self.store.spark_sessions(self.subid, self.relid)
-        place = (self.subid, self.relid, self.generation)
-        fresh_since = time.time() - SESSION_IDLE
+        url = self.link.lake_url()  # which may take minutes
         dest = IcebergDestination(
-            self.link.lake_url(),
+            url,
             identity=Identity(self.subid, self.generation, self.relid),
             staging_dir=own,
             settings=self.settings,
             remember_session=self._remember_session,
-            session=self.store.take_spark_session(*place, fresh_since) if self.relid else None,
+            session=self._handed_over() if self.relid else None,
         )
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
@@ -113,21 +113,40 @@ class WorkerProcess:
             if ids is not None:
                 self.store.hand_over_spark_session(*ids, time.time())
 
+    def _handed_over(self) -> tuple[str, str] | None:
+        place = (self.subid, self.relid, self.generation)
+        return self.store.take_spark_session(*place, since=time.time() - SESSION_IDLE)
+
+    def close_unused_sessions(self) -> None:
+        """Now and then, in a worker with time for it; see ``_release_unused``."""
+        if self.dest is not None and time.monotonic() - self.swept > SESSION_IDLE / 2:
+            with contextlib.suppress(ReplicationError):  # next time
+                self._release_unused(self.dest)
+
+    def _release_unused(self, dest: Destination) -> None:
+        """Close what was handed over and nobody took. It is ours first: then nobody will."""
+        self.swept = time.monotonic()
+        place = (self.subid, self.relid, self.generation)
+        limit = time.time() - SESSION_IDLE
+        while (ids := self.store.take_spark_session(*place, before=limit)) is not None:
+            dest.release_sessions([ids])
+            self.store.forget_spark_session(*ids)
+
     def _release_orphans(self, dest: Destination) -> None:
         """Close what nobody uses and workers without a successor left open: whoever comes first.
 
         Their subscription was dropped, their table left it or is synchronised. What they staged
         goes too. A worker that still runs closes its own; it has its slot until it is reaped.
         """
-        stale = self.store.idle_spark_sessions_before(time.time() - SESSION_IDLE)
-        dest.release_sessions(stale)
-        for ids in stale:
-            self.store.forget_idle_spark_session(*ids)
-        left = self.store.all_spark_sessions()
-        for subid, relid in dict.fromkeys(row[:2] for row in left):
+        self._release_unused(dest)
+        for subid, relid in dict.fromkeys(row[:2] for row in self.store.all_spark_sessions()):
             if self._has_successor(subid, relid) or self.link.find(subid, relid) is not None:
                 continue
+            # Read once it is gone: before it went it may have handed one over.
+            left = self.store.all_spark_sessions()
             own = [row for row in left if row[:2] == (subid, relid)]
+            if not own:
+                continue
             dest.release_sessions([row[3:] for row in own])
             self.store.forget_spark_sessions(subid, relid, max(row[2] for row in own))
             self._remove_staged(subid, relid)

@@ -222,6 +222,8 @@ class Ours:
         for process in self.pgsub.family():
             name = process.name()
             found[process.pid] = "lake server" if "java" in name else roles.get(name, "launcher")
+            if "python_daemon" in " ".join(process.cmdline()):
+                found[process.pid] = "Spark's Python"
         return found
 
     def close(self) -> None:

@@ -193,15 +193,15 @@ def test_a_session_is_handed_over_to_one_worker(store: CatalogStore) -> None:
     store.put_spark_session(1, 9, 3, "u", "one")
     store.hand_over_spark_session("u", "one", 100.0)
     assert store.all_spark_sessions() == []
-    assert store.take_spark_session(2, 8, 4, 100.5) is None  # idle for too long
-    assert store.idle_spark_sessions_before(100.5) == [("u", "one")]
-    assert store.take_spark_session(2, 8, 4, 100.0) == ("u", "one")
+    assert store.take_spark_session(2, 8, 4, since=100.5) is None  # idle for too long
+    assert store.take_spark_session(2, 8, 4, before=100.0) is None  # not for so long
+    assert store.take_spark_session(2, 8, 4, since=100.0) == ("u", "one")
     assert store.all_spark_sessions() == [(2, 8, 4, "u", "one")]
-    assert store.take_spark_session(2, 7, 5, 100.0) is None
-    assert store.idle_spark_sessions_before(200.0) == []
+    assert store.take_spark_session(2, 7, 5) is None
     store.hand_over_spark_session("u", "one", 110.0)
-    store.forget_idle_spark_session("u", "one")
-    assert store.idle_spark_sessions_before(200.0) == store.all_spark_sessions() == []
+    assert store.take_spark_session(2, 7, 5, before=110.5) == ("u", "one")
+    store.forget_spark_session("u", "one")
+    assert store.all_spark_sessions() == []
 
 
 def test_leaked_slots_and_settings(store: CatalogStore) -> None:

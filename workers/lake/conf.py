@@ -62,6 +62,8 @@ def server_conf(
 ) -> dict[str, str]:
     """Everything the embedded server starts with, in ascending order of precedence."""
     scratch = lake_dir / "tmp"
+    local = conf.get("spark.master", "local").startswith("local")
+    ours = local and "spark.pyspark.python" not in conf  # else it may not have this package
     return (
         {
             "spark.master": f"local[{cores}]",
@@ -80,7 +82,6 @@ def server_conf(
             # Several tables are committed at once; none of them may wait for a long one.
             "spark.scheduler.mode": "FAIR",
             "spark.sql.shuffle.partitions": str(cores),
-            "spark.python.daemon.module": "workers.lake.python_daemon",
             # Sets the permissions of a file without starting a process for it.
             "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
             "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
@@ -103,6 +104,7 @@ def server_conf(
             "spark.connect.ui.statement.limit": "50",
             "spark.cleaner.periodicGC.interval": "10min",
         }
+        | ({"spark.python.daemon.module": "workers.lake.python_daemon"} if ours else {})
         | catalog_conf(catalog or embedded_catalog(lake_dir))
         | {key: str(value) for key, value in conf.items()}
         | FIXED

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from importlib import import_module
 
 # Spark puts its own archives in front. pyspark is installed, and compiled, here; from an archive
 # it is compiled at each start, and each task reads the archive's directory again (0.1 s).
-sys.path[:] = [entry for entry in sys.path if not entry.endswith(".zip")]
+_ARCHIVE = re.compile(r".*/(pyspark|py4j-[^/]*)\.zip")
+sys.path[:] = [entry for entry in sys.path if not _ARCHIVE.fullmatch(entry)]
 sys.path_importer_cache.clear()
 
 # Nobody multiplies matrices here; a pool of threads for it would only be in a fork's way.

@@ -156,6 +156,11 @@ class LakeSession:
     def _config(self, **operation: Any) -> None:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
 
+    def configure(self) -> None:
+        """Set what every session has set: its first call."""
+        with self._call("opening a Spark session"):
+            return
+
     @contextlib.contextmanager
     def _call(self, what: str) -> Iterator[None]:
         self.used = monotonic()
@@ -202,6 +207,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._all: dict[str, LakeSession] = {}
         self._fenced = False
+        self._left: LakeSession | None = None
 
     def get(self) -> LakeSession:
         """This thread's session; a broken or forgotten one is released and replaced first.
@@ -220,15 +226,31 @@ class Sessions:
                 return session
             self.release([session.ids])
             self._forget(session)
-        with self._lock:
-            handed_over, self._handed_over = self._handed_over, None
-        user_id, session_id = handed_over or (self._user_id, str(uuid.uuid4()))
-        self._remember(user_id, session_id)
-        session = LakeSession(self._url, user_id, session_id, self._conf)
-        session.warm = handed_over is not None
+        session = self._take() or self._begin(self._user_id, str(uuid.uuid4()))
         self._local.session = session
         with self._lock:
-            self._all[session_id] = session
+            self._all[session.ids[1]] = session
+        return session
+
+    def _begin(self, user_id: str, session_id: str) -> LakeSession:
+        self._remember(user_id, session_id)
+        return LakeSession(self._url, user_id, session_id, self._conf)
+
+    def _take(self) -> LakeSession | None:
+        """The session that was handed over, unless the server has forgotten it meanwhile.
+
+        That is no fence: nothing of ours was ever sent in it.
+        """
+        with self._lock:
+            ids, self._handed_over = self._handed_over, None
+        if ids is None:
+            return None
+        session = self._begin(*ids)
+        session.warm = True
+        try:
+            session.configure()
+        except SessionClosed:
+            return None
         return session
 
     def take_leave(self) -> tuple[str, str] | None:
@@ -241,7 +263,11 @@ class Sessions:
         if session is None or session.broken or not session.warm:
             return None
         session.set_properties({})
-        self._forget(session)
+        # Its channel ends with the process: see ``WorkerProcess.close``.
+        self._left = session
+        self._local.session = None
+        with self._lock:
+            self._all.pop(session.ids[1], None)
         return session.ids
 
     def release(self, ids: Iterable[tuple[str, str]]) -> None:

@@ -354,3 +354,13 @@ def test_a_session_is_handed_over_warm_and_with_nothing_set(
     assert history.tip_stamp("pgsub_1_1_2") is None
     assert history.tip_stamp("pgsub_1_1_1") == stamp(20)
     assert python_daemons(lake_server) == daemons
+
+
+def test_a_handed_over_session_that_the_server_has_forgotten_is_no_fence(iceberg: Make) -> None:
+    first = iceberg()._sessions.get()
+    first.query("SELECT 1", "asking")
+    other = iceberg(session=first.ids)
+    other.release_sessions([first.ids])
+    taken = other._sessions.get()
+    assert taken.ids != first.ids
+    assert taken.query("SELECT 1 AS n", "asking").to_pylist() == [{"n": 1}]
