@@ -14,6 +14,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers import lake_writer
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Update
@@ -160,11 +161,16 @@ def test_a_commit_whose_outcome_had_to_be_read_is_named_by_its_position(
 
 
 class Counting(MemoryDestination):
-    """Remembers which tables were read."""
+    """Remembers which tables were read and which were compacted."""
 
     def __init__(self, lake: MemoryLake) -> None:
         super().__init__(lake, identity=Identity(1, 7))
         self.read: list[str] = []
+        self.compacted: list[str] = []
+
+    def compact(self, ident: LakeIdent, branch: str) -> int:
+        self.compacted.append(ident.table)
+        return super().compact(ident, branch)
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         self.read.append(ident.table)
@@ -206,3 +212,17 @@ def test_a_table_is_read_when_its_first_change_comes_and_after_its_row_changed(
     worker.apply_batch(batch([A, Insert(1, row("3", "3"))], after=int(synced) + 100))
     assert world.rows("a") == [(3, 3)]
     assert dest.read == ["a"]
+
+
+@pytest.mark.parametrize(("small_from", "batches"), [(10_000, 10), (1, 100)])
+def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, batches: int
+) -> None:
+    monkeypatch.setattr(lake_writer, "SMALL_BATCH", small_from)
+    dest = Counting(world.lake)
+    worker = world.worker(dest)
+    for number in range(batches):
+        assert dest.compacted == []
+        inserted = Insert(1, row(str(number), "1"))
+        worker.apply_batch(batch([A, inserted], after=100 * number))
+    assert dest.compacted == ["a"]
