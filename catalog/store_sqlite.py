@@ -409,7 +409,7 @@ class CatalogStore:
         ids = {"user_id": user_id, "session_id": session_id}
         with self.transaction():
             self._write("put_idle_spark_session", {**ids, "since": since})
-            self._write("forget_spark_session", ids)
+            self.forget_spark_session(**ids)
 
     def take_spark_session(
         self,

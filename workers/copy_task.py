@@ -149,11 +149,7 @@ class CopyReader:
             ) from None
 
     def _read(
-        self,
-        data: Bytes,
-        types: dict[int, pa.DataType | None],
-        *,
-        check_utf8: bool = True,
+        self, data: Bytes, types: dict[int, pa.DataType | None], *, check_utf8: bool = True
     ) -> Any:
         names = [f"c{n}" for n in range(len(self.columns))]
         if data.startswith(_BOM):

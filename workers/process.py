@@ -92,7 +92,7 @@ class WorkerProcess:
             staging_dir=own,
             settings=self.settings,
             remember_session=self._remember_session,
-            session=self._handed_over() if self.relid else None,
+            session=self._take_idle(since=time.time() - SESSION_IDLE) if self.relid else None,
         )
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
@@ -113,9 +113,8 @@ class WorkerProcess:
             if ids is not None:
                 self.store.hand_over_spark_session(*ids, time.time())
 
-    def _handed_over(self) -> tuple[str, str] | None:
-        place = (self.subid, self.relid, self.generation)
-        return self.store.take_spark_session(*place, since=time.time() - SESSION_IDLE)
+    def _take_idle(self, **window: float) -> tuple[str, str] | None:
+        return self.store.take_spark_session(self.subid, self.relid, self.generation, **window)
 
     def close_unused_sessions(self) -> None:
         """Now and then, in a worker with time for it; see ``_release_unused``."""
@@ -126,10 +125,13 @@ class WorkerProcess:
     def _release_unused(self, dest: Destination) -> None:
         """Close what was handed over and nobody took. It is ours first: then nobody will."""
         self.swept = time.monotonic()
-        place = (self.subid, self.relid, self.generation)
         limit = time.time() - SESSION_IDLE
-        while (ids := self.store.take_spark_session(*place, before=limit)) is not None:
-            dest.release_sessions([ids])
+        while (ids := self._take_idle(before=limit)) is not None:
+            self._close_for_good(dest, [ids])
+
+    def _close_for_good(self, dest: Destination, sessions: list[tuple[str, str]]) -> None:
+        dest.release_sessions(sessions)
+        for ids in sessions:
             self.store.forget_spark_session(*ids)
 
     def _release_orphans(self, dest: Destination) -> None:
@@ -143,12 +145,7 @@ class WorkerProcess:
             if self._has_successor(subid, relid) or self.link.find(subid, relid) is not None:
                 continue
             # Read once it is gone: before it went it may have handed one over.
-            left = self.store.all_spark_sessions()
-            own = [row for row in left if row[:2] == (subid, relid)]
-            if not own:
-                continue
-            dest.release_sessions([row[3:] for row in own])
-            self.store.forget_spark_sessions(subid, relid, max(row[2] for row in own))
+            self._close_for_good(dest, self.store.spark_sessions(subid, relid))
             self._remove_staged(subid, relid)
 
     @property

@@ -225,7 +225,8 @@ class Sessions:
             if not session.broken and monotonic() - session.used < SESSION_IDLE:
                 return session
             self.release([session.ids])
-            self._forget(session)
+            session.close()
+            self._unlink(session)
         session = self._take() or self._begin(self._user_id, str(uuid.uuid4()))
         self._local.session = session
         with self._lock:
@@ -265,9 +266,7 @@ class Sessions:
         session.set_properties({})
         # Its channel ends with the process: see ``WorkerProcess.close``.
         self._left = session
-        self._local.session = None
-        with self._lock:
-            self._all.pop(session.ids[1], None)
+        self._unlink(session)
         return session.ids
 
     def release(self, ids: Iterable[tuple[str, str]]) -> None:
@@ -297,8 +296,7 @@ class Sessions:
         for session in sessions:
             session.close()
 
-    def _forget(self, session: LakeSession) -> None:
-        session.close()
+    def _unlink(self, session: LakeSession) -> None:
         self._local.session = None
         with self._lock:
             self._all.pop(session.ids[1], None)
