@@ -1,4 +1,5 @@
-"""``quiet_afterwards``: handlers that a test gave the root logger do not outlive it."""
+"""``world``: a subscription without process or stream. ``quiet_afterwards``: handlers that a test
+gave the root logger do not outlive it."""
 
 from __future__ import annotations
 
@@ -6,6 +7,16 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+
+from tests.workers.subscribed import Subscribed
+
+
+@pytest.fixture
+def world() -> Iterator[Subscribed]:
+    """Two tables in ``r``, their lake in memory."""
+    made = Subscribed()
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,13 +16,6 @@ from workers.proto.messages import Insert, Message, Update
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
 TOO_LARGE = "99999999999"
-
-
-@pytest.fixture
-def world() -> Iterator[Subscribed]:
-    made = Subscribed()
-    yield made
-    made.close()
 
 
 def both(key: int, in_a: str = "0", in_b: str = "0") -> list[Message]:

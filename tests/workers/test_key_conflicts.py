@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from catalog.errcodes import ReplicationError
@@ -29,13 +27,6 @@ def u(old: int, new: int, value: int) -> Message:
 
 def d(key: int) -> Message:
     return Delete(1, "K", (*row(str(key)), NULL))
-
-
-@pytest.fixture
-def world() -> Iterator[Subscribed]:
-    made = Subscribed()
-    yield made
-    made.close()
 
 
 Rows = list[tuple[int, int]]

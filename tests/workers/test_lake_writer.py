@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,13 +22,6 @@ A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
 FULL = relation(1, "a", "id", "v", identity="f")
 TOO_LARGE = "99999999999"
-
-
-@pytest.fixture
-def world() -> Iterator[Subscribed]:
-    made = Subscribed()
-    yield made
-    made.close()
 
 
 def missing(caplog: pytest.LogCaptureFixture) -> list[str]:

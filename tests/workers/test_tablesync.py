@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,13 +19,6 @@ from workers.tablesync import _store_syncdone
 
 BRANCH = "pgsub_1_1_1"
 S_LSN = LSN(700)
-
-
-@pytest.fixture
-def world() -> Iterator[Subscribed]:
-    made = Subscribed()
-    yield made
-    made.close()
 
 
 class Link:
