@@ -27,7 +27,7 @@ from typing import Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from workers.columnar.drain import Drain, DrainStatus
+from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainStatus
 from workers.flush_position import FlushPositions, Positions
 from workers.proto.encode import standby_status_update
 from workers.spool import Spool
@@ -81,7 +81,8 @@ class Receiver(threading.Thread):
         self._report = report
         self._remember_flush = remember_flush
         self._remembered = InvalidXLogRecPtr
-        self._drain = Drain(conn.pgconn_ptr)
+        longest_nap = LONGEST_NAP if conn.is_tcp() else FIRST_NAP
+        self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap)
         self._lock = threading.Lock()
         self._positions = FlushPositions()
         self._reported = Positions(InvalidXLogRecPtr, InvalidXLogRecPtr)

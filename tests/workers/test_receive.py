@@ -31,6 +31,9 @@ class Silent:
         self.read, self.write = os.pipe()
         self.sent: list[bytes] = []
 
+    def is_tcp(self) -> bool:
+        return True
+
     def fileno(self) -> int:
         return self.read
 

@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -18,14 +19,15 @@ from psycopg import pq
 from catalog.errcodes import ProtocolViolation
 from tests.workers.columnar.records import insert, record, transaction
 from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, keepalive, streaming, wal
-from workers.columnar.drain import COMMIT_ROWS, Drain, DrainResult, DrainStatus
+from workers.columnar.drain import COMMIT_ROWS, LONGEST_NAP, Drain, DrainResult, DrainStatus
 from workers.columnar.warm import warm
 
 OVER = (DrainStatus.END, DrainStatus.ERROR)
 
 
-def drain_of(conn: pq.abc.PGconn) -> Drain:
-    return Drain(getattr(conn, "pgconn_ptr"))  # noqa: B009 - the protocol class lacks it
+def drain_of(conn: pq.abc.PGconn, **options: int) -> Drain:
+    pointer = getattr(conn, "pgconn_ptr")  # noqa: B009 - the protocol class lacks it
+    return Drain(pointer, **options)
 
 
 def drain_all(conn: pq.abc.PGconn, size: int) -> tuple[bytes, list[DrainResult]]:
@@ -110,6 +112,19 @@ def test_closing_frees_a_message_that_is_still_kept() -> None:
             select.select([conn.socket], [], [], 10)
         drain.close()
         drain.close()
+
+
+def test_large_messages_among_small_ones_do_not_wait_for_naps() -> None:
+    count = 1000
+    parts = [wal(b"a" * 100) + wal(b"b" * 15_000) for _ in range(count)]
+    with streaming(sends(*parts)) as conn:
+        drain, buf = drain_of(conn, longest_nap=LONGEST_NAP), np.zeros(32 << 20, np.uint8)
+        started = time.monotonic()
+        position = 0
+        while (result := drain.run(buf, position)).status not in OVER:
+            position = result.position
+        assert result.position == count * (len(record(b"a" * 100)) + len(record(b"b" * 15_000)))
+        assert time.monotonic() - started < count * LONGEST_NAP / 1e9 / 2
 
 
 def test_unknown_kinds_are_ignored() -> None:
