@@ -3,9 +3,10 @@
 Both run on one publisher, one after the other: while one is measured the other has no
 subscription and no slot. Who is first alternates from case to case.
 
-The copy is measured three times on each side and the median counts. Its clock, which the bar is
-judged by, starts when the subscription exists; ``create_s`` is how long the command takes that
-makes it, ``ratio_with_create`` counts it in. ``copy_first`` is the same before anything is warm.
+The copy, the updates and the deletes are measured three times on each side and the median
+counts. The copy's clock, which the bar is judged by, starts when the subscription exists;
+``create_s`` is how long the command takes that makes it, ``ratio_with_create`` counts it in.
+``copy_first`` is the same before anything is warm.
 
 A stream case is a backlog: the walsender is stopped (SIGSTOP) while the publisher writes, and the
 clock starts when it goes on. So neither the publisher's own writing nor the start of a worker is
@@ -197,13 +198,7 @@ class Bench:
                 }
             )
             side.unsubscribe()
-        figures = {
-            name: {
-                **sorted(each, key=lambda run: run["s"])[rounds // 2],
-                "runs_s": [run["s"] for run in each],
-            }
-            for name, each in runs.items()
-        }
+        figures = {name: _median(each) for name, each in runs.items()}
         self.record(case, figures, rows=total)
         self.publisher.run("DROP PUBLICATION pub_copy", "DROP TABLE copied")
 
@@ -220,7 +215,7 @@ class Bench:
             _must_equal(side.count(table), step * transactions)
         self.record(case, figures, rows=total)
 
-    def changes(self) -> None:
+    def changes(self, rounds: int) -> None:
         """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes."""
         total, some = self.rows(3_000_000), self.rows(200_000)
         figures: dict[str, dict[str, dict[str, Any]]] = {"fill": {}, "update": {}, "delete": {}}
@@ -232,11 +227,16 @@ class Bench:
                 " WHERE t.id = p.id",
                 "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
             }
-            for number, (what, statement) in enumerate(statements.items()):
-                first = number * some * 2
-                pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
-                write = self._run(pick, "ANALYZE picked", statement)
-                figures[what][side.name] = self._backlog(side, table, write)
+            number = 0
+            for what, statement in statements.items():
+                runs = []
+                for _ in range(rounds):
+                    first = number * some * 2
+                    number += 1
+                    pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
+                    write = self._run(pick, "ANALYZE picked", statement)
+                    runs.append(self._backlog(side, table, write))
+                figures[what][side.name] = _median(runs)
             _must_equal(side.count(table), self.publisher.value(f"SELECT count(*) FROM {table}"))
         self.record("update_random", figures["update"], rows=some, of=total)
         self.record("delete_random", figures["delete"], rows=some, of=total)
@@ -372,6 +372,12 @@ class Bench:
         return [max(0.0, (there - here).total_seconds()) + alone for there, (_, _, here) in pairs]
 
 
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The middle one of an odd number of runs, and what all of them took."""
+    middle = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
+    return {**middle, "runs_s": [run["s"] for run in runs]}
+
+
 def _must_equal(found: int, expected: int) -> None:
     if found != expected:
         raise SystemExit(f"the subscriber holds {found} rows, the publisher {expected}")
@@ -411,7 +417,7 @@ def main() -> int:
                 "copy_1x2m": lambda: bench.copy("copy_1x2m", 3),
                 "insert_1tx": lambda: bench.inserts("insert_1tx", 1_000_000, 1),
                 "insert_1000tx": lambda: bench.inserts("insert_1000tx", 1_000_000, 1000),
-                "update_random delete_random apply_rss_3m_1tx": bench.changes,
+                "update_random delete_random apply_rss_3m_1tx": lambda: bench.changes(3),
                 "freshness_insert": lambda: bench.freshness("freshness_insert", 20, mixed=False),
                 "freshness_mixed": lambda: bench.freshness("freshness_mixed", 30, mixed=True),
             }
