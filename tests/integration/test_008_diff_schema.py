@@ -43,7 +43,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.pub.run("INSERT INTO test_tab VALUES (3, 'three')", "DELETE FROM test_tab WHERE a = 1")
     _checkpoint(flow, "insert")
     _column_added(flow)
-    _columns_missing(flow)
+    _refusals(flow)
     return flow
 
 
@@ -62,15 +62,27 @@ def _column_added(flow: Flow) -> None:
     flow.checkpoint("column added", "test_tab2", columns=SHARED)
 
 
-def _columns_missing(flow: Flow) -> None:
-    name = f"{flow.name}_missing"
-    refused = flow.pgsub.create(
-        name, flow.pub.dsn, ["tap_pub3"], tables={"t008.test_tab3": {"adopt": True}}, status=1
+REFUSED = {
+    "columns missing": {"adopt": True},
+    "not adopted": {},
+    "of a subscription here": {"to": "t008.test_tab", "adopt": True},
+    "of a subscription elsewhere": {"to": "t008.elsewhere", "adopt": True},
+}
+
+
+def _refusals(flow: Flow) -> None:
+    flow.lake(
+        "CREATE TABLE {t}.elsewhere (a int, b int, c int) TBLPROPERTIES ('pgsub.owner' = 'other')"
     )
-    flow.facts["refused"] = refused.stdout + refused.stderr
     slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
-    left = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
-    flow.facts["left"] = (flow.pub.value(slots, (name,)), left)
+    for label, spec in REFUSED.items():
+        name = f"{flow.name}_refused"
+        tables = {"t008.test_tab3": spec}
+        ran = flow.pgsub.create(name, flow.pub.dsn, ["tap_pub3"], tables=tables, status=1)
+        left = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
+        flow.facts[label] = ran.stdout + ran.stderr
+        flow.facts[f"{label}: left"] = (flow.pub.value(slots, (name,)), left)
+    flow.facts["lake"] = flow.lake_tables()
 
 
 def test_s_008_1_the_copy_fills_local_columns_by_their_defaults(flow: Flow) -> None:
@@ -92,8 +104,24 @@ def test_s_008_5_a_local_column_is_added_later(flow: Flow) -> None:
     assert flow.same("column added", "test_tab2") == [(1,)]
 
 
+@pytest.mark.parametrize("label", REFUSED)
+def test_a_refusal_leaves_nothing(flow: Flow, label: str) -> None:
+    assert "HINT:" in flow.facts[label]
+    assert "Traceback" not in flow.facts[label]
+    assert flow.facts[f"{label}: left"] == (0, [])
+    assert flow.facts["lake"] == {"test_tab", "test_tab2", "test_tab3", "elsewhere"}
+
+
 def test_s_008_6_a_target_without_published_columns_is_refused_naming_them(flow: Flow) -> None:
-    assert '"b"' in flow.facts["refused"]
-    assert '"c"' in flow.facts["refused"]
-    assert "Traceback" not in flow.facts["refused"]
-    assert flow.facts["left"] == (0, [])
+    assert "ERROR:  55000: " in flow.facts["columns missing"]
+    assert '"b"' in flow.facts["columns missing"]
+    assert '"c"' in flow.facts["columns missing"]
+
+
+def test_a_lake_table_in_the_way_is_not_written_to(flow: Flow) -> None:
+    exists = 'ERROR:  42P07: lake table "t008.test_tab3" already exists'
+    assert exists in flow.facts["not adopted"]
+    ours = 'ERROR:  55006: lake table "t008.test_tab" belongs to subscription "t008_tap_sub"'
+    assert ours in flow.facts["of a subscription here"]
+    theirs = 'ERROR:  55006: lake table "t008.elsewhere" is written by another subscription'
+    assert theirs in flow.facts["of a subscription elsewhere"]
