@@ -81,7 +81,7 @@ class Receiver(threading.Thread):
         self._report = report
         self._remember_flush = remember_flush
         self._remembered = InvalidXLogRecPtr
-        longest_nap = LONGEST_NAP if conn.is_tcp() else FIRST_NAP
+        longest_nap = LONGEST_NAP if conn.is_near() else FIRST_NAP
         self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap)
         self._lock = threading.Lock()
         self._positions = FlushPositions()

@@ -31,6 +31,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from catalog import remedies
 from catalog.errcodes import (
     AdminShutdown,
     ConnectionFailure,
@@ -167,7 +168,8 @@ def connect(
     if pgconn.status != pq.ConnStatus.OK:
         message = pgconn.error_message.decode(errors="replace").strip()
         pgconn.finish()
-        raise ConnectionFailure("could not connect to the publisher", detail=message)
+        error = ConnectionFailure("could not connect to the publisher", detail=message)
+        raise remedies.connecting(error)
     conn = WalReceiverConn(pgconn, interrupted or (lambda: False))
     try:
         conn.exec(CLEAR_SEARCH_PATH)
@@ -198,9 +200,17 @@ class WalReceiverConn:
         """The socket, for select."""
         return self.pgconn.socket
 
-    def is_tcp(self) -> bool:
-        """Whether the publisher is reached through TCP, not through a Unix socket."""
-        return bool(self.pgconn.hostaddr)
+    def is_near(self) -> bool:
+        """Whether the publisher is reached through TCP on this machine; no if that is unknown."""
+        if not self.pgconn.hostaddr:
+            return False  # a Unix socket
+        # A dead connection is for the next statement to report.
+        with suppress(OSError, psycopg.Error), self._socket() as own:
+            return bool(own.getsockname()[0] == own.getpeername()[0])
+        return False
+
+    def _socket(self) -> socket.socket:
+        return socket.socket(fileno=os.dup(self.fileno()))
 
     def host(self) -> dict[str, str]:
         """Host, address and port this connection really reached, as conninfo parts."""
@@ -332,7 +342,9 @@ class WalReceiverConn:
 
     def start_streaming(self, slot: str, start: LSN, options: Mapping[str, str]) -> None:
         """START_REPLICATION; afterwards the connection is in COPY_BOTH."""
-        self._size_receive_buffer()
+        if self.is_near():
+            with self._socket() as own:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_RECEIVE_BUFFER)
         words = ", ".join(
             f"{name} {_replication_literal(value)}" for name, value in options.items()
         )
@@ -341,14 +353,6 @@ class WalReceiverConn:
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise ProtocolViolation("the publisher did not begin streaming")
-
-    def _size_receive_buffer(self) -> None:
-        if not self.is_tcp():
-            return
-        # A dead connection is for the next statement to report.
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.fileno())) as own:
-            if own.getsockname()[0] == own.getpeername()[0]:
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_RECEIVE_BUFFER)
 
     def send(self, data: bytes) -> None:
         """Queue one CopyData message and flush what the socket takes now."""

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from catalog.errcodes import ConnectionFailure
+from tests.workers.transactions import batch, put
 from workers.receive import ReceiveLimits, Receiver
 from workers.spool import Spool
 
@@ -31,7 +33,7 @@ class Silent:
         self.read, self.write = os.pipe()
         self.sent: list[bytes] = []
 
-    def is_tcp(self) -> bool:
+    def is_near(self) -> bool:
         return True
 
     def fileno(self) -> int:
@@ -70,3 +72,46 @@ def test_new_limits_wake_the_thread(receiver: Receiver) -> None:
     receiver.set_limits(replace(LIMITS, wal_receiver_status_interval=5.0))
     assert receiver.limits.wal_receiver_status_interval == 5.0
     assert os.read(receiver._wake_r, 10)
+
+
+def sent(receiver: Receiver) -> list[bytes]:
+    """The status updates that went out."""
+    return cast("Silent", receiver._conn).sent
+
+
+def test_silence_for_half_of_the_timeout_asks_for_a_reply_once(receiver: Receiver) -> None:
+    receiver.set_limits(replace(LIMITS, wal_receiver_timeout=20.0))
+    receiver._heard -= 11.0
+    for _ in range(2):
+        receiver.wake()
+        receiver._wait()
+    assert [(update[:1], update[-1]) for update in sent(receiver)] == [(b"r", 1)]
+    receiver._heard -= 10.0
+    with pytest.raises(ConnectionFailure, match="due to timeout"):
+        receiver._wait()
+
+
+def test_while_the_spool_is_full_a_status_goes_out_unasked_and_silence_does_not_count(
+    receiver: Receiver,
+) -> None:
+    put(receiver._spool, batch([]))
+    full = replace(LIMITS, wal_sender_timeout=6.0, wal_receiver_timeout=20.0, spool_max_size=0)
+    receiver.set_limits(full)
+    assert receiver._paused()
+    for elapsed, updates in ((1.0, 0), (1.1, 1), (1.9, 1), (0.2, 2)):
+        receiver._sent -= elapsed
+        receiver._heard -= 30.0
+        receiver.wake()
+        receiver._wait_paused()
+        assert len(sent(receiver)) == updates
+    receiver.set_limits(replace(full, spool_max_size=1 << 30))
+    assert not receiver._paused()
+    receiver._wait()
+
+
+def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Receiver) -> None:
+    receiver.set_limits(replace(LIMITS, spool_max_size=0))
+    buf, position = receiver._spool.writable()
+    buf[position : position + 100] = 1
+    receiver._spool.wrote(position + 100, np.empty((0, 5), np.int64))
+    assert not receiver._paused()

@@ -8,9 +8,9 @@ A reader that keeps up costs the publisher dearly: the walsender sends each mess
 and on TCP each becomes a packet. So when the socket is all but empty the kernel naps, twice as
 long each time while messages keep coming, up to ``longest_nap``: what is sent meanwhile goes
 out, and comes in, in one piece. Half a million small rows cost a walsender on the same machine
-4.5 s of CPU without naps and 2.4 s with naps of 10 ms behind a receive buffer that a nap fills
-(``workers.walreceiver``); the reader's own went from 1.0 to 0.2 s. A stream that trickles sees
-the first nap only.
+4.5 s of CPU with naps of 0.2 ms and 2.4 s with naps of 10 ms behind a receive buffer that such a
+nap fills (``workers.walreceiver``); the reader's own went from 1.0 to 0.2 s. Naps shrink again
+whenever nothing came, to the first one if little had come before: a trickle is passed on at once.
 
 A WAL message (``w``) becomes a spool record: its payload behind a little-endian u32 length. A
 keepalive (``k``) only moves positions. Any other type is ignored, as PostgreSQL ignores it. For
@@ -49,7 +49,8 @@ FEW_BYTES: Final = 4096
 """Fewer from one read of the socket, and fewer waiting in it, and the next read waits a little."""
 
 FIRST_NAP: Final = 200_000
-"""Nanoseconds; also as long as any nap behind a Unix socket, which holds some 270 messages."""
+"""Nanoseconds; also as long as any nap where the publisher is not on this machine, or behind a
+Unix socket, which holds some 270 messages."""
 
 LONGEST_NAP: Final = 10_000_000
 """Naps of 1 and 3 ms end before the receive buffer is full and save little."""
@@ -252,7 +253,8 @@ def _drain(
                 return
             else:
                 if not fresh and since_read == 0:
-                    state[_NAP] = max(state[_NAP] // 2, FIRST_NAP)
+                    trickle = state[_BYTES] < FEW_BYTES
+                    state[_NAP] = FIRST_NAP if trickle else max(state[_NAP] // 2, FIRST_NAP)
                     state[_STATUS] = _IDLE
                     return
                 if _now(words) - started > budget:
