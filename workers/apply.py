@@ -50,6 +50,7 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.store_sqlite import CatalogStore
@@ -155,6 +156,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
                 report=lambda stats: report_stream(link, stats),
                 remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
             )
+        log_streaming(sub)
         try:
             # What a predecessor confirmed it had gated: for a table that was being copied its
             # changes up to there are gone, so no sync worker may be told to stop before.
@@ -167,6 +169,17 @@ def apply_worker_main(process: WorkerProcess) -> None:
     finally:
         conn.close()
         writer.close()
+
+
+def log_streaming(sub: Subscription) -> None:
+    """Say once per worker that ``streaming`` has no effect yet; start_options leaves it out."""
+    if sub.substream is not Streaming.OFF:
+        log.info(
+            "action=streaming_off subid=%d streaming = %s runs as off: a transaction is received "
+            "when it commits",
+            sub.oid,
+            sub.substream.name.lower(),
+        )
 
 
 def _remember_flush(store: CatalogStore, subid: int, lsn: LSN) -> None:

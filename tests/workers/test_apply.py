@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_subscription import Stream
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.apply import log_streaming
 from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
-from workers.proto.messages import Insert, Message, Update
+from workers.proto.messages import Delete, Insert, Message, Update
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
@@ -178,3 +181,27 @@ def test_a_key_that_comes_twice_is_found_however_the_batch_is_cut(world: Subscri
     with pytest.raises(ReplicationError):
         world.worker().apply_batch(batch([A, update], [Insert(1, row("1", "12"))]))
     assert world.rows("a") == [(1, 11)]
+
+
+@pytest.mark.parametrize(
+    "change", [Update(3, None, None, row("1", "2")), Delete(3, "K", row("1", "0"))]
+)
+def test_a_change_of_a_table_without_identity_stops_with_the_remedy(
+    world: Subscribed, change: Message
+) -> None:
+    keyless = relation(3, "a", "id", "v", key="", identity="n")
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch([keyless, change]))
+    assert caught.value.code == "55000"
+    assert "has neither REPLICA IDENTITY index nor PRIMARY KEY" in caught.value.primary
+    assert "REPLICA IDENTITY FULL" in (caught.value.hint or "")
+    assert keys(world, "a") == []
+
+
+@pytest.mark.parametrize(("value", "lines"), [("p", 1), ("t", 1), ("f", 0)])
+def test_streaming_that_has_no_effect_is_told(
+    world: Subscribed, caplog: pytest.LogCaptureFixture, value: str, lines: int
+) -> None:
+    with caplog.at_level("INFO"):
+        log_streaming(replace(world.sub, substream=Stream(value)))
+    assert caplog.text.count("runs as off") == lines
