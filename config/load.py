@@ -162,7 +162,7 @@ def _mistake(details: Mapping[str, Any]) -> _Mistake:
         kind = details["type"]
         last = str(key[-1]) if key else _TOP
         said = _WORDS.get(kind, details["msg"][:1].lower() + details["msg"][1:])
-        hint = None
+        hint = "docs/configuration.md lists the keys with their types and defaults."
         if kind == "extra_forbidden":
             hint = f"Known keys: {', '.join(_known_keys(key[:-1]))}."
         error = ConfigFileError(said.format(key=last), hint=hint)

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import ConnectionFailure, ObjectInUse
+from catalog.errcodes import ObjectInUse
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import Config
-from subscriber import remedies
 from subscriber.command_lake import CommandLake
 from subscriber.report import Notice, notice, print_notice
 from subscriber.site import Publisher, Site, Worker
@@ -76,9 +75,6 @@ def connect_publisher(sub: Subscription) -> Publisher:
     """A walsender connection under the subscription's name, as CREATE SUBSCRIPTION makes one."""
     from workers.walreceiver import connect
 
-    try:
-        return connect(
-            sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
-        )
-    except ConnectionFailure as error:
-        raise remedies.connecting(error) from None
+    return connect(
+        sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
+    )

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
+from catalog import remedies
 from catalog.errcodes import DuplicateObject, ObjectInUse, ReplicationError, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import LeakedSlot
-from subscriber import remedies
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from catalog import remedies
 from catalog.errcodes import ConfigFileError, InternalError, IoError, ReplicationError
-from subscriber import remedies
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2

@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from catalog import remedies
 from catalog.errcodes import AdminShutdown, InternalError, Policy, ReplicationError, policy
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
@@ -84,7 +85,7 @@ def _failed(error: Exception, subid: int, relid: int) -> int:
         log.debug("action=bug", exc_info=error)
         where = _innermost(error)
         error = InternalError(f"unexpected {type(error).__name__} at {where}")
-    worker_log.report(error, subid=subid, relid=relid)
+    worker_log.report(remedies.stream(error), subid=subid, relid=relid)
     return EXIT_ERROR
 
 

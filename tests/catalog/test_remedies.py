@@ -1,7 +1,7 @@
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
-from subscriber import remedies
+from catalog import remedies
+from catalog.errcodes import ConnectionFailure, ProtocolViolation, ReplicationError
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_a_hint_of_its_own_stays() -> None:
 def test_what_has_no_remedy_gets_none() -> None:
     error = ReplicationError("a bug", sqlstate="XX000")
     assert remedies.disk(remedies.making_slot(error)).hint is None
+
+
+def test_garbage_on_the_stream_says_where_to_look() -> None:
+    error = remedies.stream(ProtocolViolation("invalid message in the replication stream"))
+    assert "a pooler" in (error.hint or "")
+    assert remedies.stream(ReplicationError("a bug", sqlstate="XX000")).hint is None

@@ -67,6 +67,12 @@ _DISK: Final = {
 }
 
 
+_GARBAGE: Final = (
+    "Nothing of it was applied. Connect to the PostgreSQL server itself: a proxy or a pooler may "
+    "not pass a replication stream on unchanged. Without one, look into the publisher's log."
+)
+
+
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a connection that could not be made."""
     said = error.detail or ""
@@ -77,6 +83,11 @@ def connecting(error: ReplicationError) -> ReplicationError:
 def making_slot(error: ReplicationError) -> ReplicationError:
     """The publisher's refusal to make a slot."""
     return _with_hint(error, _SLOT.get(error.code))
+
+
+def stream(error: ReplicationError) -> ReplicationError:
+    """What ended a worker's stream; errors other than of the protocol stay as they are."""
+    return _with_hint(error, _GARBAGE if error.code == "08P01" else None)
 
 
 def disk(error: ReplicationError) -> ReplicationError:
