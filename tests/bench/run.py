@@ -252,7 +252,7 @@ class Bench:
             memory = Memory(side)
             memory.start()
             written = self._paced(table, seconds, mixed=mixed)
-            side.wait_visible(table, written[-1][1])
+            side.wait_visible(table, written[-1][0])
             delays = self._delays(side, table, written)
             figures[side.name] = {
                 "s": round(statistics.quantiles(delays, n=20)[-1], 3),
@@ -317,12 +317,9 @@ class Bench:
             assert row is not None
             return str(row[0])
 
-    def _paced(self, table: str, seconds: float, *, mixed: bool) -> list[tuple[int, LSN, datetime]]:
-        """Small transactions at 100 a second: (id, a position inside it, its commit time).
-
-        The id is that of the row it leaves, 0 for a DELETE.
-        """
-        written = []
+    def _paced(self, table: str, seconds: float, *, mixed: bool) -> list[tuple[LSN, datetime]]:
+        """Small transactions at 100 a second: a position inside each, and its commit time."""
+        written: list[tuple[str, str]] = []
         chance = random.Random(7)
         live: list[int] = []
         with self.publisher.connect() as connection:
@@ -330,46 +327,41 @@ class Bench:
             for number in range(1, int(seconds * 100) + 1):
                 time.sleep(max(0.0, start + number / 100 - time.monotonic()))
                 with connection.transaction():
-                    key = number
                     dice = chance.random() if mixed and len(live) > 100 else 0.0
                     if dice < 0.5:
                         text = f"INSERT INTO {table} SELECT * FROM made(%s, %s)"
                         connection.execute(text.encode(), (number, number))
                         live.append(number)
                     elif dice < 0.85:
-                        key = chance.choice(live)
                         text = f"UPDATE {table} SET amount = amount + 1 WHERE id = %s"
-                        connection.execute(text.encode(), (key,))
+                        connection.execute(text.encode(), (chance.choice(live),))
                     else:
                         victim = live.pop(chance.randrange(len(live)))
                         connection.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (victim,))
-                        key = 0
-                    row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-                    assert row is not None
-                written.append((key, LSN.parse(row[0]), datetime.now(UTC)))
-        return written
+                    noted = connection.execute(
+                        "SELECT pg_current_wal_insert_lsn()::text, pg_current_xact_id()::text"
+                    ).fetchone()
+                    assert noted is not None
+                written.append(noted)
+            times = connection.execute(
+                "SELECT pg_xact_commit_timestamp(xid::xid)"
+                " FROM unnest(%s::text[]) WITH ORDINALITY AS noted (xid, n) ORDER BY n",
+                ([xid for _, xid in written],),
+            ).fetchall()
+        committed = [moment.astimezone(UTC) for (moment,) in times]
+        positions = [LSN.parse(position) for position, _ in written]
+        return list(zip(positions, committed, strict=True))
 
-    def _delays(
-        self, side: Side, table: str, written: list[tuple[int, LSN, datetime]]
-    ) -> list[float]:
+    def _delays(self, side: Side, table: str, written: list[tuple[LSN, datetime]]) -> list[float]:
         """Seconds from each commit to the moment a query of it would have answered."""
-        if isinstance(side, Ours):
-            moves, alone = side.publications_of(table), side.query_alone(table)
-            # A snapshot's position is the end of a commit, and each of ours was noted inside its
-            # transaction: it is in the first snapshot whose position lies behind that.
-            arrivals = [
-                next(moment for moment, carried in moves if carried > position)
-                for _, position, _ in written
-            ]
-        else:
-            assert isinstance(side, Native)
-            times, alone = side.commit_times(table), 0.0
-            # A row tells when its last change was committed here.
-            last = {entry[0]: entry for entry in written}
-            kept = [entry for key, entry in last.items() if key in times]
-            written, arrivals = kept, [times[entry[0]] for entry in kept]
+        moves, alone = side.publications_of(table), side.query_alone(table)
+        # What is seen then ends with a commit, and each position was noted inside its
+        # transaction: that shows from the first move on that lies behind it.
+        arrivals = [
+            next(moment for moment, shown in moves if shown > position) for position, _ in written
+        ]
         pairs = zip(arrivals, written, strict=True)
-        return [max(0.0, (there - here).total_seconds()) + alone for there, (_, _, here) in pairs]
+        return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
 
 
 def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:

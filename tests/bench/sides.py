@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -51,11 +52,47 @@ class Side(Protocol):
     def application_name(self) -> str:
         """Of the walsender that serves the apply worker."""
 
+    def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
+        """When readers of the table saw more than before, and up to which position."""
+
+    def query_alone(self, table: str) -> float:
+        """Seconds a new query of the table takes when nothing else happens."""
+
     def unsubscribe(self) -> None:
         """Drop the subscription with its slot, and the tables."""
 
     def pids(self) -> dict[int, str]:
         """Its processes and what each is."""
+
+
+class Progress(threading.Thread):
+    """Samples how far the native subscriber has applied, until told to stop."""
+
+    def __init__(self, here: Database) -> None:
+        super().__init__(daemon=True)
+        self._here = here
+        self._moves: list[tuple[datetime, LSN]] = []
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        query = "SELECT max(remote_lsn)::text FROM pg_replication_origin_status"
+        ended = False
+        with self._here.connect() as connection:
+            while not ended:
+                ended = self._ending.wait(0.01)
+                row = connection.execute(query).fetchone()
+                if row is not None and row[0] is not None:
+                    self._note(LSN.parse(row[0]))
+
+    def _note(self, position: LSN) -> None:
+        if not self._moves or self._moves[-1][1] != position:
+            self._moves.append((datetime.now(UTC), position))
+
+    def stop(self) -> list[tuple[datetime, LSN]]:
+        """End, if it has not; each position that was seen, and when first."""
+        self._ending.set()
+        self.join()
+        return self._moves
 
 
 class Native:
@@ -87,7 +124,10 @@ class Native:
         self.twin.subscribe(
             self.here, self.publisher, "bench_native", [publication], copy_data=str(copy_data)
         )
-        return time.monotonic()
+        begun = time.monotonic()
+        self._progress = Progress(self.here)
+        self._progress.start()
+        return begun
 
     def wait_synced(self, tables: list[str]) -> None:
         query = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')"
@@ -109,15 +149,24 @@ class Native:
     def count(self, table: str) -> int:
         return int(self.here.value(f"SELECT count(*) FROM {table}"))
 
-    def commit_times(self, table: str) -> dict[int, datetime]:
-        """id → when the row's transaction was committed here."""
-        query = f"SELECT id, pg_xact_commit_timestamp(xmin) FROM {table}"
-        return {key: moment.astimezone(UTC) for key, moment in self.here.execute(query)}
+    def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
+        """When the subscriber had applied how much, as sampled while it was at it.
+
+        Its rows do not tell: they carry the publisher's commit time.
+        """
+        del table
+        return self._progress.stop()
 
     def application_name(self) -> str:
         return "bench_native"
 
+    def query_alone(self, table: str) -> float:
+        """Seconds: what is applied is readable at once."""
+        del table
+        return 0.0
+
     def unsubscribe(self) -> None:
+        self._progress.stop()
         self.here.execute("DROP SUBSCRIPTION bench_native")
         self.here.run(*(f"DROP TABLE {name}" for name in self._tables))
 
