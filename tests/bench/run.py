@@ -133,7 +133,7 @@ class Bench:
         for side, values in figures.items():
             entry |= {f"{side}_{name}": value for name, value in values.items()}
         if entry.get("ours_s") and entry.get("native_s"):
-            entry["ratio"] = round(entry["native_s"] / entry["ours_s"], 2)
+            entry["ratio"] = round(entry["native_s"] / entry["ours_s"], 3)
         if "ours_create_s" in entry:
             ours = entry["ours_s"] + entry["ours_create_s"]
             native = entry["native_s"] + entry["native_create_s"]
