@@ -156,8 +156,8 @@ def apply_worker_main(process: WorkerProcess) -> None:
                 report=lambda stats: report_stream(link, stats),
                 remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
             )
-        log_streaming(sub)
         try:
+            log_streaming(sub)
             # What a predecessor confirmed it had gated: for a table that was being copied its
             # changes up to there are gone, so no sync worker may be told to stop before.
             gated = LSN(max(start, sub.max_flush_lsn))

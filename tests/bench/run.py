@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -227,12 +228,11 @@ class Bench:
                 " WHERE t.id = p.id",
                 "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
             }
-            number = 0
+            firsts = itertools.count(0, some * 2)
             for what, statement in statements.items():
                 runs = []
                 for _ in range(rounds):
-                    first = number * some * 2
-                    number += 1
+                    first = next(firsts)
                     pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
                     write = self._run(pick, "ANALYZE picked", statement)
                     runs.append(self._backlog(side, table, write))

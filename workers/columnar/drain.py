@@ -261,7 +261,7 @@ def _drain(
                     state[_STATUS] = _MORE
                     return
                 if not fresh and since_read < FEW_BYTES and _waiting(conn, words) < FEW_BYTES:
-                    _nap(words, min(state[_NAP], longest_nap))
+                    _nap(words, state[_NAP])
                     state[_NAP] = min(state[_NAP] * 2, longest_nap)
                 fresh = False
                 since_read = 0
