@@ -67,7 +67,8 @@ def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[R
     ``relmap`` moves forward by the batch's Relation messages, also those of tables whose changes
     are dropped. Raises 08P01 for anything that is not the protocol.
     """
-    framed = frame(batch.buf, batch.start, batch.end)
+    give_back = batch.give_pages_back if batch.mapping is not None else None
+    framed = frame(batch.buf, batch.start, batch.end, give_back)
     before = relmap.copy()
     cuts, emptied = _control(batch, framed, relmap)
     pieces = _pieces(framed, before, cuts)

@@ -94,19 +94,24 @@ class Batch:
         end = int(self.commits[last - 1, 0])
         return Batch(self.buf, start, end, self.commits[first:last], self.mapping)
 
+    def give_pages_back(self) -> None:
+        """Let go of the mapping's pages; they come back from the page cache when touched."""
+        if self.mapping is not None:
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
     @contextmanager
     def giving_pages_back(self) -> Iterator[None]:
         """While a batch on disk is worked on, give the pages of its mapping back again and again.
 
-        They come back from the page cache when they are touched. Without this the whole
-        transaction, however large, would count as this process's memory once it was walked.
+        Without this the whole transaction, however large, would count as this process's memory
+        once it was walked.
         """
         if self.mapping is None:
             yield
             return
         done = threading.Event()
         giver = threading.Thread(
-            target=_give_pages_back, args=(self.mapping, done), name="pages", daemon=True
+            target=_give_pages_back, args=(self, done), name="pages", daemon=True
         )
         giver.start()
         try:
@@ -116,9 +121,9 @@ class Batch:
             giver.join()
 
 
-def _give_pages_back(mapping: mmap.mmap, done: threading.Event) -> None:
+def _give_pages_back(batch: Batch, done: threading.Event) -> None:
     while not done.wait(_PAGES_SECONDS):
-        mapping.madvise(mmap.MADV_DONTNEED)
+        batch.give_pages_back()
 
 
 class _Segment:
@@ -142,10 +147,25 @@ class _Segment:
             handle = tempfile.TemporaryFile(dir=directory, prefix="spool-")  # noqa: SIM115 (kept)
             self.file = os.dup(handle.fileno())
             handle.close()
-            _write_all(self.file, self.buf[: self.used])
+            _write_all(self.file, self.buf[self.start : self.used])
         except OSError as error:
             raise _disk_error(directory, error) from None
-        self.buf = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+        self._live_in(np.empty(_SCRATCH_BYTES, dtype=np.uint8))
+
+    def resize(self, size: int) -> None:
+        """Go on in a buffer of ``size`` bytes."""
+        bigger = np.empty(size, dtype=np.uint8)
+        bigger[: self.memory] = self.buf[self.start : self.used]
+        self._live_in(bigger)
+
+    def _live_in(self, buf: Bytes) -> None:
+        """What batches have taken stays in the old buffer, which is theirs."""
+        self.buf = buf
+        for commits in self.commits:
+            commits[:, 0] -= self.start
+        self.closed_to -= self.start
+        self.used -= self.start
+        self.start = 0
 
     def close(self) -> None:
         if self.file is not None:
@@ -222,18 +242,22 @@ class Spool:
         """The next record does not fit in what is free; make room for ``need`` bytes more."""
         with self._lock:
             segment = self._segments[-1]
-            if segment.file is not None:
-                if len(segment.buf) < need:
-                    segment.buf = np.empty(need, dtype=np.uint8)
-                return
-            size = max(len(segment.buf) * 2, segment.used + need)
-            bigger = np.empty(size, dtype=np.uint8)
-            bigger[segment.start : segment.used] = segment.buf[segment.start : segment.used]
-            segment.buf = bigger
+            if segment.file is None:
+                want = segment.memory + need
+                others = sum(each.memory for each in self._segments) - segment.memory
+                if others + want <= self._memory_limit:
+                    size = len(segment.buf)
+                    if 2 * want > size:
+                        size = max(want, 2 * size)
+                    segment.resize(min(size, self._memory_limit - others))
+                    return
+                segment.spill(self._directory)
+            if len(segment.buf) < need:
+                segment.buf = np.empty(need, dtype=np.uint8)
 
     def _arrange(self, segment: _Segment) -> None:
         """Begin a new segment at a transaction boundary, or move the current one to disk."""
-        if segment.commits and segment.used - segment.start >= self._segment_bytes:
+        if segment.commits and segment.used >= self._segment_bytes:
             self._begin_segment(segment)
             segment = self._segments[-1]
         memory = sum(each.memory for each in self._segments)

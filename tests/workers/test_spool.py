@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +94,47 @@ def test_a_batch_survives_what_is_received_after_it(tmp_path: Path) -> None:
     for number in range(2, 200):
         put(spool, b"b" * 20_000, number * 100, 20_000)
     assert content(batch) == b"a" * 1000
+
+
+def peak_memory(work: Callable[[], None]) -> int:
+    """The most bytes that ``work`` had allocated at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_transaction_never_takes_more_than_the_limit(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=8 << 20, segment_bytes=64 << 20)
+
+    def receive() -> None:
+        for _ in range(200):
+            put(spool, b"x" * 100_000, None, 100_000)
+
+    # A buffer that grows is there twice, and then there is a scratch buffer.
+    assert peak_memory(receive) < 13 << 20
+    spool.close()
+
+
+def test_what_was_taken_is_let_go_though_the_stream_never_pauses(tmp_path: Path) -> None:
+    """A transaction is always partly here when the last one is taken."""
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=1 << 30)
+
+    def receive() -> None:
+        put(spool, b"half", None, 4)
+        for number in range(2_000):
+            put(spool, b"half", 100 * (number + 1), 4)
+            put(spool, b"o" * 20_000, None, 20_000)
+            batch = spool.take(1 << 20, 99)
+            assert batch is not None
+            assert content(batch)[-4:] == b"half"
+            assert batch.last_end == 100 * (number + 1)
+
+    assert peak_memory(receive) < 4 << 20
+    assert spool.size() == (20_000, 0)
+    spool.close()
 
 
 def test_parts_of_a_batch(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ raises 08P01. All errors are ``ProtocolViolation`` and carry an offset, never a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ _I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
 _NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
 
 _MOST_COLUMNS: Final = 0x7FFF  # the count is a signed 16-bit number
+
+_WINDOW_BYTES: Final = 16 << 20
+"""What is walked over before pages are given back; a kernel does that in some milliseconds."""
 
 # What went wrong, as the kernels report it: (code, offset of the record).
 _SHORT: Final = 1
@@ -117,22 +121,37 @@ class Frame:
         )
 
 
-def frame(buf: Bytes, start: int, end: int) -> Frame:
-    """Frame the spool records in ``buf[start:end]``; raises ``ProtocolViolation`` (08P01)."""
+def frame(buf: Bytes, start: int, end: int, give_back: Callable[[], None] | None = None) -> Frame:
+    """Frame the spool records in ``buf[start:end]``; raises ``ProtocolViolation`` (08P01).
+
+    ``give_back`` is for a buffer that is a file's mapping: it is called each time a window of it
+    was walked over, whose pages need not stay in memory.
+    """
     if not 0 <= start <= end <= len(buf):
         raise ValueError("start and end must lie inside the buffer")
     view = readonly(buf)
     counts, state = np.zeros(3, np.int64), np.zeros(2, np.int64)
-    _count(view, start, end, counts, state)
-    _check(view, state)
+
+    def walk(step: Callable[[int, int], int]) -> None:
+        pos = start
+        while pos < end:
+            pos = step(pos, end if give_back is None else min(pos + _WINDOW_BYTES, end))
+            _check(view, state)
+            if give_back is not None:
+                give_back()
+
+    walk(lambda pos, stop: _count(view, pos, stop, end, counts, state))
     changes, controls, transactions = (int(count) for count in counts)
     kind, old_kind = np.empty(changes, np.uint8), np.empty(changes, np.uint8)
     relid, txn = np.empty(changes, np.uint32), np.empty(changes, np.int32)
     old_off, new_off = np.empty(changes, np.int64), np.empty(changes, np.int64)
     control = np.empty((controls, 5), np.int64)
     txns = np.empty((7, transactions + 1), np.int64)
-    _fill(view, start, end, (kind, relid, txn, old_kind, old_off, new_off), control, txns, state)
-    _check(view, state)
+    arrays, filled = (kind, relid, txn, old_kind, old_off, new_off), np.zeros(4, np.int64)
+    walk(lambda pos, stop: _fill(view, pos, stop, end, arrays, control, txns, filled, state))
+    if filled[3]:
+        state[:] = _UNFINISHED, start
+        _check(view, state)
     txns[6, transactions] = changes
     return Frame(
         buf=view,
@@ -182,14 +201,16 @@ def _record(buf: Any, pos: int, end: int) -> Any:
 
 
 @kernel
-def _count(buf: Any, start: int, end: int, counts: Any, state: Any) -> None:
-    """Count changes, controls and transactions, so that the arrays can be made once."""
-    pos = start
-    while pos < end:
+def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> Any:
+    """Count changes, controls and transactions, so that the arrays can be made once.
+
+    Both passes take the records that begin before ``stop`` and return where the next one does.
+    """
+    while pos < stop:
         after = _record(buf, pos, end)
         if after < 0:
             state[0], state[1] = _SHORT, pos
-            return
+            return pos
         byte = buf[pos + 4]
         if byte in (_I, _U, _D):
             counts[0] += 1
@@ -199,20 +220,30 @@ def _count(buf: Any, start: int, end: int, counts: Any, state: Any) -> None:
             counts[1] += 1
         elif byte != _C:
             state[0], state[1] = _UNKNOWN, pos
-            return
+            return pos
         pos = after
+    return pos
 
 
 @kernel
 def _fill(
-    buf: Any, start: int, end: int, changes: Any, control: Any, txns: Any, state: Any
-) -> None:
-    """Second pass: check each message and note where it is."""
-    pos = start
-    nchange = ncontrol = ntxn = 0
-    opened = False
+    buf: Any,
+    pos: int,
+    stop: int,
+    end: int,
+    changes: Any,
+    control: Any,
+    txns: Any,
+    filled: Any,
+    state: Any,
+) -> Any:
+    """Second pass: check each message and note where it is.
+
+    ``filled`` is (changes, controls, transactions, 1 within a transaction), so far.
+    """
+    nchange, ncontrol, ntxn, opened = filled[0], filled[1], filled[2], filled[3] != 0
     code = 0
-    while pos < end:
+    while pos < stop:
         after = _record(buf, pos, end)
         at = pos + 4
         byte = buf[at]
@@ -239,10 +270,10 @@ def _fill(
             ncontrol += 1
         if code:
             state[0], state[1] = code, pos
-            return
+            return pos
         pos = after
-    if opened:
-        state[0], state[1] = _UNFINISHED, start
+    filled[0], filled[1], filled[2], filled[3] = nchange, ncontrol, ntxn, opened
+    return pos
 
 
 @kernel

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +22,8 @@ from tests.workers.columnar.records import (
     update,
 )
 from tests.workers.proto.cases import BROKEN, CASES, truncated
-from workers.columnar.frame import Frame, frame
+from workers.columnar import frame as framing
+from workers.columnar.frame import Frame, Transactions, frame
 from workers.proto import decode, encode
 from workers.proto.messages import (
     Begin,
@@ -172,6 +176,47 @@ def test_the_buffer_may_be_a_read_only_mapping(tmp_path: object) -> None:
     buf.tofile(path)
     mapped = np.memmap(path, np.uint8, mode="r")
     assert len(frame(mapped, 0, len(mapped))) == 1
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_windows_change_nothing_but_when_pages_are_given_back(data: st.DataObject) -> None:
+    inside = data.draw(st.lists(st.lists(st.sampled_from(INSIDE), max_size=4), max_size=4))
+    payloads: list[bytes] = []
+    for number, messages in enumerate(inside, start=1):
+        begin, commit = transaction([], number)
+        payloads += [begin, *(raw for _, raw in messages), commit]
+    if payloads and data.draw(st.booleans()):
+        payloads.pop(data.draw(st.integers(0, len(payloads) - 1)))
+    buf = spool(*payloads)
+    given_back = 0
+
+    def give_back() -> None:
+        nonlocal given_back
+        given_back += 1
+
+    whole = frame_or_error(buf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "_WINDOW_BYTES", data.draw(st.integers(1, 100)))
+        parts = frame_or_error(buf, give_back)
+    if isinstance(whole, str) or isinstance(parts, str):
+        assert parts == whole
+        return
+    assert given_back >= 2 * bool(payloads)
+    for name in ("kind", "relid", "txn", "old_kind", "old_off", "new_off"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    assert parts.control == whole.control
+    for name in Transactions.__slots__:
+        np.testing.assert_array_equal(getattr(parts.txns, name), getattr(whole.txns, name))
+
+
+def frame_or_error(
+    buf: npt.NDArray[np.uint8], give_back: Callable[[], None] | None = None
+) -> Frame | str:
+    try:
+        return frame(buf, 0, len(buf), give_back)
+    except ProtocolViolation as error:
+        return f"{error} {error.detail}"
 
 
 def test_nothing_is_a_frame_of_nothing() -> None:
