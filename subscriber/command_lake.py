@@ -6,7 +6,6 @@ scratch folder; a launcher that is started meanwhile waits for the command to en
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,11 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from catalog.errcodes import ConnectionFailure, IoError
+from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
 from config.load import Config
 from subscriber.family_lock import FamilyLock
 from workers.bgworker import query_launcher
+from workers.lake.conf import check_lake_folder
 
 if TYPE_CHECKING:
     from workers.lake.destination import Destination, LakeIdent, LakeTable
@@ -118,7 +118,7 @@ class CommandLake:
         lake_file = self._data_dir / "lake" / "catalog.db"
         embedded = not self._config.lake.catalog and self._config.spark.remote is None
         if embedded and not lake_file.exists():
-            _must_be_usable(lake_file.parent)
+            check_lake_folder(lake_file.parent)
             return [None for _ in idents]
         destination = self.destination()
         with ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="lake") as pool:
@@ -169,16 +169,6 @@ class CommandLake:
         )
         self._open.callback(server.stop)
         return server.ready()
-
-
-def _must_be_usable(folder: Path) -> None:
-    """Refuse now what would keep the lake server from starting; nothing is made."""
-    if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        raise IoError(
-            f'could not use the lake folder "{folder}"',
-            detail="It cannot be written to." if folder.is_dir() else "It is not a directory.",
-            hint="Move away what is there, or let this user write to it.",
-        )
 
 
 _EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data directory."

@@ -6,9 +6,12 @@ and come last, except where a wrong value would lose rows: those keys are ``FIXE
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from catalog.errcodes import IoError
 
 CATALOG: Final = "lake"
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
@@ -55,6 +58,16 @@ def embedded_catalog(lake_dir: Path) -> dict[str, str]:
         "jdbc.synchronous": "FULL",
         "jdbc.busy_timeout": "30000",
     }
+
+
+def check_lake_folder(folder: Path) -> None:
+    """58030 for a folder in which no lake server could start; nothing is made."""
+    if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise IoError(
+            f'could not use the lake folder "{folder}"',
+            detail="It cannot be written to." if folder.is_dir() else "It is not a directory.",
+            hint="Move away what is there, or let this user write to it.",
+        )
 
 
 def server_conf(

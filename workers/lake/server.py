@@ -28,8 +28,9 @@ from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
+from workers.lake import compiler_directives
 from workers.lake.class_archive import ClassArchive
-from workers.lake.conf import server_conf
+from workers.lake.conf import check_lake_folder, server_conf
 from workers.lake.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.java import MODULE_OPTIONS, find_java
 
@@ -89,12 +90,14 @@ class LakeServer:
         """Start the JVM and return at once.
 
         ``memory`` is the heap in bytes, ``catalog`` and ``conf`` the user's keys, ``pass_fds``
-        what the child inherits. Raises 55000 (no Java) or 08006 (jars cannot be resolved).
+        what the child inherits. Raises 55000 (no Java), 08006 (jars cannot be resolved)
+        or 58030 (the folder cannot be used).
         """
         data_dir = data_dir.resolve()
         java = find_java()
         jars = resolved_jars(java, conf)
         lake_dir = data_dir / "lake"
+        check_lake_folder(lake_dir)
         scratch, log_dir = lake_dir / "tmp", data_dir / "log"
         shutil.rmtree(scratch, ignore_errors=True)
         for folder in (lake_dir, scratch, log_dir):
@@ -108,6 +111,8 @@ class LakeServer:
         _write_private(properties, _as_properties(merged))
         log4j = lake_dir / "log4j2.properties"
         _write_private(log4j, _LOG4J.format(log=_escape(str(log_path))))
+        directives = lake_dir / "compiler_directives.json"
+        _write_private(directives, compiler_directives.compiler_directives())
         token = secrets.token_urlsafe(24)
         offset = log_path.stat().st_size
         output = log_dir / "lake-server.out"
@@ -119,6 +124,7 @@ class LakeServer:
                 [
                     str(java.path),
                     *archive.options(),
+                    *compiler_directives.options(directives),
                     *_arguments(class_path, memory, scratch, properties, log4j),
                 ],
                 stdin=subprocess.DEVNULL,

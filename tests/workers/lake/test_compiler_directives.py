@@ -1,0 +1,52 @@
+"""The compiler's directives are obeyed by the JVM and name code that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from workers.lake.compiler_directives import (
+    ONCE_PER_STATEMENT,
+    ONCE_PER_TASK,
+    compiler_directives,
+    options,
+)
+from workers.lake.jars import ivy_home, spark_home
+from workers.lake.java import find_java
+
+pytestmark = pytest.mark.spark
+
+OF_THE_JVM = ("java/", "jdk/")
+
+
+@cache
+def classes() -> frozenset[str]:
+    """Every class file on the lake server's class path."""
+    jars = [*(spark_home() / "jars").glob("*.jar"), *(ivy_home() / "jars").glob("*.jar")]
+    names: set[str] = set()
+    for jar in jars:
+        with zipfile.ZipFile(jar) as file:
+            names.update(file.namelist())
+    return frozenset(names)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [each for each in (*ONCE_PER_STATEMENT, *ONCE_PER_TASK) if not each.startswith(OF_THE_JVM)],
+)
+def test_a_pattern_names_classes_of_this_release(pattern: str) -> None:
+    assert any(name.startswith(pattern.partition("*")[0]) for name in classes())
+
+
+def test_the_jvm_takes_them(tmp_path: Path) -> None:
+    file = tmp_path / "directives.json"
+    file.write_text(compiler_directives())
+    run = subprocess.run(
+        [str(find_java().path), *options(file), "-version"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "1 compiler directives added\n"
