@@ -78,7 +78,7 @@ The configuration was {file}; for a server of your own, write one like it and ru
 
 
 def run_demo(data_dir: Path, *, stream_seconds: float = STREAM_SECONDS) -> int:
-    """Run the demo in ``data_dir``; 0 if the proof holds, 1 if not, 130 after Ctrl-C.
+    """Run the demo in ``data_dir``; 0 if the proof holds, 1 if not or after Ctrl-C.
 
     What an earlier demo left there is removed; anything else there is refused (55000).
     """
@@ -89,7 +89,7 @@ def run_demo(data_dir: Path, *, stream_seconds: float = STREAM_SECONDS) -> int:
             return _Demo(data_dir, folder, console).run(stream_seconds)
         except KeyboardInterrupt:
             console.print("stopped")
-            return 130
+            return 1
 
 
 class _Demo:

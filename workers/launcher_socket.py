@@ -102,7 +102,7 @@ class LineReader:
         self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
         if len(rest) > MAX_LINE:
-            raise ProtocolViolation("message on the launcher's socket is too long")
+            raise _garbage("message on the launcher's socket is too long")
         self._buffer = rest
         return [_decode(line) for line in lines]
 
@@ -113,8 +113,16 @@ def _decode(line: bytearray) -> dict[str, Any]:
     except ValueError:
         message = None
     if not isinstance(message, dict):
-        raise ProtocolViolation("message on the launcher's socket is not a JSON object")
+        raise _garbage("message on the launcher's socket is not a JSON object")
     return message
+
+
+def _garbage(primary: str) -> ProtocolViolation:
+    return ProtocolViolation(
+        primary,
+        hint="Stop what else uses the socket in the data directory; the same release of pgsub "
+        "must run on both ends.",
+    )
 
 
 def reply_error(message: Mapping[str, Any]) -> ReplicationError | None:

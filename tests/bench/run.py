@@ -147,35 +147,41 @@ class Bench:
     def warm_up(self) -> None:
         """Some of every kind of work, unmeasured, for both sides: no case pays for being first.
 
-        A lake server compiles what it runs often; it reaches its speed after some hundred batches.
+        A lake server compiles what it runs often; it reaches its speed after some copies and some
+        hundred batches.
         """
         total = self.rows(700_000)
         for side in (self.ours, self.native):
-            tables = [f"warm_{side.name}_{number}" for number in range(3)]
+            large, other, small = (f"warm_{side.name}_{number}" for number in range(3))
+            tables = {large: WIDE, other: WIDE, small: WIDE}
             self.publisher.run(
                 *(f"CREATE TABLE {table} ({WIDE})" for table in tables),
-                *(f"INSERT INTO {table} SELECT * FROM made(1, {total})" for table in tables),
+                *(
+                    f"INSERT INTO {table} SELECT * FROM made(1, {total})"
+                    for table in (large, other)
+                ),
                 f"CREATE PUBLICATION pub_warm FOR TABLE {', '.join(tables)}",
             )
-            side.subscribe("pub_warm", dict.fromkeys(tables, WIDE), copy_data=True)
-            side.wait_synced(tables)
-            for statement in self._warming(tables[0], total):
-                self.publisher.run(statement)
-                side.wait_visible(tables[0], LSN.parse(self._last_commit(tables[0])))
+            for _ in range(2):
+                side.subscribe("pub_warm", tables, copy_data=True)
+                side.wait_synced(list(tables))
+                side.unsubscribe()
+            side.subscribe("pub_warm", tables, copy_data=True)
+            side.wait_synced(list(tables))
+            for turn in range(6):
+                first, last = total + turn * 100_000, total + (turn + 1) * 100_000
+                for statement in (
+                    f"INSERT INTO {large} SELECT * FROM made({first} + 1, {last})",
+                    f"UPDATE {large} SET amount = 1 WHERE id % 10 = {turn}",
+                    f"DELETE FROM {large} WHERE id % 100 = {turn + 10}",
+                ):
+                    self.publisher.run(statement)
+                    side.wait_visible(large, LSN.parse(self._last_commit(large)))
+            self._paced(small, 40 * self.scale, mixed=True)
+            side.wait_visible(small, LSN.parse(self._last_commit(small)))
             side.unsubscribe()
             self.publisher.run("DROP PUBLICATION pub_warm", f"DROP TABLE {', '.join(tables)}")
             self.publisher.run("CHECKPOINT")
-
-    @staticmethod
-    def _warming(table: str, total: int) -> Iterator[str]:
-        """Ten rounds of large batches, then a hundred small ones."""
-        for turn in range(10):
-            first, last = total + turn * 100_000, total + (turn + 1) * 100_000
-            yield f"INSERT INTO {table} SELECT * FROM made({first} + 1, {last})"
-            yield f"UPDATE {table} SET amount = 1 WHERE id % 10 = {turn}"
-            yield f"DELETE FROM {table} WHERE id % 100 = {turn + 10}"
-        for turn in range(100):
-            yield f"UPDATE {table} SET amount = 2 WHERE id = {turn + 1}"
 
     def copy(self, case: str, rounds: int) -> None:
         """One table of 2 M rows, from the subscription's existence to all rows visible."""
