@@ -6,8 +6,8 @@ and ``up`` refuses before it starts anything.
 """
 
 import json
-import resource
 import re
+import resource
 import subprocess
 import sys
 import threading
