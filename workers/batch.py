@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from catalog.errcodes import ProtocolViolation
+from catalog.errcodes import InternalError, ProtocolViolation
 from workers.columnar.columns import Changes
 from workers.columnar.frame import Frame, frame
 from workers.proto.decode import message
@@ -69,6 +69,8 @@ def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[R
     """
     give_back = batch.give_pages_back if batch.mapping is not None else None
     framed = frame(batch.buf, batch.start, batch.end, give_back)
+    if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
+        raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()
     cuts, emptied = _control(batch, framed, relmap)
     pieces = _pieces(framed, before, cuts)

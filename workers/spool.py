@@ -94,10 +94,11 @@ class Batch:
         end = int(self.commits[last - 1, 0])
         return Batch(self.buf, start, end, self.commits[first:last], self.mapping)
 
-    def give_pages_back(self) -> None:
-        """Let go of the mapping's pages; they come back from the page cache when touched."""
-        if self.mapping is not None:
-            self.mapping.madvise(mmap.MADV_DONTNEED)
+    def give_pages_back(self, start: int, end: int) -> None:
+        """Let go of the mapping's pages there; they come back from the page cache when touched."""
+        if self.mapping is not None and start < end:
+            first = start // mmap.PAGESIZE * mmap.PAGESIZE
+            self.mapping.madvise(mmap.MADV_DONTNEED, first, end - first)
 
     @contextmanager
     def giving_pages_back(self) -> Iterator[None]:
@@ -123,7 +124,7 @@ class Batch:
 
 def _give_pages_back(batch: Batch, done: threading.Event) -> None:
     while not done.wait(_PAGES_SECONDS):
-        batch.give_pages_back()
+        batch.give_pages_back(batch.start, batch.end)
 
 
 class _Segment:
@@ -142,15 +143,19 @@ class _Segment:
         return 0 if self.file is not None else self.used - self.start
 
     def spill(self, directory: Path) -> None:
-        """Move to an unlinked file; ``buf`` becomes the scratch buffer."""
+        """Move to an unlinked file; ``buf`` becomes the scratch buffer.
+
+        After an error everything is where it was: the other thread may still take from here.
+        """
+        scratch = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
         try:
-            handle = tempfile.TemporaryFile(dir=directory, prefix="spool-")  # noqa: SIM115 (kept)
-            self.file = os.dup(handle.fileno())
-            handle.close()
-            _write_all(self.file, self.buf[self.start : self.used])
+            with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
+                _write_all(handle.fileno(), self.buf[self.start : self.used])
+                file = os.dup(handle.fileno())
         except OSError as error:
             raise _disk_error(directory, error) from None
-        self._live_in(np.empty(_SCRATCH_BYTES, dtype=np.uint8))
+        self.file = file
+        self._live_in(scratch)
 
     def resize(self, size: int) -> None:
         """Go on in a buffer of ``size`` bytes."""
@@ -257,7 +262,7 @@ class Spool:
 
     def _arrange(self, segment: _Segment) -> None:
         """Begin a new segment at a transaction boundary, or move the current one to disk."""
-        if segment.commits and segment.used >= self._segment_bytes:
+        if segment.commits and segment.closed_to >= self._segment_bytes:
             self._begin_segment(segment)
             segment = self._segments[-1]
         memory = sum(each.memory for each in self._segments)
@@ -275,6 +280,8 @@ class Spool:
             fresh.buf[:tail] = data
             fresh.used = tail
             segment.used = segment.closed_to
+        if segment.file is not None:
+            segment.buf = np.empty(0, dtype=np.uint8)  # nothing is received into it any more
         self._segments.append(fresh)
 
     @staticmethod

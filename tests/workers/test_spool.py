@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from catalog.errcodes import IoError
 from workers.spool import Batch, Spool
 
 LIMIT = 3 << 20
@@ -161,3 +166,46 @@ def test_a_batch_has_at_most_so_many_changes_unless_one_transaction_has_more(
     while (batch := spool.take(1 << 20, 5)) is not None:
         taken.append((batch.ntxns, batch.nchanges))
     assert taken == [(3, 5), (1, 9), (2, 1)]
+
+
+def test_a_disk_that_is_full_changes_nothing_of_what_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread may take what is there before it hears of the error."""
+    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=1 << 30)
+    for number in range(1, 4):
+        put(spool, bytes([number]) * 400_000, number * 100, 400_000)
+    first = spool.take(400_000, 99)
+    assert first is not None
+
+    def half(fd: int, data: npt.NDArray[np.uint8]) -> None:
+        os.write(fd, data[: len(data) // 2].data)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("workers.spool._write_all", half)
+    with pytest.raises(IoError) as raised:
+        put(spool, b"x" * LIMIT, None, LIMIT)
+    assert raised.value.code == "53100"
+    assert content(first) == b"\x01" * 400_000
+    rest = spool.take(1 << 20, 99)
+    assert rest is not None
+    assert content(rest) == b"\x02" * 400_000 + b"\x03" * 400_000
+    assert rest.end_lsn.tolist() == [200, 300]
+    assert not list(tmp_path.iterdir())
+    spool.close()
+
+
+def test_segments_that_wait_on_disk_hold_no_memory(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
+
+    def receive() -> None:
+        for number in range(1, 101):
+            put(spool, b"x" * 600_000, None, 600_000)
+            put(spool, b"y" * 600_000, number * 100, 600_000)
+
+    assert peak_memory(receive) < 14 << 20
+    taken = 0
+    while (batch := spool.take(1 << 20, 99)) is not None:
+        taken += batch.end - batch.start
+    assert taken == 100 * 1_200_000
+    spool.close()

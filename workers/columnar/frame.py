@@ -121,11 +121,13 @@ class Frame:
         )
 
 
-def frame(buf: Bytes, start: int, end: int, give_back: Callable[[], None] | None = None) -> Frame:
+def frame(
+    buf: Bytes, start: int, end: int, give_back: Callable[[int, int], None] | None = None
+) -> Frame:
     """Frame the spool records in ``buf[start:end]``; raises ``ProtocolViolation`` (08P01).
 
-    ``give_back`` is for a buffer that is a file's mapping: it is called each time a window of it
-    was walked over, whose pages need not stay in memory.
+    ``give_back`` is for a buffer that is a file's mapping: it is called with the bounds of each
+    window that was walked over, whose pages need not stay in memory.
     """
     if not 0 <= start <= end <= len(buf):
         raise ValueError("start and end must lie inside the buffer")
@@ -135,10 +137,11 @@ def frame(buf: Bytes, start: int, end: int, give_back: Callable[[], None] | None
     def walk(step: Callable[[int, int], int]) -> None:
         pos = start
         while pos < end:
+            begun = pos
             pos = step(pos, end if give_back is None else min(pos + _WINDOW_BYTES, end))
             _check(view, state)
             if give_back is not None:
-                give_back()
+                give_back(begun, pos)
 
     walk(lambda pos, stop: _count(view, pos, stop, end, counts, state))
     changes, controls, transactions = (int(count) for count in counts)

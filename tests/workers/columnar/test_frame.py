@@ -189,20 +189,18 @@ def test_windows_change_nothing_but_when_pages_are_given_back(data: st.DataObjec
     if payloads and data.draw(st.booleans()):
         payloads.pop(data.draw(st.integers(0, len(payloads) - 1)))
     buf = spool(*payloads)
-    given_back = 0
-
-    def give_back() -> None:
-        nonlocal given_back
-        given_back += 1
+    given_back: list[tuple[int, int]] = []
 
     whole = frame_or_error(buf)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "_WINDOW_BYTES", data.draw(st.integers(1, 100)))
-        parts = frame_or_error(buf, give_back)
+        parts = frame_or_error(buf, lambda *window: given_back.append(window))
     if isinstance(whole, str) or isinstance(parts, str):
         assert parts == whole
         return
-    assert given_back >= 2 * bool(payloads)
+    ends = [end for _, end in given_back]
+    assert ends.count(len(buf)) == 2 * bool(payloads), "two passes over everything"
+    assert [start for start, _ in given_back] == [end % len(buf) for end in [0, *ends[:-1]] if ends]
     for name in ("kind", "relid", "txn", "old_kind", "old_off", "new_off"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
     assert parts.control == whole.control
@@ -211,7 +209,7 @@ def test_windows_change_nothing_but_when_pages_are_given_back(data: st.DataObjec
 
 
 def frame_or_error(
-    buf: npt.NDArray[np.uint8], give_back: Callable[[], None] | None = None
+    buf: npt.NDArray[np.uint8], give_back: Callable[[int, int], None] | None = None
 ) -> Frame | str:
     try:
         return frame(buf, 0, len(buf), give_back)
