@@ -1,0 +1,135 @@
+"""Damaged messages by the hundred thousand: refused with 08P01, or read; never anything else.
+
+Each message is damaged in one to three ways and read by both decoders, the columnar one and the
+one for single messages. What is still a row change then goes through fold and columns, where a
+value may also be one that its type cannot hold. A seed gives the same messages every time.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ProtocolViolation, ReplicationError
+from tests.workers.columnar.records import delete, insert, layout, record, transaction, update
+from tests.workers.proto.cases import CASES
+from workers.columnar.fold import fold_keyed
+from workers.columnar.frame import Frame, frame
+from workers.columnar.full import full_images
+from workers.proto import decode, encode
+
+ROWS: Final = [
+    insert("1", "12.5", None, "2026-11-21"),
+    insert("2", "x" * 300, "t", "infinity"),
+    update(("3", ..., "f", None)),
+    update(("3", "1", "f", None), key=("4", None, None, None)),
+    update(("5", ..., "t", "0001-01-01"), old=("5", "NaN", "t", None)),
+    delete(key=("6", None, None, None)),
+    delete(old=("7", "1", None, "2026-01-01 BC")),
+]
+SOUND: Final = [
+    *(raw for name, _, raw in CASES if raw[:1] not in b"BCwk"),
+    *(encode.message(row) for row in ROWS),
+]
+LAYOUT: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32())
+WHOLE: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32(), key=())
+EXTREMES: Final = (
+    b"\0\0\0\0",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\0\0\0\1",
+)
+LETTERS: Final = b"BCORYTMIUDKNSEcAbtundf"
+MEMORY: Final = 100 << 10
+"""Kilobytes by which the process may grow: Arrow and Numba keep what they had once."""
+
+
+def damage(chance: random.Random, raw: bytes) -> bytes:
+    """One way of damaging it."""
+    at = chance.randrange(len(raw))
+    match chance.randrange(7):
+        case 0:
+            return raw[:at] + bytes([raw[at] ^ (1 << chance.randrange(8))]) + raw[at + 1 :]
+        case 1:
+            return raw[:at] + bytes([chance.choice(LETTERS)]) + raw[at + 1 :]
+        case 2:
+            return raw[:at] + chance.choice(EXTREMES) + raw[at + 4 :]
+        case 3:
+            return raw[: max(at, 1)]
+        case 4:
+            return raw + chance.randbytes(chance.randrange(1, 9))
+        case 5:
+            return raw[:at] + raw[at + chance.randrange(1, 9) :] or raw
+        case _:
+            end = at + chance.randrange(1, 9)
+            return raw[:end] + raw[at:end] + raw[end:]
+
+
+def decodes(raw: bytes) -> bool | None:
+    """Whether the decoder of single messages takes it; None if only a name is not UTF-8."""
+    try:
+        decode.message(raw)
+    except ProtocolViolation as error:
+        return None if error.detail and "UTF-8" in error.detail else False
+    return True
+
+
+def framed(raw: bytes) -> Frame | None:
+    begin, commit = transaction([])
+    buf = np.frombuffer(record(begin) + record(raw) + record(commit), np.uint8)
+    try:
+        return frame(buf, 0, len(buf))
+    except ProtocolViolation:
+        return None
+
+
+def read(found: Frame) -> None:
+    """Through fold and columns, by key and by whole row."""
+    changes = found.changes(slice(None))
+    try:
+        keyed = fold_keyed(changes, LAYOUT)
+        for batches in (keyed.merge_batches(), keyed.append_batches()):
+            for batch in batches:
+                batch.validate()
+    except ReplicationError as error:
+        assert error.code in ("08P01", "0A000", "22003")  # noqa: PT017 (most are no error)
+    try:
+        for batch in full_images(changes, WHOLE).image_batches():
+            batch.validate()
+    except ReplicationError as error:
+        assert error.code in ("08P01", "0A000", "22003")  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("seed", "messages"),
+    [
+        (1, 50_000),
+        pytest.param(2, 1_000_000, marks=[pytest.mark.crash, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_only_protocol_violations(seed: int, messages: int) -> None:
+    chance = random.Random(seed)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    taken = refused = 0
+    for _ in range(messages):
+        raw = chance.choice(SOUND)
+        for _ in range(chance.randrange(1, 4)):
+            raw = damage(chance, raw)
+        if raw[:1] in (b"B", b"C"):
+            continue  # framing knows where these may stand, the decoder does not
+        sound, found = decodes(raw), framed(raw)
+        assert sound is None or sound == (found is not None), raw
+        if found is None:
+            refused += 1
+            continue
+        taken += 1
+        if len(found):
+            read(found)
+    assert min(taken, refused) > messages // 20, "both kinds are met"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
