@@ -51,6 +51,7 @@ from subscriber.family_lock import FAMILY_WAIT, FamilyLock
 from subscriber.lake_child import EmbeddedLake, LakeChild, LakeEvent, LakeStarter
 from subscriber.launcher_requests import Requests
 from subscriber.local_server import Client, LocalServer
+from subscriber.passfile import sweep_passfiles
 from subscriber.worker_fork import begin_loading
 from subscriber.worker_processes import ATTACH_TIMEOUT, Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
@@ -149,6 +150,8 @@ class Launcher:
         if self._config is not None:
             self._store.put_settings(self._config.stored())
         self._config = from_stored(self._store.settings())
+        named = (*self._store.subscriptions(), *self._store.leaked_slots())
+        sweep_passfiles(self.data_dir, {each.passfile for each in named})
         self._settings = self._config.settings
         self._console = _duplicate_stderr()
         self._log_fd = server_log.open_log_file(self.data_dir)

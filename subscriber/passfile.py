@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,9 @@ from catalog.errcodes import IoError
 from config.conninfo import passfile_line
 
 FOLDER: Final = "passfile"
+
+_YOUNG_SECONDS: Final = 3600.0
+"""Longer than any command takes between a password file and the row that names it."""
 
 
 def write_passfile(data_dir: Path, subuuid: str, password: str) -> str:
@@ -47,6 +51,19 @@ def remove_passfile(path: str | None) -> None:
     """Remove a password file; missing is fine."""
     if path is not None:
         Path(path).unlink(missing_ok=True)
+
+
+def sweep_passfiles(data_dir: Path, used: Collection[str | None]) -> None:
+    """Remove what a killed CREATE or DROP left; young files may belong to one that runs.
+
+    Names are compared, not paths: a data directory may be reached by several, and a name is given
+    once.
+    """
+    names = {Path(path).name for path in used if path is not None}
+    for path in (data_dir / FOLDER).glob("*"):
+        with suppress(OSError):
+            if path.name not in names and time.time() - path.stat().st_mtime > _YOUNG_SECONDS:
+                path.unlink()
 
 
 @contextmanager
