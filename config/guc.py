@@ -173,6 +173,10 @@ class Settings(BaseModel):
     wal_retrieve_retry_interval: PositiveMilliseconds = Field(
         5.0, description="how long a failed worker or table waits before it is tried again"
     )
+    sync_handover_timeout: Milliseconds = Field(
+        60.0,
+        description="a copy that is done waits this long for an apply worker if there is none",
+    )
     wal_receiver_timeout: Milliseconds = Field(
         60.0, description="a publisher silent for this long is given up; 0 waits for ever"
     )

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -269,8 +269,12 @@ def reload_settings(process: WorkerProcess, stream: Stream) -> None:
 
 def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
     """Raises ``WorkerExit`` when the worker must end or start again because of a change."""
-    old = applier.sub
-    new = process.store.subscription(old.oid)
+    applier.sub = reread_subscription(process.store, applier.sub)
+
+
+def reread_subscription(store: CatalogStore, old: Subscription) -> Subscription:
+    """The subscription as it is now; ``WorkerExit`` if a worker of ``old`` is nothing for it."""
+    new = store.subscription(old.oid)
     if new is None or new.subcreate != SubCreate.READY:
         raise WorkerExit(f'subscription "{old.subname}" was removed')
     if not new.subenabled:
@@ -278,7 +282,7 @@ def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
     changed = [name for name in _RESTART_ON if getattr(old, name) != getattr(new, name)]
     if changed:
         raise WorkerExit(f'subscription "{old.subname}" has changed: {", ".join(changed)}')
-    applier.sub = replace(new)
+    return new
 
 
 def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWorkerState]:

@@ -178,3 +178,16 @@ SELECT count(*)
 FROM pg_catalog.pg_class c
 WHERE c.oid IN (:relids) AND c.relfilenode <> 0
   AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)
+
+-- Frees a name of ours: an inactive slot is dropped, our own session (told by its name) ended.
+-- name: free_slot
+SELECT CASE
+         WHEN s.active_pid IS NULL
+           THEN pg_catalog.pg_drop_replication_slot(s.slot_name)::pg_catalog.text IS NOT NULL
+         WHEN a.application_name = s.slot_name
+           THEN pg_catalog.pg_terminate_backend(s.active_pid, 5000)
+         ELSE false
+       END
+FROM pg_catalog.pg_replication_slots s
+     LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = :slot

@@ -10,7 +10,8 @@ catch-up are one step for readers, and a crash anywhere before ``s`` does the wh
    is copied; then its relfilenode must be the one it was. Copied rows go to a branch of the lake
    table; readers of ``main`` see nothing.
 4. Memory ``w`` at the consistent point, and the apply worker is woken. It answers ``c`` at the
-   position its own gate has reached, and closes no batch until this worker is done.
+   position its own gate has reached, and closes no batch until this worker is done. If it dies
+   first, the next apply worker answers.
 5. The slot is streamed, this table's changes only, until the position of ``c`` is reached, be it
    by a transaction or by a keepalive. What was received beyond is thrown away.
 6. The branch's last snapshot is stamped with the position reached; ``main`` is fast-forwarded;
@@ -34,9 +35,9 @@ transactions whose commit record starts at or after 10 are its own.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from functools import partial
-from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -46,19 +47,23 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.applier import Applier
-from workers.apply import NAPTIME_PER_CYCLE, reload_settings, report_stream
+from workers.apply import (
+    NAPTIME_PER_CYCLE,
+    reload_settings,
+    report_stream,
+    reread_subscription,
+)
 from workers.copy_table import copy_table
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
 from workers.stream import Stream, connect_publisher, fetch_published, start_stream
+from workers.sync_slot import create_sync_slot
 from workers.syncutils import process_syncing_tables_for_sync
 from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
-
-_BEGIN: Final = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
 def table_sync_worker_main(process: WorkerProcess) -> None:
@@ -82,8 +87,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     try:
         rel = _begin_attempt(process, rel, dest)
         process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
-        conn.command(_BEGIN)
-        origin_startpos = conn.create_slot(slot, temporary=True, snapshot="use")
+        origin_startpos = create_sync_slot(conn, slot)
         writer = LakeWriter(
             dest,
             process.store,
@@ -96,7 +100,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
         rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
         failpoints.reach("tablesync.copied")
         writer.adopt_branch(rel, lake, branch, origin_startpos)
-        caught_up = _wait_for_catchup(process, sub.oid, rel, origin_startpos)
+        caught_up = _wait_for_catchup(process, sub, rel, origin_startpos)
         applier = Applier(
             process.store,
             sub,
@@ -161,24 +165,34 @@ def _undo_published_attempt(
     return dest.table(lake.ident)
 
 
-def _wait_for_catchup(process: WorkerProcess, subid: int, rel: SubscriptionRel, start: LSN) -> LSN:
+def _wait_for_catchup(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, start: LSN
+) -> LSN:
     """w, then wait until the apply worker answers c; its position.
 
-    ``wait_for_worker_state_change``: ends with the apply worker, because without it nobody will
-    answer and the temporary slot only holds WAL back.
+    ``wait_for_worker_state_change``, but for this: PostgreSQL's sync worker ends with the apply
+    worker, and the copy, which may have taken hours, with its temporary slot. This one waits for
+    the next apply worker, which finds it in w and answers as its predecessor would have; not for
+    ever, because meanwhile the slot holds WAL back.
     """
-    link = process.link
+    link, subid = process.link, sub.oid
+    alone_since: float | None = None
     link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
     while not process.interrupted():
         change = link.catalog_change()
         _still_ours(process.store, rel)
+        reread_subscription(process.store, sub)
         link.acknowledge_catalog(change)
         own = link.find(subid, rel.srrelid)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn
-        if link.find(subid, 0) is None:
-            raise WorkerExit("the apply worker is gone; the copy starts again with the next one")
-        link.wakeup(subid, 0)
+        if link.find(subid, 0) is not None:
+            alone_since = None
+            link.wakeup(subid, 0)
+        elif alone_since is None:
+            alone_since = time.monotonic()
+        elif time.monotonic() - alone_since > process.settings.sync_handover_timeout:
+            raise WorkerExit("no apply worker has come; the copy starts again with the next one")
         link.latch.wait(NAPTIME_PER_CYCLE)
     raise WorkerExit("told to stop")
 

@@ -1,4 +1,4 @@
-"""The end of a copy: whose row it is, and whether its keys are believed."""
+"""The end of a copy: who answers it, whose row it is, and whether its keys are believed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.exits import WorkerExit
 from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
-from workers.tablesync import _store_syncdone
+from workers.tablesync import _store_syncdone, _wait_for_catchup
 
 BRANCH = "pgsub_1_1_1"
 S_LSN = LSN(700)
@@ -77,3 +77,102 @@ def test_what_was_found_of_the_publication_meanwhile_stays(world: Subscribed) ->
     world.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint="i---- @2")
     finish(world, rel, dest)
     assert (world.rel("a").copied, world.rel("a").fingerprint) == (False, "i---- @2")
+
+
+W_LSN, C_LSN = LSN(500), LSN(600)
+
+
+class WaitingLink:
+    """The launcher, as a sync worker in w sees it: one turn after the other of ``turns``.
+
+    A turn says whether there is an apply worker and, if it has answered, its position; a turn that
+    is a function is called and seen as the one before it.
+    """
+
+    def __init__(self, rel: SubscriptionRel, turns: list[Any]) -> None:
+        self._rel = rel
+        self._turns = iter(turns)
+        self._now: tuple[bool, LSN | None] = next(self._turns)
+        self.set: list[tuple[SubRelState, LSN | None]] = []
+        self.woken = 0
+        self.latch = self
+
+    def set_relstate(self, subid: int, relid: int, state: SubRelState, lsn: LSN | None) -> None:
+        self.set.append((state, lsn))
+
+    def catalog_change(self) -> int | None:
+        return None
+
+    def acknowledge_catalog(self, change: int | None) -> None: ...
+
+    def find(self, subid: int, relid: int) -> Any:
+        alive, answer = self._now
+        if not relid:
+            return SimpleNamespace() if alive else None
+        state = SubRelState.SYNCWAIT if answer is None else SubRelState.CATCHUP
+        return SimpleNamespace(relstate=state, relstate_lsn=answer or W_LSN)
+
+    def wakeup(self, subid: int, relid: int) -> None:
+        self.woken += 1
+
+    def wait(self, seconds: float) -> None:
+        turn = next(self._turns)
+        if callable(turn):
+            turn()
+        else:
+            self._now = turn
+
+
+def wait_for_catchup(
+    world: Subscribed, turns: list[Any], timeout: float = 3600.0
+) -> tuple[LSN, WaitingLink]:
+    rel, _ = copied(world)
+    sub = world.store.subscription(rel.srsubid)
+    assert sub is not None
+    link = WaitingLink(rel, turns)
+    process = SimpleNamespace(
+        store=world.store,
+        link=link,
+        interrupted=lambda: False,
+        settings=SimpleNamespace(sync_handover_timeout=timeout),
+    )
+    return _wait_for_catchup(cast("WorkerProcess", process), sub, rel, W_LSN), link
+
+
+def test_the_apply_worker_answers(world: Subscribed) -> None:
+    answered, link = wait_for_catchup(world, [(True, None), (True, None), (True, C_LSN)])
+    assert answered == C_LSN
+    assert link.set == [(SubRelState.SYNCWAIT, W_LSN)]
+    assert link.woken == 2
+
+
+def test_a_copy_that_is_done_outlives_the_apply_worker(world: Subscribed) -> None:
+    turns = [(True, None), (False, None), (False, None), (True, None), (True, C_LSN)]
+    answered, link = wait_for_catchup(world, turns)
+    assert answered == C_LSN
+    assert link.set == [(SubRelState.SYNCWAIT, W_LSN)], "its slot still says w"
+
+
+def test_a_copy_that_is_done_does_not_wait_for_ever(world: Subscribed) -> None:
+    with pytest.raises(WorkerExit, match="no apply worker has come"):
+        wait_for_catchup(world, [(True, None), *[(False, None)] * 3], timeout=0.0)
+
+
+def test_time_alone_is_counted_anew_after_an_apply_worker_came(world: Subscribed) -> None:
+    turns = [*[(False, None), (True, None)] * 3, (True, C_LSN)]
+    assert wait_for_catchup(world, turns, timeout=0.0)[0] == C_LSN
+
+
+@pytest.mark.parametrize(
+    "change", [{"subenabled": False}, {"subpublications": ("other",)}, {"suborigin": "none"}]
+)
+def test_a_copy_that_is_done_ends_with_its_subscription(
+    world: Subscribed, change: dict[str, Any]
+) -> None:
+    subid = world.rel("a").srsubid
+
+    def alter() -> None:
+        world.store.update_subscription(subid, **change)
+
+    with pytest.raises(WorkerExit, match=r"was disabled|has changed"):
+        wait_for_catchup(world, [(False, None), alter, (True, C_LSN)])

@@ -1,0 +1,40 @@
+"""A sync worker's temporary slot, though a session that is dead may still hold its name.
+
+A temporary slot lives as long as its session. When a machine or a network dies under a sync
+worker, the publisher notices only when a keepalive stays unanswered, and until then the next
+attempt meets 42710. The name holds the subscription's own number, so who has it is this table's
+sync worker; and the launcher starts one only when the last is dead. So the slot's session, told by
+its application name, is ended, and an inactive slot dropped. Any other holder is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from workers.publication import free_slot_name
+from workers.walreceiver import WalReceiverConn
+
+log = logging.getLogger(__name__)
+
+_BEGIN: Final = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+_TAKEN: Final = "42710"
+
+
+def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
+    """Begin the transaction of the copy and make the slot in it; the consistent point.
+
+    Raises 42710 if somebody else has the name.
+    """
+    conn.command(_BEGIN)
+    try:
+        return conn.create_slot(slot, temporary=True, snapshot="use")
+    except ReplicationError as error:
+        conn.command("ROLLBACK")
+        if error.code != _TAKEN or not free_slot_name(conn, slot):
+            raise
+    log.info("action=free_slot slot=%s its name was held by a dead session", slot)
+    conn.command(_BEGIN)
+    return conn.create_slot(slot, temporary=True, snapshot="use")
