@@ -62,6 +62,7 @@ from subscriber.tablemap import (
     quoted,
     table_warnings,
 )
+from workers import failpoints
 from workers.lake.destination import LakeIdent, Stamp
 from workers.publication import tables_of_other_origins
 
@@ -223,26 +224,31 @@ def _make(
         stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
         rels = [store.insert_rel(new_rel(stored.oid, table, copy_data)) for table in mapped]
     try:
+        failpoints.reach("create.creating_stored")
         floor = make_slot(stored, conn, site)
     except BaseException as error:
         _undo_create(stored, conn, site, slot=may_have_made_slot(error))
         raise
     try:
+        failpoints.reach("create.slot_created")
         if not copy_data:
             rels = [
                 make_lake_table(stored, rel, table, floor, site)
                 for rel, table in zip(rels, mapped, strict=True)
             ]
+        failpoints.reach("create.tables_made")
         with store.transaction():
             store.origin_create(origin_name(stored.oid))
             for rel in rels:
                 store_new_rel(rel, site)
-            return store.update_subscription(
+            ready = store.update_subscription(
                 stored.oid, subcreate=SubCreate.READY, max_flush_lsn=floor
             )
     except BaseException:
         _undo_create(stored, conn, site, slot=True)
         raise
+    failpoints.reach("create.ready_stored")
+    return ready
 
 
 def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
@@ -360,8 +366,10 @@ def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> Non
     try:
         site.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
         site.wake_launcher()
+        failpoints.reach("drop.dropping_stored")
         wait_for_workers(sub, site)
         leaked = release_slot(sub, conn, site)
+        failpoints.reach("drop.slot_dropped")
         if conn is not None:
             retry_leaked_slots(sub, conn, site)
     finally:
@@ -372,6 +380,7 @@ def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> Non
             site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
         site.store.origin_drop(origin_name(sub.oid))
         site.store.delete_subscription(sub.oid)
+    failpoints.reach("drop.row_deleted")
     if not leaked:
         remove_passfile(sub.passfile)
     site.wake_launcher()

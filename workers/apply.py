@@ -153,7 +153,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
                 process.settings,
                 process.spool_dir,
                 wake_main=link.latch.set,
-                report=lambda stats: report_stream(link, stats),
+                report=lambda stats: _feedback_sent(link, stats),
                 remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
             )
         try:
@@ -183,7 +183,14 @@ def log_streaming(sub: Subscription) -> None:
 
 
 def _remember_flush(store: CatalogStore, subid: int, lsn: LSN) -> None:
+    failpoints.reach("apply.before_feedback")
     store.update_subscription(subid, max_flush_lsn=lsn)
+    failpoints.reach("apply.flush_remembered")
+
+
+def _feedback_sent(link: LauncherLink, stats: ReceiveStats) -> None:
+    failpoints.reach("apply.feedback_sent")
+    report_stream(link, stats)
 
 
 def _origin_start(store: CatalogStore, sub: Subscription) -> LSN:
@@ -340,6 +347,7 @@ def _process_syncing_tables(
 
 def _set_ready(applier: Applier, relid: int, lsn: LSN) -> None:
     """s → r; a row that a refresh removed stays gone."""
+    failpoints.reach("apply.before_ready")
     try:
         rel = applier.store.set_rel_state(
             applier.sub.oid, relid, SubRelState.READY, lsn, Setter.APPLY
@@ -349,6 +357,7 @@ def _set_ready(applier: Applier, relid: int, lsn: LSN) -> None:
             raise
         applier.read_rels()
         return
+    failpoints.reach("apply.ready_stored")
     applier.rels[(rel.nspname, rel.relname)] = rel
     log.info(
         'action=table_ready subid=%d relid=%d lsn=%s table "%s.%s" is ready',

@@ -31,6 +31,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.conninfo import passfile_line
+from workers import failpoints
 from workers.copy_task import read_copy
 from workers.lake.destination import (
     CopyPlan,
@@ -92,6 +93,7 @@ def copy_table(
         remote_relid=remote.relid,
     )
     dest.create_branch(lake.ident, branch)
+    failpoints.reach("tablesync.branch_created")
     ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
     columns = _copied_columns(remote, lake)
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch)
@@ -259,6 +261,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
             rel = copy.rel
             stamp = Stamp(origin_name(rel.srsubid), origin_startpos, rel.epoch or "", rel.floor)
             copy.dest.write(copy.ident, copy.branch, [segment], stamp)
+            failpoints.reach("tablesync.range_copied")
     finally:
         copy.dest.discard(staged)
     return staged.rows
@@ -310,6 +313,8 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
             done=done,
             ranges=total,
         )
+        if done:
+            failpoints.reach("tablesync.range_copied")
 
     with _passfile(copy.process, copy.sub) as passfile:
         plan = CopyPlan(

@@ -202,6 +202,8 @@ class LakeWriter:
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
             ready = self._with_branch(table)
             counts = self._dest.write(ready.lake.ident, ready.branch or "", work.segments, stamp)
+            if not table.own_branch:
+                failpoints.reach("apply.table_written")
         except BaseException as error:
             work.discard()
             if isinstance(error, FailedTransaction) and error.error.code == _NOT_UNIQUE:
@@ -224,6 +226,7 @@ class LakeWriter:
         branch = self.new_branch_name()
         self._dest.drop_branches(table.lake.ident)
         self._dest.create_branch(table.lake.ident, branch)
+        failpoints.reach("apply.branch_created")
         return replace(table, branch=branch)
 
     def _give_up_branch(self, relid: int) -> None:
@@ -349,7 +352,9 @@ class LakeWriter:
 
     def _settle(self, relid: int, lsn: LSN, ident: LakeIdent | None) -> None:
         if ident is not None and self._dest.table(ident) is not None:
+            failpoints.reach("apply.before_fence")
             self._dest.fence(ident)
+            failpoints.reach("apply.fenced")
             self._dest.drop_branches(ident)
             log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
 

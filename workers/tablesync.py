@@ -82,12 +82,15 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
 ) -> None:
     """Steps 1 to 6 of the essay above."""
+    failpoints.reach("tablesync.started")
     slot = sync_slot_name(sub.oid, rel.srrelid, _system_identifier(sub))
     conn = connect_publisher(sub, slot, process.interrupted)
     try:
         rel = _begin_attempt(process, rel, dest)
+        failpoints.reach("tablesync.datasync_stored")
         process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
         origin_startpos = create_sync_slot(conn, slot)
+        failpoints.reach("tablesync.slot_created")
         writer = LakeWriter(
             dest,
             process.store,
@@ -150,7 +153,9 @@ def _undo_published_attempt(
     came back too, whose row is new and knows no epoch. The branches go before main is set back:
     from the base they could be fast-forwarded to again.
     """
+    failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
+    failpoints.reach("tablesync.fenced")
     dest.drop_branches(lake.ident)
     started = rel.srsubstate == SubRelState.DATASYNC
     published = started and fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
@@ -178,6 +183,7 @@ def _wait_for_catchup(
     link, subid = process.link, sub.oid
     alone_since: float | None = None
     link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
+    failpoints.reach("tablesync.waiting")
     while not process.interrupted():
         change = link.catalog_change()
         _still_ours(process.store, rel)

@@ -16,10 +16,12 @@ class Failpoints:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
 
-    def arm(self, *names: str) -> None:
-        """The next process that comes to each of these places stops there."""
+    def arm(self, *names: str, action: str = "") -> None:
+        """The next process that comes to each of these places stops there, or does ``action``."""
         for name in names:
-            (self.directory / name).touch()
+            fresh = self.directory / f".{name}"  # nobody may find it before it says what to do
+            fresh.write_text(action)
+            fresh.rename(self.directory / name)
 
     def disarm(self, *names: str) -> None:
         """Nobody stops there any more who is not held already."""
@@ -27,7 +29,7 @@ class Failpoints:
             (self.directory / name).unlink(missing_ok=True)
 
     def held(self, name: str) -> int | None:
-        """The pid of the process that stands at a place."""
+        """The pid of the process that stands at a place, or did there what it was to do."""
         for path in self.directory.glob(f"{name}.*"):
             return int(path.name.rpartition(".")[2])
         return None

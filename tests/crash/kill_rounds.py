@@ -1,22 +1,28 @@
-"""Rounds of killing under a workload, and what each of them did to the rows.
+"""Every place at which a process may die, and what dying there did to the rows.
 
-In a round four processes stand still at once: two apply workers at two of the places around
-publishing, and two sync workers at two of those around the hand-over. Then one kind of victim is
-killed, everybody else goes on, and when the successors have caught up the rows in the lake are
-compared with the publisher's. Three rounds take a victim through all places, so that the JVM,
-whose start is what takes time here, is killed six times and not forty.
+Two subscriptions are busy all the while and have their tables in ``r``; in each phase another one
+has many small tables to synchronise. Who dies, and how:
 
-Subscriptions ``crash_a`` and ``crash_b`` are busy and have all their tables in ``r``; ``crash_c``
-has many small tables that are synchronised meanwhile. The places for the next round are armed
-before a round lets anybody go, so no table gets through unheld and there are tables left for all.
-A table of ``crash_c`` that was held is compared at the end, when it has become ``r``.
+* *itself*: a process that comes to the place is killed there, or meets an error there. The next
+  place is armed when the last one was reached, so each is met by a process that lives.
+* the *lake server* and the *launcher*: processes stand still at several places at once, the victim
+  is killed, the others go on. Rounds of this kind take a victim through all places, so that the
+  JVM, whose start is what takes time here, is started eight times and not thirty.
+
+Places that only a successor comes to (around a fence, the first branch) are armed before those
+that stand still are let go, and the round is compared together with the next one.
+
+After each round the busy tables are compared with the publisher's, at the end of a phase those
+that were synchronised in it. A round that finds a difference blames its places.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
@@ -29,133 +35,186 @@ from tests.crash.mixed_workload import (
 )
 from tests.fix_publisher import Database
 from tests.twin import native_rows
-from tests.waiting import wait_until
-from workers.failpoints import APPLY, TABLESYNC
+from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 
 PATIENCE = 240.0
 """Seconds until something that takes a few on an idle machine counts as never."""
 
-VICTIMS = ("apply worker", "sync worker", "lake server", "launcher")
-PAIRS = [(victim, place) for victim in VICTIMS for place in (*APPLY, *TABLESYNC)]
+PLACES: Final = (*APPLY, *FENCE, *READY, *TABLESYNC, *UNDO)
+WAYS: Final = (
+    ("itself", "kill"),
+    ("itself", "raise"),
+    ("lake server", "kill"),
+    ("launcher", "kill"),
+)
+"""Who dies at a place, and how; each way has a phase and a schema of tables of its own."""
+
+Case = tuple[str, str, str]
+"""Victim, action, place."""
+
+CASES: Final = [(victim, action, place) for victim, action in WAYS for place in PLACES]
 
 BUSY_SUBSCRIPTIONS = tuple(f"crash_{schema}" for schema in BUSY)
-SYNCED_SUBSCRIPTION = f"crash_{SYNCED}"
 
-Difference = tuple[Counter[Any], Counter[Any]]
+ONE_BY_ONE: Final = (
+    ("apply.batch_taken", "apply.branch_created"),
+    ("apply.table_written",),
+    ("apply.branches_written",),
+    ("apply.in_flight_stored", "apply.before_fence"),
+    ("apply.one_table_published", "apply.fenced"),
+    ("apply.all_tables_published",),
+    ("apply.origin_advanced",),
+    ("apply.before_feedback",),
+    ("apply.flush_remembered",),
+    ("apply.feedback_sent",),
+)
+"""Places of an apply worker; those armed together are its own and its successor's."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """Whom to kill, while these places are held."""
+    """Processes stand at these places at once. ``early`` are places of their successors."""
 
-    victim: str
     apply: tuple[str, ...]
-    sync: tuple[str, ...]
+    sync: tuple[str, ...] = ()
+    early: bool = False
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """What the round is about, one pair for each place."""
-        return [(self.victim, place) for place in (*self.apply, *self.sync)]
+    def places(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.apply, *self.sync)
 
 
-HELD_TOGETHER = (
-    (APPLY[0:2], TABLESYNC[0:2]),
-    (APPLY[2:4], TABLESYNC[2:4]),
-    (APPLY[4:6], (TABLESYNC[0], TABLESYNC[2])),
+TOGETHER: Final = (
+    Round(
+        ("apply.batch_taken", "apply.table_written"),
+        ("tablesync.started", "tablesync.datasync_stored"),
+    ),
+    Round(
+        ("apply.in_flight_stored", "apply.one_table_published"),
+        ("tablesync.slot_created", "tablesync.branch_created"),
+    ),
+    Round(FENCE, ("tablesync.range_copied", "tablesync.copied"), early=True),
+    Round(
+        ("apply.branches_written", "apply.all_tables_published"),
+        ("tablesync.waiting", "tablesync.caught_up"),
+    ),
+    Round(
+        ("apply.origin_advanced", "apply.before_feedback"),
+        ("tablesync.published", "tablesync.syncdone_stored"),
+    ),
+    Round(("apply.flush_remembered", "apply.feedback_sent"), UNDO),
+    Round(("apply.branch_created", "apply.before_ready"), early=True),
+    Round(("apply.ready_stored",)),
 )
 
-ROUNDS = [Round(victim, apply, sync) for victim in VICTIMS for apply, sync in HELD_TOGETHER]
+Difference = tuple[Counter[Any], Counter[Any]]
 
 
 @dataclass
 class KillRounds:
-    """Plays all rounds; ``found`` has what was wrong at each pair."""
+    """Plays all phases; ``found`` has what was wrong in each case."""
 
     family: Family
     database: Database
     workload: MixedWorkload
-    found: dict[tuple[str, str], str] = field(default_factory=dict)
-    reached: set[tuple[str, str]] = field(default_factory=set)
-    synced_at: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    found: dict[Case, str] = field(default_factory=dict)
+    reached: set[Case] = field(default_factory=set)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
     def play(self) -> None:
-        """All rounds, then the synchronised tables; an error ends the rounds."""
-        blamed = ROUNDS[0].pairs
-        try:
-            self._begin()
-            for number, each in enumerate(ROUNDS):
-                blamed = each.pairs
-                self._play(each, ROUNDS[number + 1] if number + 1 < len(ROUNDS) else None)
-                self.reached.update(each.pairs)
-            self._finish()
-        except Exception as error:
-            self._blame(blamed, f"{type(error).__name__}: {error}")
-        finally:
-            self.family.failpoints.clear()
-
-    def _blame(self, pairs: list[tuple[str, str]], what: str) -> None:
-        for pair in pairs:
-            self.found[pair] = f"{self.found[pair]}\n{what}" if pair in self.found else what
-
-    # -- the rounds --------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
+        """All phases; an error ends a phase and is blamed on what it was about."""
         connection = self.database.dsn
         for name, schema in zip(BUSY_SUBSCRIPTIONS, BUSY, strict=True):
             self.family.create(name, connection, [f"pub_{schema}"])
         for name in BUSY_SUBSCRIPTIONS:
             self.family.pgsub.wait(name)
-        self.family.failpoints.arm(*ROUNDS[0].sync)
-        self.family.create(SYNCED_SUBSCRIPTION, connection, [f"pub_{SYNCED}"])
         self.workload.start()
+        for (victim, action), schema in zip(WAYS, SYNCED, strict=True):
+            cases = [(victim, action, place) for place in PLACES]
+            try:
+                if victim == "itself":
+                    self._play_itself(action, schema)
+                else:
+                    self._play_together(victim, schema)
+                self._finish(schema, cases)
+            except Exception as error:
+                open_cases = [case for case in cases if case not in self.reached]
+                self._blame(open_cases or cases, f"{type(error).__name__}: {error}")
+            finally:
+                self.family.failpoints.clear()
+        self.workload.end()
 
-    def _play(self, this: Round, following: Round | None) -> None:
+    def _blame(self, cases: Iterable[Case], what: str) -> None:
+        for case in cases:
+            self.found[case] = f"{self.found[case]}\n{what}" if case in self.found else what
+
+    # -- whoever comes to a place dies there -----------------------------------------------------
+
+    def _play_itself(self, action: str, schema: str) -> None:
+        """Sync workers come to their places one after the other by themselves."""
         failpoints, log_tail = self.family.failpoints, self.family.log_tail
-        sync_pids = [failpoints.wait_held(place, PATIENCE, log_tail) for place in this.sync]
-        for place, pid in zip(this.sync, sync_pids, strict=True):
-            table = self.family.table_of(pid)
-            if table is not None:
-                self.synced_at.setdefault(table, []).append((this.victim, place))
-        failpoints.arm(*this.apply)
-        apply_pids = [failpoints.wait_held(place, PATIENCE, log_tail) for place in this.apply]
-        self._kill(this.victim, apply_pids, sync_pids)
-        killed_at = self.database.lsn()
-        if following is not None:
-            failpoints.arm(*following.sync)
-        for place in (*this.apply, *this.sync):
-            failpoints.release(place)
-        if this.victim == "launcher":
-            self.family.start()
-        wait_confirmed(self.family, self.database, *BUSY_SUBSCRIPTIONS, lsn=killed_at)
-        self._compare(this.pairs)
+        meanwhile = (*TABLESYNC, *UNDO, *READY)
+        failpoints.arm(*meanwhile, action=action)
+        self.family.create(f"crash_{schema}", self.database.dsn, [f"pub_{schema}"])
+        for group in ONE_BY_ONE:
+            failpoints.arm(*group, action=action)
+            for place in group:
+                failpoints.wait_held(place, PATIENCE, log_tail)
+                self.reached.add(("itself", action, place))
+        self._compare([("itself", action, place) for group in ONE_BY_ONE for place in group])
+        for place in meanwhile:
+            failpoints.wait_held(place, PATIENCE, log_tail)
+            self.reached.add(("itself", action, place))
 
-    def _kill(self, victim: str, apply_pids: list[int], sync_pids: list[int]) -> None:
-        """The apply workers are those that are held, and the one whose tables are synchronised."""
-        if victim == "apply worker":
-            other = wait_until(lambda: self.family.apply_pid(SYNCED_SUBSCRIPTION), 30)
-            for pid in {*apply_pids, other}:
-                self.family.kill(pid)
-        elif victim == "sync worker":
-            for pid in sync_pids:
-                self.family.kill(pid)
-        elif victim == "lake server":
-            self.family.kill_lake_server()
-        else:
+    # -- a victim dies while others stand at their places ----------------------------------------
+
+    def _play_together(self, victim: str, schema: str) -> None:
+        self.family.failpoints.arm(*TOGETHER[0].sync)
+        self.family.create(f"crash_{schema}", self.database.dsn, [f"pub_{schema}"])
+        uncompared: list[Case] = []
+        for this, following in _with_next(TOGETHER):
+            cases = [(victim, "kill", place) for place in this.places]
+            self._play_round(victim, this, following)
+            self.reached.update(cases)
+            uncompared += cases
+            if following is None or not following.early:
+                self._compare(uncompared)
+                uncompared = []
+
+    def _play_round(self, victim: str, this: Round, following: Round | None) -> None:
+        failpoints, log_tail = self.family.failpoints, self.family.log_tail
+        for place in this.sync:
+            failpoints.wait_held(place, PATIENCE, log_tail)
+        if not this.early:
+            failpoints.arm(*this.apply)
+        for place in this.apply:
+            failpoints.wait_held(place, PATIENCE, log_tail)
+        if victim == "launcher":
             self.family.kill_launcher()
+        else:
+            self.family.kill_lake_server()
+        if following is not None:
+            failpoints.arm(*(following.places if following.early else following.sync))
+        for place in this.places:
+            failpoints.release(place)
+        if victim == "launcher":
+            self.family.start()
 
-    def _compare(self, pairs: list[tuple[str, str]]) -> None:
+    # -- what became of the rows -----------------------------------------------------------------
+
+    def _compare(self, cases: Sequence[Case]) -> None:
         """Pause the workload, let the busy subscriptions catch up, and look at their rows."""
         self.workload.pause()
         try:
             wait_confirmed(self.family, self.database, *BUSY_SUBSCRIPTIONS)
             for schema in BUSY:
                 for table in BUSY_TABLES:
-                    self._compare_table(schema, table, pairs)
+                    self._compare_table(schema, table, cases)
         finally:
             self.workload.resume()
 
-    def _compare_table(self, schema: str, table: str, pairs: list[tuple[str, str]]) -> None:
+    def _compare_table(self, schema: str, table: str, cases: Sequence[Case]) -> None:
         """What was wrong before is not blamed again."""
         published = Counter(native_rows(self.database, f"{schema}.{table}"))
         ours = Counter(self.family.pgsub.rows(schema, table))
@@ -163,29 +222,33 @@ class KillRounds:
         if any(difference) and difference != self.differences.get((schema, table)):
             lost, extra = (dict(list(rows.items())[:5]) for rows in difference)
             self._blame(
-                pairs,
+                cases,
                 f"{schema}.{table}: {difference[0].total()} rows lost: {lost}; "
                 f"{difference[1].total()} rows too many: {extra}",
             )
         self.differences[schema, table] = difference
 
-    def _finish(self) -> None:
-        """Everything catches up as a user would have it, and every table is compared."""
+    def _finish(self, schema: str, cases: Sequence[Case]) -> None:
+        """Everything catches up as a user would have it, and the phase's tables are compared."""
         self.family.failpoints.clear()
-        self.workload.end()
-        for name in (*BUSY_SUBSCRIPTIONS, SYNCED_SUBSCRIPTION):
-            self.family.pgsub.wait(name)
-        for number in range(SYNCED_TABLES):
-            table = synced_table(number)
-            pairs = self.synced_at.get(f"{SYNCED}.{table}", ROUNDS[-1].pairs)
-            self._compare_table(SYNCED, table, pairs)
+        self.workload.pause()
+        try:
+            for name in (*BUSY_SUBSCRIPTIONS, f"crash_{schema}"):
+                self.family.pgsub.wait(name)
+            for number in range(SYNCED_TABLES):
+                self._compare_table(schema, synced_table(number), cases)
+        finally:
+            self.workload.resume()
+        self.family.drop(f"crash_{schema}")
 
-    # -- what is told ------------------------------------------------------------------------------
+    # -- what is told ----------------------------------------------------------------------------
 
-    def outcome(self, pair: tuple[str, str]) -> str | None:
-        """What went wrong at a pair; None if nothing did."""
-        if pair in self.found:
-            return self.found[pair]
-        if pair not in self.reached:
-            return "not reached: " + "; ".join(self.found.values())
-        return None
+    def outcome(self, case: Case) -> str | None:
+        """What went wrong in a case; None if nothing did."""
+        if case in self.found:
+            return self.found[case]
+        return None if case in self.reached else "not reached"
+
+
+def _with_next(rounds: Sequence[Round]) -> Iterator[tuple[Round, Round | None]]:
+    yield from pairwise((*rounds, None))  # type: ignore[misc] # the first of a pair is a Round

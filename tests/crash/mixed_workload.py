@@ -2,9 +2,9 @@
 
 Each schema of ``BUSY`` has five tables: ``account`` (key), ``orders`` and ``lines`` (keys, changed
 together), ``audit`` (no key, insert only: a transaction applied twice shows at once) and
-``box`` (REPLICA IDENTITY FULL, no key, with equal rows). The tables of ``SYNCED`` are
-synchronised while it runs: those with an even number have a key, the others none and get inserts
-only.
+``box`` (REPLICA IDENTITY FULL, no key, with equal rows). The tables of each schema of ``SYNCED``
+are synchronised while it runs, one schema after the other: those with an even number have a key,
+the others none and get inserts only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import psycopg
 from tests.fix_publisher import Database
 
 BUSY = ("a", "b")
-SYNCED = "c"
-SYNCED_TABLES = 26
+SYNCED = ("c", "d", "e", "f")
+SYNCED_TABLES = 16
 BUSY_TABLES = ("account", "orders", "lines", "audit", "box")
 
 _ACCOUNTS = 40
@@ -27,7 +27,7 @@ _PAUSE = 0.3
 
 
 def synced_table(number: int) -> str:
-    """The name of a table of ``SYNCED``."""
+    """The name of a table in each schema of ``SYNCED``."""
     return f"t{number:02}"
 
 
@@ -50,15 +50,16 @@ def create_tables(database: Database) -> None:
             f"INSERT INTO {schema}.box SELECT 'blue', i % 3 FROM generate_series(1, 12) i",
             f"CREATE PUBLICATION pub_{schema} FOR TABLES IN SCHEMA {schema}",
         )
-    database.run(f"CREATE SCHEMA {SYNCED}")
-    for number in range(SYNCED_TABLES):
-        name = f"{SYNCED}.{synced_table(number)}"
-        key = "" if number % 2 else "PRIMARY KEY"
-        database.run(
-            f"CREATE TABLE {name} (id int {key}, v text)",
-            f"INSERT INTO {name} SELECT i, 'first' FROM generate_series(1, 100) i",
-        )
-    database.run(f"CREATE PUBLICATION pub_{SYNCED} FOR TABLES IN SCHEMA {SYNCED}")
+    for schema in SYNCED:
+        database.run(f"CREATE SCHEMA {schema}")
+        for number in range(SYNCED_TABLES):
+            name = f"{schema}.{synced_table(number)}"
+            key = "" if number % 2 else "PRIMARY KEY"
+            database.run(
+                f"CREATE TABLE {name} (id int {key}, v text)",
+                f"INSERT INTO {name} SELECT i, 'first' FROM generate_series(1, 100) i",
+            )
+        database.run(f"CREATE PUBLICATION pub_{schema} FOR TABLES IN SCHEMA {schema}")
 
 
 class MixedWorkload(threading.Thread):
@@ -185,9 +186,9 @@ class MixedWorkload(threading.Thread):
         self._audit(connection, schema, "box")
 
     def _synced(self, connection: psycopg.Connection) -> None:
-        numbers = range(SYNCED_TABLES)
-        for number in self._random.sample(numbers, 3):
-            name = f"{SYNCED}.{synced_table(number)}"
+        tables = [(schema, number) for schema in SYNCED for number in range(SYNCED_TABLES)]
+        for schema, number in self._random.sample(tables, 6):
+            name = f"{schema}.{synced_table(number)}"
             connection.execute(f"INSERT INTO {name} VALUES (%s, 'later')", (1000 + self._number(),))
             if number % 2 == 0:
                 key = self._random.randint(1, 100)
