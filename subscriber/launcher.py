@@ -150,8 +150,9 @@ class Launcher:
         if self._config is not None:
             self._store.put_settings(self._config.stored())
         self._config = from_stored(self._store.settings())
-        named = (*self._store.subscriptions(), *self._store.leaked_slots())
-        sweep_passfiles(self.data_dir, {each.passfile for each in named})
+        used = {sub.passfile for sub in self._store.subscriptions()}
+        used |= {slot.passfile for slot in self._store.leaked_slots()}
+        sweep_passfiles(self.data_dir, used)
         self._settings = self._config.settings
         self._console = _duplicate_stderr()
         self._log_fd = server_log.open_log_file(self.data_dir)
