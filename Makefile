@@ -28,13 +28,13 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
 	@$(BIN)/pgsub demo
 
-test: setup ## the tests but for the crash tests (TESTS=… for a file, a folder or pytest's options)
+test: setup ## the tests but for the long crash tests (TESTS=… for a file, a folder or pytest's options)
 	$(BIN)/pytest $(TESTS)
 
 unit: setup ## the tests that start no server
 	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)
 
-test-full: setup ## everything, the crash tests too
+test-full: setup ## everything
 	$(BIN)/pytest -m "" $(TESTS)
 
 lint: setup ## lock, style, types, layers

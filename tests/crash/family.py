@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,12 @@ class Family:
         """``pgsub drop``."""
         del self.subscriptions[name]
         self.pgsub.drop(name)
+
+    def forget_tables(self, *schemas: str) -> None:
+        """The lake's catalog knows no table of these schemas any more; DROP TABLE takes longer."""
+        with closing(sqlite3.connect(self.pgsub.lake_catalog_file())) as catalog, catalog:
+            for schema in schemas:
+                catalog.execute("DELETE FROM iceberg_tables WHERE table_namespace = ?", (schema,))
 
     # -- what there is ---------------------------------------------------------------------------
 

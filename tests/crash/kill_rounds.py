@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
     BUSY,
@@ -31,9 +32,10 @@ from tests.crash.mixed_workload import (
     SYNCED,
     SYNCED_TABLES,
     MixedWorkload,
+    create_tables,
     synced_table,
 )
-from tests.fix_publisher import Database
+from tests.fix_publisher import Database, new_database
 from tests.twin import native_rows
 from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 
@@ -41,18 +43,14 @@ PATIENCE = 240.0
 """Seconds until something that takes a few on an idle machine counts as never."""
 
 PLACES: Final = (*APPLY, *FENCE, *READY, *TABLESYNC, *UNDO)
-WAYS: Final = (
-    ("itself", "kill"),
-    ("itself", "raise"),
-    ("lake server", "kill"),
-    ("launcher", "kill"),
-)
+Way = tuple[str, str]
 """Who dies at a place, and how; each way has a phase and a schema of tables of its own."""
+
+ITSELF: Final[tuple[Way, ...]] = (("itself", "kill"), ("itself", "raise"))
+OTHERS: Final[tuple[Way, ...]] = (("lake server", "kill"), ("launcher", "kill"))
 
 Case = tuple[str, str, str]
 """Victim, action, place."""
-
-CASES: Final = [(victim, action, place) for victim, action in WAYS for place in PLACES]
 
 BUSY_SUBSCRIPTIONS = tuple(f"crash_{schema}" for schema in BUSY)
 
@@ -85,27 +83,29 @@ class Round:
         return (*self.apply, *self.sync)
 
 
+# A table becomes ready only while nobody holds both sync workers; the fence of a sync worker comes
+# after a round whose sync workers need the lake to go on.
 TOGETHER: Final = (
     Round(
         ("apply.batch_taken", "apply.table_written"),
         ("tablesync.started", "tablesync.datasync_stored"),
     ),
+    Round(("apply.branch_created", "apply.before_ready"), early=True),
+    Round(("apply.ready_stored",), early=True),
     Round(
         ("apply.in_flight_stored", "apply.one_table_published"),
-        ("tablesync.slot_created", "tablesync.branch_created"),
+        ("tablesync.slot_created", "tablesync.range_copied"),
     ),
-    Round(FENCE, ("tablesync.range_copied", "tablesync.copied"), early=True),
+    Round(FENCE, ("tablesync.copied", "tablesync.waiting"), early=True),
     Round(
         ("apply.branches_written", "apply.all_tables_published"),
-        ("tablesync.waiting", "tablesync.caught_up"),
+        ("tablesync.branch_created", "tablesync.caught_up"),
     ),
+    Round(("apply.origin_advanced", "apply.before_feedback"), UNDO),
     Round(
-        ("apply.origin_advanced", "apply.before_feedback"),
+        ("apply.flush_remembered", "apply.feedback_sent"),
         ("tablesync.published", "tablesync.syncdone_stored"),
     ),
-    Round(("apply.flush_remembered", "apply.feedback_sent"), UNDO),
-    Round(("apply.branch_created", "apply.before_ready"), early=True),
-    Round(("apply.ready_stored",)),
 )
 
 Difference = tuple[Counter[Any], Counter[Any]]
@@ -118,6 +118,7 @@ class KillRounds:
     family: Family
     database: Database
     workload: MixedWorkload
+    ways: tuple[Way, ...]
     found: dict[Case, str] = field(default_factory=dict)
     reached: set[Case] = field(default_factory=set)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
@@ -130,8 +131,8 @@ class KillRounds:
         for name in BUSY_SUBSCRIPTIONS:
             self.family.pgsub.wait(name)
         self.workload.start()
-        for (victim, action), schema in zip(WAYS, SYNCED, strict=True):
-            cases = [(victim, action, place) for place in PLACES]
+        for (victim, action), schema in zip(self.ways, SYNCED, strict=True):
+            cases = cases_of((victim, action))
             try:
                 if victim == "itself":
                     self._play_itself(action, schema)
@@ -248,6 +249,26 @@ class KillRounds:
         if case in self.found:
             return self.found[case]
         return None if case in self.reached else "not reached"
+
+
+def cases_of(*ways: Way) -> list[Case]:
+    """Each way at each place."""
+    return [(*way, place) for way in ways for place in PLACES]
+
+
+def play_rounds(
+    publisher: EmbeddedPublisher, family: Family, name: str, ways: tuple[Way, ...]
+) -> Iterator[KillRounds]:
+    """For a fixture: all phases of these ways in a database of their own, then clean."""
+    database = new_database(publisher, name)
+    create_tables(database)
+    played = KillRounds(family, database, MixedWorkload(database), ways)
+    played.play()
+    yield played
+    for name in list(family.subscriptions):
+        family.drop(name)
+    family.forget_tables(*BUSY, *SYNCED)
+    database.drop()
 
 
 def _with_next(rounds: Sequence[Round]) -> Iterator[tuple[Round, Round | None]]:
