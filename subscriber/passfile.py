@@ -7,6 +7,7 @@ running worker sees the change as one of its connection.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tempfile
 import time
@@ -20,6 +21,7 @@ from config.conninfo import passfile_line
 
 FOLDER: Final = "passfile"
 
+_OURS: Final = re.compile(r".+\.[0-9a-f]{8}")
 _YOUNG_SECONDS: Final = 3600.0
 """Longer than any command takes between a password file and the row that names it."""
 
@@ -62,7 +64,11 @@ def sweep_passfiles(data_dir: Path, used: Collection[str | None]) -> None:
     names = {Path(path).name for path in used if path is not None}
     for path in (data_dir / FOLDER).glob("*"):
         with suppress(OSError):
-            if path.name not in names and time.time() - path.stat().st_mtime > _YOUNG_SECONDS:
+            if (
+                _OURS.fullmatch(path.name)
+                and path.name not in names
+                and time.time() - path.stat().st_mtime > _YOUNG_SECONDS
+            ):
                 path.unlink()
 
 

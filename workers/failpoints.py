@@ -90,7 +90,10 @@ def _armed(directory: Path) -> Callable[[str], None]:
             (directory / name).rename(mine)
         except FileNotFoundError:
             return
-        action, _, seconds = mine.read_text().partition(" ")
+        try:
+            action, _, seconds = mine.read_text().partition(" ")
+        except FileNotFoundError:
+            return  # let go already
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif action == "raise":

@@ -184,7 +184,7 @@ WHERE c.oid IN (:relids) AND c.relfilenode <> 0
 SELECT CASE
          WHEN s.active_pid IS NULL
            THEN pg_catalog.pg_drop_replication_slot(s.slot_name)::pg_catalog.text IS NOT NULL
-         WHEN a.application_name = s.slot_name
+         WHEN a.application_name = s.slot_name AND a.usename = current_user
            THEN pg_catalog.pg_terminate_backend(s.active_pid, 5000)
          ELSE false
        END

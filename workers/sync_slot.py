@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ObjectInUse, ReplicationError
 from catalog.pg_lsn import LSN
 from workers.publication import free_slot_name
 from workers.walreceiver import WalReceiverConn
@@ -26,15 +26,22 @@ _TAKEN: Final = "42710"
 def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
     """Begin the transaction of the copy and make the slot in it; the consistent point.
 
-    Raises 42710 if somebody else has the name.
+    Raises 55006 if somebody else has the name.
     """
     conn.command(_BEGIN)
     try:
         return conn.create_slot(slot, temporary=True, snapshot="use")
     except ReplicationError as error:
-        conn.command("ROLLBACK")
-        if error.code != _TAKEN or not free_slot_name(conn, slot):
+        if error.code != _TAKEN:
             raise
+    conn.command("ROLLBACK")
+    if not free_slot_name(conn, slot):
+        raise ObjectInUse(
+            f'replication slot "{slot}" is in use by another session',
+            detail="Its session is not one of this table's, or did not end when told to.",
+            hint="It is tried again; see pg_replication_slots and pg_stat_activity on the "
+            "publisher.",
+        )
     log.info("action=free_slot slot=%s its name was held by a dead session", slot)
     conn.command(_BEGIN)
     return conn.create_slot(slot, temporary=True, snapshot="use")

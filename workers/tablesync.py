@@ -181,23 +181,29 @@ def _wait_for_catchup(
     ever, because meanwhile the slot holds WAL back.
     """
     link, subid = process.link, sub.oid
+    patience = max(
+        process.settings.sync_handover_timeout, process.settings.wal_retrieve_retry_interval
+    )
     alone_since: float | None = None
     link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
     failpoints.reach("tablesync.waiting")
     while not process.interrupted():
         change = link.catalog_change()
+        # The answer first, the catalog second: who answers has read what the catalog holds by
+        # then, and nobody of another subscription's mind may answer this copy.
+        own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
         _still_ours(process.store, rel)
         reread_subscription(process.store, sub)
         link.acknowledge_catalog(change)
-        own = link.find(subid, rel.srrelid)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn
-        if link.find(subid, 0) is not None:
-            alone_since = None
+        if apply is not None:
             link.wakeup(subid, 0)
+        if apply is not None and apply.last_recv_time:  # one that streams, not one that fails
+            alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()
-        elif time.monotonic() - alone_since > process.settings.sync_handover_timeout:
+        elif time.monotonic() - alone_since > patience:
             raise WorkerExit("no apply worker has come; the copy starts again with the next one")
         link.latch.wait(NAPTIME_PER_CYCLE)
     raise WorkerExit("told to stop")

@@ -82,6 +82,7 @@ class MixedWorkload(threading.Thread):
         """Wait for the transaction that runs, and start no other before ``resume``."""
         self._turn.acquire()
         if self.error is not None:
+            self._turn.release()
             raise self.error
 
     def resume(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import AdminShutdown, ReplicationError
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database
+from tests.waiting import wait_until
 from workers.publication import fetch_slot
 from workers.sync_slot import create_sync_slot
 from workers.walreceiver import WalReceiverConn, connect
@@ -62,10 +64,28 @@ def test_a_name_that_nobody_uses(database: Database, conn: WalReceiverConn) -> N
     assert create_sync_slot(conn, SLOT) > 0
 
 
+def test_who_is_told_to_stop_while_it_waits_says_so(database: Database) -> None:
+    """A slot waits for transactions that are open; nothing is sent on that connection any more."""
+    with database.connect() as writer, writer.transaction():
+        writer.execute("SELECT pg_current_xact_id()")
+        told = threading.Event()
+        conn = connect(database.dsn, SLOT, interrupted=told.is_set)
+
+        def tell() -> None:
+            wait_until(lambda: database.value(query, (SLOT,)), 30, "the slot is being made")
+            told.set()
+
+        query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+        threading.Thread(target=tell).start()
+        with pytest.raises(AdminShutdown):
+            create_sync_slot(conn, SLOT)
+        conn.close()
+
+
 def test_a_name_that_somebody_else_holds(database: Database, conn: WalReceiverConn) -> None:
     other = holder(database, "somebody else")
     with pytest.raises(ReplicationError) as refused:
         create_sync_slot(conn, SLOT)
-    assert refused.value.code == "42710"
+    assert refused.value.code == "55006"
     assert other.exec("SELECT 1") == [("1",)]
     other.close()

@@ -85,14 +85,14 @@ W_LSN, C_LSN = LSN(500), LSN(600)
 class WaitingLink:
     """The launcher, as a sync worker in w sees it: one turn after the other of ``turns``.
 
-    A turn says whether there is an apply worker and, if it has answered, its position; a turn that
-    is a function is called and seen as the one before it.
+    A turn says whether an apply worker streams (None: there is none) and, if it has answered, its
+    position; a turn that is a function is called and seen as the one before it.
     """
 
     def __init__(self, rel: SubscriptionRel, turns: list[Any]) -> None:
         self._rel = rel
         self._turns = iter(turns)
-        self._now: tuple[bool, LSN | None] = next(self._turns)
+        self._now: tuple[bool | None, LSN | None] = next(self._turns)
         self.set: list[tuple[SubRelState, LSN | None]] = []
         self.woken = 0
         self.latch = self
@@ -108,7 +108,7 @@ class WaitingLink:
     def find(self, subid: int, relid: int) -> Any:
         alive, answer = self._now
         if not relid:
-            return SimpleNamespace() if alive else None
+            return SimpleNamespace(last_recv_time=alive) if alive is not None else None
         state = SubRelState.SYNCWAIT if answer is None else SubRelState.CATCHUP
         return SimpleNamespace(relstate=state, relstate_lsn=answer or W_LSN)
 
@@ -134,7 +134,7 @@ def wait_for_catchup(
         store=world.store,
         link=link,
         interrupted=lambda: False,
-        settings=SimpleNamespace(sync_handover_timeout=timeout),
+        settings=SimpleNamespace(sync_handover_timeout=timeout, wal_retrieve_retry_interval=0.0),
     )
     return _wait_for_catchup(cast("WorkerProcess", process), sub, rel, W_LSN), link
 
@@ -147,7 +147,7 @@ def test_the_apply_worker_answers(world: Subscribed) -> None:
 
 
 def test_a_copy_that_is_done_outlives_the_apply_worker(world: Subscribed) -> None:
-    turns = [(True, None), (False, None), (False, None), (True, None), (True, C_LSN)]
+    turns = [(True, None), (None, None), (None, None), (True, None), (True, C_LSN)]
     answered, link = wait_for_catchup(world, turns)
     assert answered == C_LSN
     assert link.set == [(SubRelState.SYNCWAIT, W_LSN)], "its slot still says w"
@@ -155,11 +155,16 @@ def test_a_copy_that_is_done_outlives_the_apply_worker(world: Subscribed) -> Non
 
 def test_a_copy_that_is_done_does_not_wait_for_ever(world: Subscribed) -> None:
     with pytest.raises(WorkerExit, match="no apply worker has come"):
-        wait_for_catchup(world, [(True, None), *[(False, None)] * 3], timeout=0.0)
+        wait_for_catchup(world, [(True, None), *[(None, None)] * 3], timeout=0.0)
+
+
+def test_an_apply_worker_that_does_not_stream_does_not_count(world: Subscribed) -> None:
+    with pytest.raises(WorkerExit, match="no apply worker has come"):
+        wait_for_catchup(world, [(True, None), *[(False, None), (None, None)] * 3], timeout=0.0)
 
 
 def test_time_alone_is_counted_anew_after_an_apply_worker_came(world: Subscribed) -> None:
-    turns = [*[(False, None), (True, None)] * 3, (True, C_LSN)]
+    turns = [*[(None, None), (True, None)] * 3, (True, C_LSN)]
     assert wait_for_catchup(world, turns, timeout=0.0)[0] == C_LSN
 
 
@@ -175,4 +180,4 @@ def test_a_copy_that_is_done_ends_with_its_subscription(
         world.store.update_subscription(subid, **change)
 
     with pytest.raises(WorkerExit, match=r"was disabled|has changed"):
-        wait_for_catchup(world, [(False, None), alter, (True, C_LSN)])
+        wait_for_catchup(world, [(None, None), alter, (True, C_LSN)])
