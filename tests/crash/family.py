@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from tests.crash.failpoint_files import Failpoints
 from tests.fix_publisher import Database
@@ -106,6 +107,16 @@ class Family:
         store = CatalogStore.open(self.pgsub.data_dir)
         try:
             return {rel.relname: rel.srsubstate.value for rel in store.rels(subid)}
+        finally:
+            store.close()
+
+    def rel(self, name: str) -> SubscriptionRel:
+        """The row of a subscription's only table."""
+        subid = self.subid(name)
+        store = CatalogStore.open(self.pgsub.data_dir)
+        try:
+            (rel,) = store.rels(subid)
+            return rel
         finally:
             store.close()
 

@@ -11,10 +11,24 @@ import pytest
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family
-from tests.crash.kill_rounds import ITSELF, ONE_BY_ONE, Case, KillRounds, cases_of, play_rounds
+from tests.crash.kill_rounds import (
+    ITSELF,
+    ONE_BY_ONE,
+    PATIENCE,
+    Case,
+    KillRounds,
+    cases_of,
+    play_rounds,
+)
+from tests.fix_publisher import Database, new_database
+from tests.twin import native_rows
+from tests.waiting import wait_until
 from workers.failpoints import APPLY, FENCE
 
 CASES = cases_of(*ITSELF)
+
+HELD_AT = {"in_w": "tablesync.waiting", "in_c": "tablesync.caught_up"}
+"""Table and subscription → where its sync worker stands when the apply worker dies."""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +46,44 @@ def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
     what = rounds.outcome(case)
     if what is not None:
         pytest.fail(what, pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def handed_over(publisher: EmbeddedPublisher, family: Family) -> Iterator[Database]:
+    """Tables to be copied, each by a publication of its own."""
+    database = new_database(publisher, "crash_handed_over")
+    for table in HELD_AT:
+        database.run(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, v text)",
+            f"INSERT INTO {table} SELECT i, 'first' FROM generate_series(1, 100) i",
+            f"CREATE PUBLICATION pub_{table} FOR TABLE {table}",
+        )
+    yield database
+    database.drop()
+
+
+@pytest.mark.parametrize("table", HELD_AT)
+def test_a_copy_outlives_the_apply_worker(
+    family: Family, handed_over: Database, table: str
+) -> None:
+    place = HELD_AT[table]
+    family.failpoints.arm(place)
+    family.create(table, handed_over.dsn, [f"pub_{table}"])
+    family.failpoints.wait_held(place, PATIENCE, family.log_tail)
+    apply_pid = wait_until(lambda: family.apply_pid(table), 30)
+    family.kill(apply_pid)
+    handed_over.run(
+        f"UPDATE {table} SET v = 'later' WHERE id % 3 = 0",
+        f"INSERT INTO {table} VALUES (1000, 'later')",
+    )
+    family.failpoints.release(place)
+    family.pgsub.wait(table)
+    assert family.apply_pid(table) != apply_pid
+    assert family.pgsub.rows("public", table) == native_rows(handed_over, table)
+    row = family.rel(table)
+    assert (row.srsubstate, row.attempt) == ("r", 1), "it was copied once"
+    family.drop(table)
+    family.forget_tables("public")
 
 
 def test_the_workload_went_on(rounds: KillRounds) -> None:
