@@ -288,15 +288,6 @@ def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
     )
 
 
-def free_slot_name(conn: PublisherConn, name: str) -> bool:
-    """Drop a sync worker's slot that nobody uses, or end the session of ours that does.
-
-    False if it is somebody else's. Takes up to five seconds.
-    """
-    rows = conn.exec(query("free_slot", slot=quote_literal(name)))
-    return not rows or rows[0][0] == "t"
-
-
 def fetch_wal_status(conn: PublisherConn, name: str) -> str | None:
     """A slot's wal_status: ``lost`` when it was invalidated; None before version 13."""
     rows = conn.exec(query("wal_status", slot=quote_literal(name)))

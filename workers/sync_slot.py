@@ -14,7 +14,7 @@ from typing import Final
 
 from catalog.errcodes import ObjectInUse, ReplicationError
 from catalog.pg_lsn import LSN
-from workers.publication import free_slot_name
+from workers.publication import query, quote_literal
 from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
         if error.code != _TAKEN:
             raise
     conn.command("ROLLBACK")
-    if not free_slot_name(conn, slot):
+    if not _free_name(conn, slot):
         raise ObjectInUse(
             f'replication slot "{slot}" is in use by another session',
             detail="Its session is not one of this table's, or did not end when told to.",
@@ -45,3 +45,12 @@ def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
     log.info("action=free_slot slot=%s its name was held by a dead session", slot)
     conn.command(_BEGIN)
     return conn.create_slot(slot, temporary=True, snapshot="use")
+
+
+def _free_name(conn: WalReceiverConn, name: str) -> bool:
+    """Drop a sync worker's slot that nobody uses, or end the session of ours that does.
+
+    False if it is somebody else's. Takes up to five seconds.
+    """
+    rows = conn.exec(query("free_slot", slot=quote_literal(name)))
+    return not rows or rows[0][0] == "t"
