@@ -13,8 +13,9 @@ import logging
 from typing import Final
 
 from catalog.errcodes import ObjectInUse, ReplicationError
+from catalog.namespace import quote_literal
 from catalog.pg_lsn import LSN
-from workers.publication import query, quote_literal
+from workers.publication import query
 from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
