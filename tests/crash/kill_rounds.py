@@ -83,7 +83,8 @@ class Round:
         return (*self.apply, *self.sync)
 
 
-# A table becomes ready only while nobody holds both sync workers; the fence of a sync worker comes
+# A table becomes ready only while nobody holds both sync workers. An early round may hold the apply
+# worker without which no sync worker starts, so it waits for none. The fence of a sync worker comes
 # after a round whose sync workers need the lake to go on.
 TOGETHER: Final = (
     Round(
@@ -96,11 +97,9 @@ TOGETHER: Final = (
         ("apply.in_flight_stored", "apply.one_table_published"),
         ("tablesync.slot_created", "tablesync.range_copied"),
     ),
-    Round(FENCE, ("tablesync.copied", "tablesync.waiting"), early=True),
-    Round(
-        ("apply.branches_written", "apply.all_tables_published"),
-        ("tablesync.branch_created", "tablesync.caught_up"),
-    ),
+    Round(FENCE, early=True),
+    Round(("apply.branches_written",), ("tablesync.copied", "tablesync.waiting")),
+    Round(("apply.all_tables_published",), ("tablesync.branch_created", "tablesync.caught_up")),
     Round(("apply.origin_advanced", "apply.before_feedback"), UNDO),
     Round(
         ("apply.flush_remembered", "apply.feedback_sent"),
