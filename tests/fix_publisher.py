@@ -106,6 +106,14 @@ def database(publisher: EmbeddedPublisher, request: pytest.FixtureRequest) -> It
     made.drop()
 
 
+def requested_publisher(request: pytest.FixtureRequest) -> EmbeddedPublisher:
+    """The server of the version, 16 or 18, that the requesting fixture's parameter names."""
+    server: EmbeddedPublisher = request.getfixturevalue(
+        "publisher" if request.param == 18 else "publisher_16"
+    )
+    return server
+
+
 @pytest.fixture(scope="module")
 def make_database() -> Iterator[Callable[..., Database]]:
     """``make_database(server, base, schema="public")``, dropped after the module."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, first, n_min_max
 from tests.waiting import wait_until
 
@@ -37,8 +38,7 @@ PUBLISHED = (
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
-    name = "publisher" if request.param == 18 else "publisher_16"
-    flow = make_flow(request.getfixturevalue(name), f"t001_{request.param}")
+    flow = make_flow(requested_publisher(request), f"t001_{request.param}")
     _set_up(flow)
     _initial_dml(flow)
     _publications(flow)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, n_min_max
 from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
-    name = "publisher" if request.param == 18 else "publisher_16"
-    flow = make_flow(request.getfixturevalue(name), f"t004_{request.param}")
+    flow = make_flow(requested_publisher(request), f"t004_{request.param}")
     flow.both("CREATE TABLE tab_rep (a int PRIMARY KEY)")
     flow.pub.run(
         "INSERT INTO tab_rep SELECT generate_series(1, 10)",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, first
 
 LEAVES = ("tab1_1", "tab1_2", "tab1_def")
@@ -18,8 +19,7 @@ LEAVES = ("tab1_1", "tab1_2", "tab1_def")
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
-    name = "publisher" if request.param == 18 else "publisher_16"
-    flow = make_flow(request.getfixturevalue(name), f"t013_{request.param}")
+    flow = make_flow(requested_publisher(request), f"t013_{request.param}")
     _leaf_identity(flow)
     _via_root(flow)
     _via_root_dml(flow)

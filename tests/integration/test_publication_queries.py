@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.errcodes import FeatureNotSupported
-from subscriber.publisher import EmbeddedPublisher
-from tests.fix_publisher import Database
+from tests.fix_publisher import Database, requested_publisher
 from workers.publication import (
     RemoteTable,
     copy_statement,
@@ -49,8 +48,7 @@ CREATE PUBLICATION leaves FOR TABLE parent;
 def conn(
     request: pytest.FixtureRequest, make_database: Callable[..., Database]
 ) -> Iterator[WalReceiverConn]:
-    name = "publisher" if request.param == 18 else "publisher_16"
-    server: EmbeddedPublisher = request.getfixturevalue(name)
+    server = requested_publisher(request)
     database = make_database(server, f"queries_{request.param}")
     database.execute(SCHEMA)
     conn = connect(database.dsn, "queries")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.errcodes import AdminShutdown, ReplicationError
-from subscriber.publisher import EmbeddedPublisher
-from tests.fix_publisher import Database
+from tests.fix_publisher import Database, requested_publisher
 from tests.waiting import wait_until
 from workers.publication import fetch_slot
 from workers.sync_slot import create_sync_slot
@@ -19,11 +18,8 @@ SLOT = "pg_16384_sync_16385_7"
 
 
 @pytest.fixture(scope="module", params=[16, 18])
-def database(
-    request: pytest.FixtureRequest, make_database: Callable[..., Database]
-) -> Iterator[Database]:
-    name = "publisher" if request.param == 18 else "publisher_16"
-    server: EmbeddedPublisher = request.getfixturevalue(name)
+def database(request: pytest.FixtureRequest, make_database: Callable[..., Database]) -> Database:
+    server = requested_publisher(request)
     return make_database(server, f"sync_slot_{request.param}")
 
 

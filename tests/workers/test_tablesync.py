@@ -89,8 +89,7 @@ class WaitingLink:
     position; a turn that is a function is called and seen as the one before it.
     """
 
-    def __init__(self, rel: SubscriptionRel, turns: list[Any]) -> None:
-        self._rel = rel
+    def __init__(self, turns: list[Any]) -> None:
         self._turns = iter(turns)
         self._now: tuple[bool | None, LSN | None] = next(self._turns)
         self.set: list[tuple[SubRelState, LSN | None]] = []
@@ -129,7 +128,7 @@ def wait_for_catchup(
     rel, _ = copied(world)
     sub = world.store.subscription(rel.srsubid)
     assert sub is not None
-    link = WaitingLink(rel, turns)
+    link = WaitingLink(turns)
     process = SimpleNamespace(
         store=world.store,
         link=link,
