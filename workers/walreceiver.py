@@ -19,9 +19,11 @@ One trace, a sync worker's connection (see ``docs/protocol.md``)::
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -164,7 +166,7 @@ def connect(
     dsn = full_conninfo(
         conninfo, appname, passfile=passfile, password=password, replication=replication
     )
-    pgconn = pq.PGconn.connect(dsn.encode())
+    pgconn = _establish(dsn, interrupted or (lambda: False))
     if pgconn.status != pq.ConnStatus.OK:
         message = pgconn.error_message.decode(errors="replace").strip()
         pgconn.finish()
@@ -178,6 +180,60 @@ def connect(
         conn.close()
         raise
     return conn
+
+
+def _establish(dsn: str, interrupted: Callable[[], bool]) -> pq.abc.PGconn:
+    """``PQconnectPoll``, so that a worker can be told to stop and its threads go on meanwhile.
+
+    Raises 08006 after ``connect_timeout``, which is the caller's to keep here. Of several hosts
+    each has that time, and only libpq can go on to the next: they are tried in one blocking call.
+    """
+    parts = parse_conninfo(dsn)
+    places = [parts.get(name, "") for name in ("host", "hostaddr", "port")]
+    limit = parts["connect_timeout"].strip()
+    if not any(places[:2]) or any("," in place for place in places) or not limit.isdecimal():
+        return pq.PGconn.connect(dsn.encode())
+    deadline = time.monotonic() + max(int(limit), 2) if int(limit) else math.inf
+    pgconn = pq.PGconn.connect_start(dsn.encode())
+    wait = pq.PollingStatus.WRITING
+    while pgconn.status != pq.ConnStatus.BAD:
+        if not _ready(pgconn, wait, interrupted, deadline):
+            continue
+        wait = pq.PollingStatus(pgconn.connect_poll())
+        if wait in (pq.PollingStatus.OK, pq.PollingStatus.FAILED):
+            break
+    return pgconn
+
+
+def _ready(
+    pgconn: pq.abc.PGconn,
+    wait: pq.PollingStatus,
+    interrupted: Callable[[], bool],
+    deadline: float,
+) -> bool:
+    """Whether the socket can go on, within a slice; ends the attempt that may not go on."""
+    error: ReplicationError | None = None
+    if interrupted():
+        error = _told_to_stop()
+    elif time.monotonic() > deadline:
+        where = f'server at "{pgconn.host.decode()}", port {pgconn.port.decode()}'
+        said = f"connection to {where} failed: timeout expired"
+        error = remedies.connecting(
+            ConnectionFailure("could not connect to the publisher", detail=said)
+        )
+    if error is not None:
+        pgconn.finish()
+        raise error
+    sockets = [pgconn.socket]
+    reading = wait == pq.PollingStatus.READING
+    ready = select.select(
+        sockets if reading else [], [] if reading else sockets, [], _SLICE_SECONDS
+    )
+    return bool(ready[0] or ready[1])
+
+
+def _told_to_stop() -> AdminShutdown:
+    return AdminShutdown("terminating the worker due to administrator command")
 
 
 class WalReceiverConn:
@@ -226,7 +282,7 @@ class WalReceiverConn:
     def _wait_readable(self) -> None:
         while True:
             if self._interrupted():
-                raise AdminShutdown("terminating the worker due to administrator command")
+                raise _told_to_stop()
             ready, _, _ = select.select([self.pgconn.socket], [], [], _SLICE_SECONDS)
             if ready:
                 self.pgconn.consume_input()
