@@ -25,6 +25,10 @@ _STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
+_MERGED: Final = (
+    "spark.merge-into.num-target-rows-matched-updated",
+    "spark.merge-into.num-target-rows-matched-deleted",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +140,35 @@ def read_outcomes(
 ) -> dict[str, Outcome]:
     """The commits that carry these operation names, from their snapshots' summaries.
 
-    A merge-on-read commit writes one position delete for each row of the table it updates or
-    deletes. It also rewrites the deletes that a data file had before, together with its own, and
-    removes the old ones: the difference counts matched rows.
+    Two of them count the rows of the table that were matched, and each may count too many. A
+    merge-on-read commit writes one position delete for each such row; it also rewrites the deletes
+    that a data file had before, together with its own, and removes the old ones, so the difference
+    counts matched rows. But where the rows of one data file end in two tasks, each task rewrites
+    the file's old deletes: once removed, twice added. Spark's own count (4.1 and later) knows
+    nothing of old deletes, but counts a task again that is run again. The smaller one is right
+    unless both happen at once.
     """
     listed = ", ".join(text(name).sql(dialect="spark") for name in operations)
     key = exp.Literal.string(OPERATION).sql(dialect="spark")
+    counts = ", ".join(f"summary['{name}']" for name in (_DELETED, _CARRIED, _ADDED, *_MERGED))
     sql = join(
-        f"SELECT summary[{key}], summary['{_DELETED}'], summary['{_CARRIED}'], summary['{_ADDED}']",
-        "FROM",
+        f"SELECT summary[{key}], {counts} FROM",
         table_path(ident, "snapshots"),
         f"WHERE summary[{key}] IN ({listed})",
     )
     rows = session.query(sql, f'reading the outcome of a commit to lake table "{ident}"')
     columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
-    return {
-        name: Outcome(int(deleted or 0) - int(carried or 0), int(added or 0))
-        for name, deleted, carried, added in zip(*columns, strict=True)
-    }
+    return {name: _outcome(*values) for name, *values in zip(*columns, strict=True)}
+
+
+def _outcome(
+    deleted: str | None,
+    carried: str | None,
+    added: str | None,
+    merged_updates: str | None,
+    merged_deletes: str | None,
+) -> Outcome:
+    matched = int(deleted or 0) - int(carried or 0)
+    if merged_updates is not None or merged_deletes is not None:
+        matched = min(matched, int(merged_updates or 0) + int(merged_deletes or 0))
+    return Outcome(matched, int(added or 0))

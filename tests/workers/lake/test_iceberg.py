@@ -15,7 +15,8 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from tests.fix_lake import Lake
 from tests.waiting import wait_until
-from workers.lake.destination import CopyPlan, LakeColumn, LakeIdent, Segment, Stamp
+from tests.workers.lake import contract
+from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment, Stamp
 from workers.lake.snapshots import read_history
 from workers.lake.statements import branch_path, join, table_path
 
@@ -364,3 +365,31 @@ def test_a_handed_over_session_that_the_server_has_forgotten_is_no_fence(iceberg
     taken = other._sessions.get()
     assert taken.ids != first.ids
     assert taken.query("SELECT 1 AS n", "asking").to_pylist() == [{"n": 1}]
+
+
+def test_old_deletes_that_two_tasks_rewrite_are_counted_once(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """The rows of one data file end in several tasks, each of which rewrites its old deletes."""
+    dest = iceberg()
+    session = dest._sessions.get()
+    session._set(
+        {
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
+            "spark.sql.shuffle.partitions": "4",
+        }
+    )
+    table = contract.Table(dest, lake_ident)
+    table.batch([contract.append(dest, [(n, "a", None) for n in range(100)])], 20)
+    first = [(1, 0, None, None, None, False)]
+    assert table.batch([contract.merge(dest, first)], 30) == Counts(merged=1)
+    changes = [(n % 2, n, n, "b", None, False) for n in range(1, 120)]
+    counts = table.batch([contract.merge(dest, changes)], 40)
+    query = join(
+        "SELECT max(summary['added-position-deletes']) - 1 AS more FROM",
+        table_path(lake_ident, "snapshots"),
+    )
+    [found] = session.query(query, "reading").to_pylist()
+    assert found["more"] > 99, "several tasks"
+    assert counts == Counts(merged=99, update_missing=10, delete_missing=10)
