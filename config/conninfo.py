@@ -8,6 +8,7 @@ them that are not this file. Anything libpq would refuse is refused here with it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -31,6 +32,14 @@ _REFUSED: Final = frozenset(
 )
 """Secrets other than the password; they would end in the catalog."""
 
+_FILES: Final = frozenset(
+    {
+        "passfile", "servicefile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslkeylogfile",
+        "sslrootcert",
+    }
+)  # fmt: skip
+"""Keywords that name a file or a folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conninfo:
@@ -43,8 +52,11 @@ class Conninfo:
         return f"Conninfo({self.text!r})"
 
 
-def split_password(conninfo: str) -> Conninfo:
+def split_password(conninfo: str, folder: Path | None = None) -> Conninfo:
     """Parse ``conninfo`` (keywords or URI) and take its password out.
+
+    With ``folder``, names of files are taken relative to it: commands, workers and Spark's tasks
+    run in different folders, and all have to find the same file.
 
     42601 for what libpq cannot parse, 0A000 for a secret that has no place here. The error never
     holds the string itself.
@@ -63,6 +75,8 @@ def split_password(conninfo: str) -> Conninfo:
                 f'"{keyword}" is not supported in the connection of a subscription',
                 hint="Name a service with service=, and put it into the service file.",
             )
+        if folder is not None and keyword in _FILES:
+            parts[keyword] = _absolute(keyword, parts[keyword], folder)
     password = parts.pop("password", None)
     text = " ".join(f"{keyword}={_quote(value)}" for keyword, value in parts.items())
     return Conninfo(text, password or None)
@@ -73,6 +87,15 @@ def passfile_line(password: str) -> str:
     if "\n" in password or "\0" in password:
         raise SyntaxErrorOrAccess("a password must not contain a line break")
     return "*:*:*:*:" + password.replace("\\", "\\\\").replace(":", "\\:") + "\n"
+
+
+def _absolute(keyword: str, value: str, folder: Path) -> str:
+    """A file's name made absolute; what libpq takes for something else stays as it is."""
+    if not value or (keyword, value) == ("sslrootcert", "system"):
+        return value
+    if keyword == "sslkey" and ":" in value:  # a key of an OpenSSL engine
+        return value
+    return str(folder.absolute() / value)
 
 
 def _quote(value: str) -> str:

@@ -104,17 +104,20 @@ def load(path: Path | str) -> Config:
         ) from None
     except UnicodeDecodeError:
         raise ConfigFileError(f'configuration file "{name}" is not UTF-8 text') from None
-    return parse(text, name)
+    return parse(text, name, Path(path).parent)
 
 
-def parse(text: str, name: str) -> Config:
-    """Read configuration text; ``name`` stands for the file in errors."""
+def parse(text: str, name: str, folder: Path | None = None) -> Config:
+    """Read configuration text; ``name`` stands for the file in errors.
+
+    Files that connections name (certificates, password files) are relative to ``folder``.
+    """
     data, lines = _read_yaml(text, name)
     mistakes = lines.mistakes
     model: FileModel | None = None
     if not mistakes:
         try:
-            model = FileModel.model_validate(data)
+            model = FileModel.model_validate(data, context={"folder": folder})
         except ValidationError as error:
             mistakes = [_mistake(details) for details in error.errors(include_url=False)]
     statements = []

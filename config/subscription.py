@@ -298,11 +298,11 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _connection(value: Any) -> Any:
+def _connection(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         raise problem(SyntaxErrorOrAccess("connection requires a libpq connection string"))
     try:
-        return split_password(value)
+        return split_password(value, (info.context or {}).get("folder"))
     except ReplicationError as error:
         raise problem(error) from None
 

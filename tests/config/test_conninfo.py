@@ -1,4 +1,5 @@
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -98,3 +99,18 @@ def test_passfile_line() -> None:
     assert passfile_line("a:b\\c") == "*:*:*:*:a\\:b\\\\c\n"
     with pytest.raises(SyntaxErrorOrAccess):
         passfile_line("a\nb")
+
+
+def test_files_are_found_from_wherever_a_process_runs() -> None:
+    given = "sslrootcert=ca/root.pem sslcert='/etc/my cert' sslkey=engine:key passfile='' host=h"
+    made = conninfo_to_dict(split_password(given, Path("/etc/pgsub")).text)
+    assert made == {
+        "sslrootcert": "/etc/pgsub/ca/root.pem",
+        "sslcert": "/etc/my cert",
+        "sslkey": "engine:key",
+        "passfile": "",
+        "host": "h",
+    }
+    assert split_password("sslrootcert=system", Path("/etc")).text == "sslrootcert=system"
+    assert split_password("sslrootcert=r", Path("here")).text == f"sslrootcert={Path.cwd()}/here/r"
+    assert split_password("sslrootcert=r").text == "sslrootcert=r"

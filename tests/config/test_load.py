@@ -182,3 +182,10 @@ def test_what_the_catalog_keeps_means_the_same() -> None:
     assert again.lake.catalog == {"type": "jdbc", "clients": "3"}
     store.close()
     assert from_stored({}).settings == Settings()
+
+
+def test_a_connection_s_files_lie_beside_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("subscriptions: {s: {connection: sslrootcert=r.pem, publication: p}}")
+    [statement] = load(path).subscriptions
+    assert statement.connection.text == f"sslrootcert={tmp_path}/r.pem"
