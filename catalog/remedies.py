@@ -12,6 +12,31 @@ from catalog.errcodes import ReplicationError
 
 _CONNECT: Final = (
     (
+        ("certificate verify failed",),
+        "The publisher's certificate is not of an authority in sslrootcert: name the authority's "
+        "certificate there. If the publisher should have another certificate, do not connect.",
+    ),
+    (
+        ("does not match host name",),
+        "Correct host of the connection to a name that is in the publisher's certificate; hostaddr "
+        "may hold the address beside it.",
+    ),
+    (
+        ('root certificate file "',),
+        "Correct sslrootcert of the connection: a file with the authority's certificate that the "
+        "launcher's user may read. A relative name is looked for beside the configuration file.",
+    ),
+    (
+        ("does not support SSL",),
+        "Set ssl = on and a certificate on the publisher, or correct host and port of the "
+        "connection; sslmode says what is asked for.",
+    ),
+    (
+        ("certificate file", "private key", "client certificate"),
+        "Correct sslcert and sslkey of the connection; the key's file must be its owner's alone "
+        "(0600).",
+    ),
+    (
         ("password authentication failed", "no password supplied"),
         "Correct the user or the password: password_env or password= of the connection, or libpq's "
         "password file.",

@@ -7,6 +7,11 @@ from catalog.errcodes import ConnectionFailure, ProtocolViolation, ReplicationEr
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
+        ("SSL error: certificate verify failed", "name the authority's certificate"),
+        ('server certificate for "a" does not match host name "b"', "host of the connection"),
+        ('root certificate file "r.pem" does not exist', "sslrootcert"),
+        ("server does not support SSL, but SSL was required", "ssl = on"),
+        ('private key file "k" has group or world access', "sslkey"),
         ('FATAL:  password authentication failed for user "u"', "password_env"),
         ("fe_sendauth: no password supplied", "password_env"),
         ('FATAL:  no pg_hba.conf entry for host "::1"', "pg_hba.conf"),

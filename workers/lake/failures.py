@@ -17,6 +17,7 @@ import grpc
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+from catalog import remedies
 from catalog.errcodes import ConnectionFailure, IoError, ReplicationError
 
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
@@ -170,7 +171,7 @@ def _task_error(text: str) -> ReplicationError:
     start = text.index(TASK_ERROR) + len(TASK_ERROR)
     try:
         fields, _ = json.JSONDecoder().raw_decode(text[start:].lstrip())
-        return ReplicationError(
+        error = ReplicationError(
             str(fields["primary"]),
             detail=fields.get("detail"),
             hint=fields.get("hint"),
@@ -178,3 +179,6 @@ def _task_error(text: str) -> ReplicationError:
         )
     except (ValueError, KeyError, TypeError):
         return ReplicationError("a copy task failed", detail="Its error could not be read.")
+    # Where a task runs may have other certificates, names and networks than we have.
+    unreached = error.code == "08006" and error.primary.startswith("could not connect")
+    return remedies.connecting(error) if unreached else error
