@@ -25,13 +25,16 @@ FIXED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # An overflow or a bad cast is an error, never a NULL.
     "spark.sql.ansi.enabled": "true",
+    # Else ${env:NAME} in a statement becomes the variable's value: anybody who can name a column on
+    # the publisher would read the server's environment, passwords included, in the lake.
+    "spark.sql.variable.substitute": "false",
+    # Else a backslash at the end of a literal does what it says, and the rest is read as SQL.
+    "spark.sql.parser.escapedStringLiterals": "false",
 }
 """Keys a user cannot change."""
 
 SESSION: Final[Mapping[str, str]] = {
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
+    key: value for key, value in FIXED.items() if not key.startswith(_PREFIX)
 }
 """Keys of ``FIXED`` that are set on every session, so that they hold on a foreign server too."""
 
