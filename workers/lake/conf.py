@@ -7,6 +7,7 @@ and come last, except where a wrong value would lose rows: those keys are ``FIXE
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from catalog.errcodes import IoError
 
 CATALOG: Final = "lake"
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
+_IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
 FIXED: Final[dict[str, str]] = {
     # A session that caches table metadata does not see another session's commits.
@@ -78,7 +80,9 @@ def server_conf(
 ) -> dict[str, str]:
     """Everything the embedded server starts with, in ascending order of precedence."""
     scratch = lake_dir / "tmp"
-    local = conf.get("spark.master", "local").startswith("local")
+    master = conf.get("spark.master", "local")
+    local = master.startswith("local")
+    alone = _IN_ONE_PROCESS.fullmatch(master) is not None
     ours = local and "spark.pyspark.python" not in conf  # else it may not have this package
     return (
         {
@@ -121,6 +125,8 @@ def server_conf(
             "spark.cleaner.periodicGC.interval": "10min",
         }
         | ({"spark.python.daemon.module": "workers.lake.python_daemon"} if ours else {})
+        # Spark makes the secret itself where nobody else needs to know it.
+        | ({"spark.authenticate": "true"} if alone else {})
         | catalog_conf(catalog or embedded_catalog(lake_dir))
         | {key: str(value) for key, value in conf.items()}
         | FIXED

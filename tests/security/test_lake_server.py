@@ -1,0 +1,63 @@
+"""The embedded lake server towards other users of the machine, who reach its ports too."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import uuid
+
+import psutil
+import pytest
+
+from catalog.errcodes import ConnectionFailure
+from tests.fix_lake import Lake
+from workers.lake.session import LakeSession
+
+
+def listening(process: psutil.Process) -> list[tuple[str, int]]:
+    found = process.net_connections(kind="tcp")
+    return [tuple(each.laddr) for each in found if each.status == psutil.CONN_LISTEN]
+
+
+@pytest.mark.parametrize("token", ["", ";token=", ";token=guess"])
+def test_nothing_is_answered_without_the_token(lake_server: Lake, token: str) -> None:
+    url = lake_server.url.split(";token=")[0]
+    stranger = LakeSession(f"{url}{token}", "stranger", str(uuid.uuid4()))
+    with pytest.raises(ConnectionFailure) as error:
+        stranger.query("SELECT 1", "asking")
+    assert error.value.detail == "gRPC status UNAUTHENTICATED."
+    stranger.close()
+
+
+def test_it_listens_on_the_loopback_interface_only(lake_server: Lake) -> None:
+    ports = listening(psutil.Process(lake_server.server.process.pid))
+    assert len(ports) > 1, "Spark Connect, and what Spark's own parts talk through"
+    assert {address for address, _ in ports} == {"127.0.0.1"}
+
+
+def test_spark_s_own_ports_ask_who_is_there(lake_server: Lake) -> None:
+    """What comes through them is deserialized: without a password it would be anybody's code."""
+    own = int(lake_server.url.split(":")[2].split("/")[0])
+    ports = listening(psutil.Process(lake_server.server.process.pid))
+    for port in [port for _, port in ports if port != own]:
+        answer = rpc(port, b"let me in")
+        assert b"SaslMessage" in answer, f"port {port} took a message from a stranger: {answer!r}"
+
+
+def rpc(port: int, body: bytes) -> bytes:
+    """An RpcRequest of Spark's transport protocol; the frame that answers it."""
+    request = struct.pack(">Bqi", 3, 1, len(body)) + body
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(struct.pack(">q", 8 + len(request)) + request)
+        [size] = struct.unpack(">q", sock.recv(8, socket.MSG_WAITALL))
+        return sock.recv(size - 8, socket.MSG_WAITALL)
+
+
+def test_the_token_is_in_no_argument_list_and_no_file(lake_server: Lake) -> None:
+    token = lake_server.url.split(";token=")[1]
+    server = psutil.Process(lake_server.server.process.pid)
+    for process in [server, *server.children(recursive=True)]:
+        assert token not in " ".join(process.cmdline())
+    for path in lake_server.data_dir.rglob("*"):
+        if path.is_file():
+            assert token.encode() not in path.read_bytes(), path
