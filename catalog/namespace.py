@@ -8,6 +8,7 @@ folded to lower case: names are the publisher's, verbatim.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,6 +16,9 @@ from catalog.errcodes import InvalidName
 
 NAMEDATALEN: Final = 64
 """PostgreSQL's limit; a name has at most one byte less."""
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All but tab and newline; with those that turn the direction of writing."""
 
 
 def quote_identifier(name: str) -> str:
@@ -41,6 +45,16 @@ def quote_literal(text: str) -> str:
 def quote_literal_list(texts: Iterable[str]) -> str:
     """Literals separated by commas, as ``IN (…)`` and ``ARRAY[…]`` take them."""
     return ", ".join(quote_literal(text) for text in texts)
+
+
+def printable(text: str) -> str:
+    """``text`` for a terminal or a log: names come from the publisher, and may hold what moves a
+    cursor or sets a title. Control characters are written ``\\x1B``, as psql does."""
+    return _CONTROL.sub(lambda match: _escaped(ord(match[0])), text)
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code:02X}" if code < 256 else f"\\u{code:04X}"
 
 
 def string_to_qualified_name(text: str) -> tuple[str, str]:

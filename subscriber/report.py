@@ -14,6 +14,7 @@ from typing import TextIO
 
 from catalog import remedies
 from catalog.errcodes import ConfigFileError, InternalError, IoError, ReplicationError
+from catalog.namespace import printable
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -80,4 +81,4 @@ def _innermost(error: BaseException) -> str:
 
 
 def _print(text: str, stream: TextIO | None) -> None:
-    print(text, file=stream or sys.stderr, flush=True)
+    print(printable(text), file=stream or sys.stderr, flush=True)

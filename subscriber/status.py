@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, TextIO
 
 from catalog.errcodes import UndefinedTable
+from catalog.namespace import printable
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import (
     LAKE_DATABASE_ID,
@@ -318,10 +319,11 @@ def print_rows(
 
 def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """Rows as psql prints them: aligned, numbers to the right, a count below."""
-    cells = [[text_value(row[name]) or "" for name in columns] for row in rows]
-    widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(columns)]
+    cells = [[_cell(row[name]) for name in columns] for row in rows]
+    names = [_cell(name) for name in columns]
+    widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(names)]
     right = [bool(rows) and all(_is_number(row[name]) for row in rows) for name in columns]
-    head = " | ".join(_centred(name, width) for name, width in zip(columns, widths, strict=True))
+    head = " | ".join(_centred(name, width) for name, width in zip(names, widths, strict=True))
     lines = [f" {head}".rstrip(), "-+-".join("-" * width for width in widths).join("--")]
     for line in cells:
         shown = (
@@ -332,6 +334,10 @@ def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     count = len(rows)
     lines.append(f"({count} row{'' if count == 1 else 's'})")
     return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    return printable(text_value(value) or "").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _centred(text: str, width: int) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError, ReplicationError
+from catalog.namespace import printable
 
 LOG_DIRECTORY: Final = "log"
 LOG_FILE: Final = "pgsub.log"
@@ -126,7 +127,7 @@ class _PostgresFormatter(logging.Formatter):
         if record.exc_info:
             lines.append(("CONTEXT", self.formatException(record.exc_info)))
         return "\n".join(
-            f"{prefix} {self._name} {label}:  " + text.replace("\n", "\n\t")
+            f"{prefix} {self._name} {label}:  " + printable(text).replace("\n", "\n\t")
             for label, text in lines
         )
 

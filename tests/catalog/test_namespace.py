@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import InvalidName
 from catalog.namespace import (
+    printable,
     qualified_name,
     quote_identifier,
     quote_literal,
@@ -47,3 +48,8 @@ def test_quoting() -> None:
     assert quote_literal("a\\b'c") == "E'a\\\\b''c'"
     with pytest.raises(InvalidName):
         quote_literal("a\0b")
+
+
+def test_a_name_does_not_steer_a_terminal() -> None:
+    assert printable("a\x1b[2J\rb\x9b\u202ec") == "a\\x1B[2J\\x0Db\\x9B\\u202Ec"
+    assert printable("ünï🙂\n\t\\") == "ünï🙂\n\t\\"

@@ -45,3 +45,7 @@ def test_bug_names_a_place_and_no_value() -> None:
 def test_disk_and_ctrl_c() -> None:
     assert "58030" in reported(PermissionError(13, "Permission denied", "/x"))[1]
     assert reported(KeyboardInterrupt())[1].startswith("ERROR:  57014: canceling")
+
+
+def test_a_name_of_the_publisher_does_not_steer_the_terminal() -> None:
+    assert "\\x1B[2J" in reported(ReplicationError('table "\x1b[2J" is gone'))[1]

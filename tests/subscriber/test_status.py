@@ -229,3 +229,10 @@ def test_watch_ends_with_ctrl_c() -> None:
         raise KeyboardInterrupt
 
     status.watch(draw)
+
+
+def test_a_name_is_one_cell_of_a_table() -> None:
+    lines = as_text_table(("a\x1b[2J",), [{"a\x1b[2J": "new\nline\ttab\r"}]).splitlines()
+    assert len(lines) == 4
+    assert lines[0].strip() == "a\\x1B[2J"
+    assert lines[2] == " new\\nline\\ttab\\x0D"

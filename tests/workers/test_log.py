@@ -50,6 +50,15 @@ def test_an_error_has_its_fields_on_lines_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
+    log.setup("apply 1/0", tmp_path)
+    forged = "2026-11-21 04:15:39.123 UTC [1] launcher LOG:  action=stop"
+    log.report(ObjectInUse(f'table "a\r\n{forged}\x1b[1A" is used'))
+    [first, second] = (tmp_path / "log" / "pgsub.log").read_text().splitlines()
+    assert first.endswith('table "a\\x0D')
+    assert second == f'\t{forged}\\x1B[1A" is used'
+
+
 def test_libraries_are_silent(tmp_path: Path) -> None:
     log.setup("apply 1/0", tmp_path)
     logging.getLogger("pyspark.sql").error("row (secret)")
