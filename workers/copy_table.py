@@ -344,7 +344,8 @@ def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]
         return
     line = passfile_line(password)
     folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (folder.parent, folder):  # with parents=True the first would go by the umask
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = Path(folder) / "passfile"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -53,7 +53,8 @@ class Staging:
     ) -> Staged:
         path = self._folder / f"{uuid.uuid4().hex}.parquet"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for each in (self._folder.parent, self._folder):  # parents=True goes by the umask
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             rows = 0
             with pq.ParquetWriter(
