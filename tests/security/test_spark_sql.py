@@ -149,7 +149,7 @@ WORDS = [*PIECES, "".join(PIECES), "${spark:spark.app.name}", "${user.name}", "$
 
 
 @settings(
-    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=1, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(made=st.lists(hostile(200), min_size=50, max_size=50, unique=True))
 @example(made=WORDS)

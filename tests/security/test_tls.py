@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 import trustme
 
+from catalog.errcodes import ConnectionFailure
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.security.tls_front import TlsFront
 from tests.twin import native_rows
 from tests.waiting import wait_until
+from workers.walreceiver import connect
 
 NAME = "through_tls"
 LARGE = 65_000
@@ -129,6 +131,7 @@ def test_no_authority(pgsub: Pgsub, database: Database, front: TlsFront, tmp_pat
     refused(pgsub, database, connection, "does not exist", "Correct sslrootcert of the connection")
 
 
-def test_no_tls(pgsub: Pgsub, database: Database) -> None:
-    connection = f"{database.dsn} sslmode=verify-full sslrootcert=system"
-    refused(pgsub, database, connection, "does not support SSL", "Set ssl = on")
+def test_no_tls(database: Database) -> None:
+    with pytest.raises(ConnectionFailure, match="could not connect to the publisher") as error:
+        connect(f"{database.dsn} sslmode=verify-full sslrootcert=system", "refused_tls")
+    assert str(error.value.hint).startswith("Set ssl = on and a certificate on the publisher")
