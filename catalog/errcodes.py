@@ -83,6 +83,14 @@ class ObjectNotInPrerequisiteState(ReplicationError):
     sqlstate = "55000"
 
 
+class ReplicationGap(ObjectNotInPrerequisiteState):
+    """What the publisher committed after our position cannot be had any more.
+
+    Trying again does not bring it back: the worker is started again slowly, and a gap that stays
+    the same is logged once. A missing slot keeps its 42704.
+    """
+
+
 class ObjectInUse(ReplicationError):
     """Another process holds it."""
 

@@ -86,6 +86,8 @@ TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
     (SYNCWAIT,     CATCHUP):      Rule(APPLY,     MEMORY,  MAX_OF_BOTH),
     (CATCHUP,      SYNCDONE):     Rule(TABLESYNC, CATALOG, CURRENT_LSN),
     (SYNCDONE,     READY):        Rule(APPLY,     CATALOG, CURRENT_LSN),
+    (SYNCDONE,     INIT):         Rule(CMDS,      CATALOG, NULL),             # to be copied again
+    (READY,        INIT):         Rule(CMDS,      CATALOG, NULL),             # to be copied again
 }
 # fmt: on
 
@@ -99,7 +101,8 @@ class SubscriptionRel:
     counts synchronisations, ``base_snapshot`` is what ``main`` was when the running attempt
     began. ``floor`` is the LSN up to which transactions never belong to the table, ``lake_lsn``
     the highest LSN published to it. ``copied`` says that its rows are there because we copied
-    them in this epoch; ``fingerprint`` is what its publications published then.
+    them in this epoch; ``fingerprint`` is what its publications published then. ``recopy`` says
+    that the next copy replaces the rows that are there; a first copy is added to them.
     """
 
     srsubid: int
@@ -118,6 +121,7 @@ class SubscriptionRel:
     copied: bool = False
     fingerprint: str | None = None
     remote_relid: int | None = None
+    recopy: bool = False
 
 
 PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")

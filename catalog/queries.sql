@@ -65,14 +65,15 @@ SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid AND srrelid = :srreli
 -- name: insert_rel
 INSERT INTO pg_subscription_rel VALUES (
     :srsubid, :srrelid, :srsubstate, :srsublsn, :nspname, :relname, :lake_schema, :lake_table,
-    :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid)
+    :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid,
+    :recopy)
 
 -- name: update_rel
 UPDATE pg_subscription_rel SET
     nspname = :nspname, relname = :relname, lake_schema = :lake_schema,
     lake_table = :lake_table, epoch = :epoch, attempt = :attempt,
     base_snapshot = :base_snapshot, floor = :floor, lake_lsn = :lake_lsn, copied = :copied,
-    fingerprint = :fingerprint, remote_relid = :remote_relid
+    fingerprint = :fingerprint, remote_relid = :remote_relid, recopy = :recopy
 WHERE srsubid = :srsubid AND srrelid = :srrelid
 
 -- name: set_rel_state
@@ -148,6 +149,16 @@ SELECT * FROM leaked_slot ORDER BY subname, slot_name
 
 -- name: forget_leaked_slot
 DELETE FROM leaked_slot WHERE slot_name = :slot_name AND conninfo = :conninfo
+
+-- name: put_last_error
+INSERT OR REPLACE INTO last_error
+VALUES (:subid, :relid, :since, :sqlstate, :message, :detail, :hint)
+
+-- name: last_errors
+SELECT * FROM last_error ORDER BY subid, relid
+
+-- name: forget_last_error
+DELETE FROM last_error WHERE subid = :subid AND relid = :relid
 
 -- name: settings
 SELECT value FROM setting WHERE id = 1

@@ -92,7 +92,8 @@ def rel_row(row: StoredRow) -> SubscriptionRel:
         values[name] = decode_lsn(values[name])
     if values["srsublsn"] is not None:
         values["srsublsn"] = decode_lsn(values["srsublsn"])
-    values["copied"] = bool(values["copied"])
+    for name in ("copied", "recopy"):
+        values[name] = bool(values[name])
     return SubscriptionRel(**values)
 
 

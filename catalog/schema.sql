@@ -69,6 +69,7 @@ CREATE TABLE pg_subscription_rel (
     copied        INTEGER NOT NULL,
     fingerprint   TEXT,
     remote_relid  INTEGER,
+    recopy        INTEGER NOT NULL,
     PRIMARY KEY (srrelid, srsubid),
     UNIQUE (srsubid, nspname, relname)
 ) STRICT;
@@ -117,6 +118,19 @@ CREATE TABLE leaked_slot (
     passfile  TEXT,
     reason    TEXT NOT NULL,
     PRIMARY KEY (slot_name, conninfo)
+) STRICT;
+
+-- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well. The
+-- time is Unix's, in microseconds.
+CREATE TABLE last_error (
+    subid    INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    relid    INTEGER NOT NULL,
+    since    INTEGER NOT NULL,
+    sqlstate TEXT NOT NULL,
+    message  TEXT NOT NULL,
+    detail   TEXT,
+    hint     TEXT,
+    PRIMARY KEY (subid, relid)
 ) STRICT;
 
 CREATE TABLE setting (

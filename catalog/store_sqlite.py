@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +28,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import MAX_REPLICATION_ORIGIN, ReplicationOrigin
 from catalog.pg_subscription import Subscription
@@ -48,23 +48,16 @@ from catalog.rows import (
     subscription_row,
     subscription_values,
 )
+from catalog.sqlite_file import FILE_NAME, prepare_file, read_queries, sqlite_errors
 
-FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 Row = TypeVar("Row")
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-def _read_queries() -> dict[str, str]:
-    """``queries.sql`` as name → statement."""
-    text = resources.files("catalog").joinpath("queries.sql").read_text(encoding="utf-8")
-    blocks = text.split("-- name: ")[1:]
-    return {name: sql.strip() for name, _, sql in (block.partition("\n") for block in blocks)}
-
-
-_SQL: Final = _read_queries()
+_SQL: Final = read_queries()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +98,8 @@ class CatalogStore:
                 hint="Name one with --data-dir or PGSUB_DATA_DIR; pgsub up makes one.",
                 sqlstate="58P01",
             )
-        path = ":memory:" if str(data_dir) == ":memory:" else str(_prepare(Path(data_dir)))
-        with _sqlite_errors(path):
+        path = ":memory:" if str(data_dir) == ":memory:" else str(prepare_file(Path(data_dir)))
+        with sqlite_errors(path):
             connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
@@ -127,7 +120,7 @@ class CatalogStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, alone among writers. Inside another transaction it joins that one."""
-        with self._lock, _sqlite_errors(self._path):
+        with self._lock, sqlite_errors(self._path):
             if self._depth:
                 yield
                 return
@@ -145,7 +138,7 @@ class CatalogStore:
 
     def data_version(self) -> int:
         """A number that grows whenever anything in the catalog changed, whoever changed it."""
-        with self._lock, _sqlite_errors(self._path):
+        with self._lock, sqlite_errors(self._path):
             others: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
             return others + self._connection.total_changes
 
@@ -170,7 +163,7 @@ class CatalogStore:
                 )
 
     def _all(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> list[Row]:
-        with self._lock, _sqlite_errors(self._path):
+        with self._lock, sqlite_errors(self._path):
             return [make(row) for row in self._connection.execute(_SQL[query], values)]
 
     def _one(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> Row | None:
@@ -298,7 +291,9 @@ class CatalogStore:
 
     def delete_rel(self, subid: int, relid: int) -> None:
         """Forget a table of a subscription; missing is fine."""
-        self._write("delete_rel", {"srsubid": subid, "srrelid": relid})
+        with self.transaction():
+            self._write("delete_rel", {"srsubid": subid, "srrelid": relid})
+            self.forget_last_error(subid, relid)
 
     def _must_have_rel(self, subid: int, relid: int) -> SubscriptionRel:
         row = self.rel(subid, relid)
@@ -437,7 +432,24 @@ class CatalogStore:
         """This session is closed for good."""
         self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})
 
-    # Leaked slots and settings
+    # Errors, leaked slots and settings
+
+    def put_last_error(self, error: LastError) -> None:
+        """Remember what ended a worker, in the place of what ended the one before."""
+        self._write("put_last_error", dataclasses.asdict(error))
+
+    def last_error(self, subid: int, relid: int) -> LastError | None:
+        """What ended the last worker in this place, unless it went well since."""
+        found = (error for error in self.last_errors() if error.subid == subid)
+        return next((error for error in found if error.relid == relid), None)
+
+    def last_errors(self) -> list[LastError]:
+        """What workers ended with whose successors have not got on with their work."""
+        return self._all("last_errors", lambda row: LastError(**dict(row)))
+
+    def forget_last_error(self, subid: int, relid: int) -> None:
+        """It goes well again."""
+        self._write("forget_last_error", {"subid": subid, "relid": relid})
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
         """Remember a slot that stays on the publisher until somebody drops it."""
@@ -459,31 +471,6 @@ class CatalogStore:
     def put_settings(self, value: Mapping[str, Any]) -> None:
         """Store what the configuration said outside its subscriptions."""
         self._write("put_settings", {"value": json.dumps(value, sort_keys=True)})
-
-
-def _prepare(data_dir: Path) -> Path:
-    """The catalog file of ``data_dir``, readable by its owner only."""
-    try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = data_dir / FILE_NAME
-        path.touch(mode=0o600, exist_ok=True)
-        if not os.access(path, os.W_OK):
-            raise PermissionError(13, "Permission denied", str(path))
-    except OSError as error:
-        raise IoError(
-            f'could not open data directory "{data_dir}": {error.strerror}',
-            hint="Name a directory you may write to with --data-dir or PGSUB_DATA_DIR.",
-        ) from None
-    return path
-
-
-@contextmanager
-def _sqlite_errors(path: str) -> Iterator[None]:
-    """SQLite's own errors as ``IoError``; they name no values."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise IoError(f'could not use the catalog "{path}": {error}') from error
 
 
 def _integer(row: sqlite3.Row) -> int:

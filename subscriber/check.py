@@ -21,7 +21,8 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from catalog.pg_subscription import SubCreate, Subscription
-from catalog.store_sqlite import FILE_NAME, CatalogStore
+from catalog.sqlite_file import FILE_NAME
+from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, format_duration, parse_duration
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt

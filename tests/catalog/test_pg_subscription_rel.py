@@ -39,6 +39,8 @@ LEGAL_ON_DISK = {
     ("d", "s", Setter.TABLESYNC),
     ("f", "s", Setter.TABLESYNC),
     ("s", "r", Setter.APPLY),
+    ("s", "i", Setter.SUBSCRIPTIONCMDS),
+    ("r", "i", Setter.SUBSCRIPTIONCMDS),
 }
 
 
