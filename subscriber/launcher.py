@@ -55,13 +55,18 @@ from subscriber.passfile import sweep_passfiles
 from subscriber.worker_fork import begin_loading
 from subscriber.worker_processes import ATTACH_TIMEOUT, Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
+from workers.exits import EXIT_GAP
 from workers.launcher_socket import LockInfo, make_socket_path, read_lock_file, remove_socket
-from workers.worker_slots import SyncRefusal, WorkerType, decide, refuse_sync
+from workers.worker_slots import SyncRefusal, WorkerType, decide, is_wanted, refuse_sync
 
 log = logging.getLogger(__name__)
 
 CATALOG_POLL: Final = 5.0
 """Seconds after which the catalog is read without a reason, should a notice have been lost."""
+
+GAP_RETRY_INTERVAL: Final = 60.0
+"""Seconds until a worker is started again that a gap ended, such as a lost slot: no waiting brings
+back what is missing. The commands that do something about it do not wait for it."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -301,7 +306,7 @@ class Launcher:
             return
         held = self._requests.held
         self._subscriptions = [sub for sub in stored if sub.oid not in held]
-        for subid in set(self._last_start_times) - {sub.oid for sub in stored}:
+        for subid in set(self._last_start_times) - {sub.oid for sub in stored if is_wanted(sub)}:
             del self._last_start_times[subid]
         actions = decide(
             self._subscriptions, self.workers.slots.rows(), self._last_start_times, now,
@@ -346,6 +351,10 @@ class Launcher:
         row = exited.row
         if row.type is WorkerType.APPLY and exited.on_purpose:
             self._last_start_times.pop(row.subid, None)
+        elif row.type is WorkerType.APPLY and exited.status == EXIT_GAP:
+            interval = self._settings.wal_retrieve_retry_interval
+            later = max(GAP_RETRY_INTERVAL - interval, 0.0)
+            self._last_start_times[row.subid] = time.monotonic() + later
         self.workers.wake(row.subid)
         self.look_at_catalog()
 

@@ -147,8 +147,9 @@ class Requests:
 
     def let_go(self, client: Client) -> None:
         """A connection ended: what it held may run again."""
-        if self._holds.pop(client, None) is not None:
-            self._launcher.look_at_catalog()
+        subid = self._holds.pop(client, None)
+        if subid is not None:
+            self._launcher.forget_start_time(subid)
 
     # -- from workers --------------------------------------------------------------------------
 
@@ -236,6 +237,8 @@ class Requests:
                 if not _is_copying(row):
                     asked.add(row.tenant)
         self._launcher.look_at_catalog()
+        if subid is not None:
+            self._launcher.forget_start_time(int(subid))
         if wait is None:
             return {}
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, TextIO
 
 from catalog.errcodes import UndefinedTable
-from catalog.namespace import printable
+from catalog.namespace import printable, qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import (
     LAKE_DATABASE_ID,
@@ -76,6 +76,7 @@ _REL_OURS: Final = (
     "floor",
     "lake_lsn",
     "copied",
+    "recopy",
 )
 
 
@@ -195,6 +196,42 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
     ]
 
 
+def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """What stops a subscription or a table; a row goes when it gets on again."""
+    rows = []
+    for sub in store.subscriptions():
+        names = {
+            rel.srrelid: qualified_name(rel.nspname, rel.relname) for rel in store.rels(sub.oid)
+        }
+        rows += [
+            {
+                "subid": sub.oid,
+                "subname": sub.subname,
+                "relid": error.relid or None,
+                "relation": names.get(error.relid),
+                "since": _time(error.since),
+                "sqlstate": error.sqlstate,
+                "message": error.message,
+                "detail": error.detail,
+                "hint": error.hint,
+            }
+            for error in store.last_errors()
+            if error.subid == sub.oid
+        ]
+    return rows
+
+
+def _told(row: Row) -> str:
+    """An error as psql prints one, and whose it is."""
+    whose = f'subscription "{row["subname"]}"'
+    if row["relation"]:
+        whose = f'table "{row["relation"]}" of {whose}'
+    lines = [f"{whose}, since {_timestamptz(row['since'].replace(microsecond=0))}:"]
+    lines.append(f"ERROR:  {row['sqlstate']}: {row['message']}")
+    lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
+    return printable("\n".join(lines)) + "\n"
+
+
 VIEWS: Final[dict[str, View]] = {
     "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS, _pg_subscription),
     "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS, _pg_subscription_rel),
@@ -222,10 +259,24 @@ VIEWS: Final[dict[str, View]] = {
         _pg_stat_progress_copy,
     ),
     "leaked_slots": View(("slot_name", "subname", "conninfo", "reason"), _leaked_slots),
+    "last_errors": View(
+        (
+            "subid",
+            "subname",
+            "relid",
+            "relation",
+            "since",
+            "sqlstate",
+            "message",
+            "detail",
+            "hint",
+        ),
+        _last_errors,
+    ),
 }
 
 OVERVIEW: Final = ("pg_stat_subscription", "pg_subscription_rel")
-"""What ``pgsub status`` shows when no view is named; and leaked slots, if there are any."""
+"""What ``pgsub status`` shows when no view is named; and leaked slots and errors, if there are."""
 
 
 def view(name: str) -> View:
@@ -356,6 +407,7 @@ def overview(store: CatalogStore, workers: Workers) -> str:
     for name in names:
         shown = VIEWS[name]
         tables.append(f"{name}\n{as_text_table(shown.columns, shown.rows(store, workers))}")
+    tables += [_told(row) for row in _last_errors(store, workers)]
     return "\n".join(tables)
 
 

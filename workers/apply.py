@@ -45,7 +45,6 @@ from typing import Final
 
 from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
-    ReplicationError,
     error_context,
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -239,6 +238,8 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         idle = stream.receiver.idle_position()
         if idle is not None:
             applier.gated = LSN(max(applier.gated, idle))
+            if idle != InvalidXLogRecPtr:  # something came, and nothing of it is left to do
+                process.went_well()
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE)
             continue
@@ -251,6 +252,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
         failpoints.reach("apply.batch_taken")
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
+        process.went_well()
 
 
 def reload_settings(process: WorkerProcess, stream: Stream) -> None:
@@ -346,17 +348,15 @@ def _process_syncing_tables(
 
 
 def _set_ready(applier: Applier, relid: int, lsn: LSN) -> None:
-    """s → r; a row that a refresh removed stays gone."""
+    """s → r; a row that a command removed, or set back to i, stays so."""
     failpoints.reach("apply.before_ready")
-    try:
-        rel = applier.store.set_rel_state(
-            applier.sub.oid, relid, SubRelState.READY, lsn, Setter.APPLY
-        )
-    except ReplicationError as error:
-        if error.code != "42704":
-            raise
-        applier.read_rels()
-        return
+    store, subid = applier.store, applier.sub.oid
+    with store.transaction():
+        stored = store.rel(subid, relid)
+        if stored is None or stored.srsubstate != SubRelState.SYNCDONE:
+            applier.read_rels()
+            return
+        rel = store.set_rel_state(subid, relid, SubRelState.READY, lsn, Setter.APPLY)
     failpoints.reach("apply.ready_stored")
     applier.rels[(rel.nspname, rel.relname)] = rel
     log.info(

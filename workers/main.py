@@ -8,18 +8,22 @@ import sys
 from pathlib import Path
 
 from catalog import remedies
-from catalog.errcodes import AdminShutdown, InternalError, Policy, ReplicationError, policy
+from catalog.errcodes import (
+    AdminShutdown,
+    InternalError,
+    Policy,
+    ReplicationError,
+    ReplicationGap,
+    policy,
+)
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
 from workers import log as worker_log
 from workers.bgworker import LauncherLink
-from workers.exits import WorkerExit
+from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
 from workers.process import WorkerProcess
 
 log = logging.getLogger(__name__)
-
-EXIT_DONE = 0
-EXIT_ERROR = 1
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,22 +75,29 @@ def _run(process: WorkerProcess) -> int:
     except AdminShutdown:
         log.info("action=exit subid=%d relid=%d told to stop", process.subid, process.relid)
     except Exception as error:
-        status = _failed(error, process.subid, process.relid)
+        shown = _as_told(error)
+        if process.remember_error(shown) or not isinstance(shown, ReplicationGap):
+            worker_log.report(shown, subid=process.subid, relid=process.relid)
         if isinstance(error, ReplicationError) and policy(error.code) is not Policy.RETRY:
             disable_on_error(process)
-        return status
+        return EXIT_GAP if isinstance(shown, ReplicationGap) else EXIT_ERROR
     return EXIT_DONE
 
 
 def _failed(error: Exception, subid: int, relid: int) -> int:
-    """Log the error that ends this process; its status."""
+    """Log the error that ends this process before its work began; its status."""
+    worker_log.report(_as_told(error), subid=subid, relid=relid)
+    return EXIT_ERROR
+
+
+def _as_told(error: Exception) -> ReplicationError:
+    """The error as people see it."""
     if not isinstance(error, ReplicationError):
         # A bug of ours. The trace goes to the debug log only: it may quote what it touched.
         log.debug("action=bug", exc_info=error)
         where = _innermost(error)
         error = InternalError(f"unexpected {type(error).__name__} at {where}")
-    worker_log.report(remedies.stream(error), subid=subid, relid=relid)
-    return EXIT_ERROR
+    return remedies.stream(error)
 
 
 def _innermost(error: BaseException) -> str:

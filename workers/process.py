@@ -8,12 +8,14 @@ after an error, so that the launcher waits ``wal_retrieve_retry_interval``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.errcodes import ReplicationError
+from catalog.last_error import LastError
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
@@ -23,6 +25,9 @@ from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.session import SESSION_IDLE
+from workers.launcher_socket import read_lock_file
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class WorkerProcess:
     dest: Destination | None = None
     catalog_version: int = -1
     swept: float = 0.0
+    well: bool = False
 
     @property
     def spool_dir(self) -> Path:
@@ -71,6 +77,37 @@ class WorkerProcess:
         if not sub.subenabled:
             raise WorkerExit(f'subscription "{sub.subname}" is disabled')
         return sub
+
+    def went_well(self) -> None:
+        """This worker got on with its work: what ended its predecessor is over."""
+        if not self.well:
+            self.well = True
+            self.store.forget_last_error(self.subid, self.relid)
+
+    def remember_error(self, error: ReplicationError) -> bool:
+        """Store what ends this worker, for ``status``.
+
+        False if it is what ended its predecessor under the same launcher: that was told already.
+        """
+        now = LastError(
+            self.subid,
+            self.relid,
+            time.time_ns() // 1000,
+            error.code,
+            error.primary,
+            error.detail,
+            error.hint,
+        )
+        try:
+            before = self.store.last_error(self.subid, self.relid)
+            launcher = read_lock_file(self.data_dir)
+            since = launcher.start_time if launcher else now.since
+            if before is not None and before.says(now) and before.since >= since:
+                return False
+            self.store.put_last_error(now)
+        except ReplicationError:  # the subscription is gone, or the disk is full
+            log.debug("action=last_error could not be stored")
+        return True
 
     def ident_of(self, relid: int) -> LakeIdent | None:
         """The lake table of one of the subscription's tables."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ReplicationError, ReplicationGap
 from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from config.guc import Settings, format_duration, parse_duration
 from workers.publication import (
     PublisherConn,
+    RemoteSlot,
     fetch_fingerprints,
     fetch_slot,
     fetch_wal_status,
@@ -158,33 +159,38 @@ def starting_on_slot(
     """Give an error about the subscription's own slot the HINT that says what to do.
 
     The slot is looked up, because the publisher's words may be in any language. It is never made
-    again: a new one begins where it is made, and what lies before would be missing silently.
+    again here: a new one begins where it is made, and what lies before would be missing silently.
+    One that is lost is a ``ReplicationGap``.
     """
     try:
         yield
     except ReplicationError as error:
-        if error.code in _SLOT_ERRORS:
-            error.hint = _slot_hint(conn, sub, slot, error.code, retry_interval) or error.hint
+        if error.code not in _SLOT_ERRORS:
+            raise
+        try:
+            found = fetch_slot(conn, slot)
+            lost = found is None or fetch_wal_status(conn, slot) == "lost"
+        except ReplicationError:
+            raise error from None  # the first error is the one to tell
+        if lost:
+            raise _gap(sub, error) from None
+        if error.code == "55006" and found is not None:
+            error.hint = _holder_hint(found, retry_interval)
         raise
 
 
-def _slot_hint(
-    conn: PublisherConn, sub: Subscription, slot: str, code: str, retry_interval: float
-) -> str | None:
-    try:
-        found = fetch_slot(conn, slot)
-        lost = found is not None and fetch_wal_status(conn, slot) == "lost"
-    except ReplicationError:
-        return None  # the first error is the one to tell
-    if found is None or lost:
-        name = shlex.quote(sub.subname)
-        return (
-            f"What was committed after {sub.max_flush_lsn} is lost to this subscription: copy its "
-            f'tables again with pgsub drop {name}, pgsub sql "DROP TABLE lake.…" for each of '
-            "them, and pgsub up FILE. A slot made by hand would leave a gap."
-        )
-    if code != "55006":
-        return None
+def _gap(sub: Subscription, error: ReplicationError) -> ReplicationGap:
+    return ReplicationGap(
+        error.primary,
+        detail=error.detail,
+        hint=f"What was committed after {sub.max_flush_lsn} is lost to this subscription. pgsub "
+        f"refresh {shlex.quote(sub.subname)} --recopy makes a new slot and copies every table "
+        "again; a slot made by hand would leave a gap.",
+        sqlstate=error.code,
+    )
+
+
+def _holder_hint(found: RemoteSlot, retry_interval: float) -> str:
     holder = f"process {found.active_pid}" if found.active_pid else "another process"
     return (
         f"The worker tries again every {format_duration(retry_interval)} "

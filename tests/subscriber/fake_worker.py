@@ -13,6 +13,7 @@ from catalog.pg_lsn import LSN
 from catalog.store_sqlite import CatalogStore
 from workers import log as server_log
 from workers.bgworker import LauncherLink
+from workers.exits import EXIT_GAP
 
 NAP = 10.0
 
@@ -28,6 +29,11 @@ def steady(link: LauncherLink, _subid: int, _relid: int) -> int:
 def fails(_link: LauncherLink, _subid: int, _relid: int) -> int:
     """Ends with an error at once."""
     return 1
+
+
+def lost(_link: LauncherLink, _subid: int, _relid: int) -> int:
+    """Ends because of a gap."""
+    return EXIT_GAP
 
 
 def quits(link: LauncherLink, _subid: int, _relid: int) -> int:
@@ -108,7 +114,8 @@ def copies(link: LauncherLink, subid: int, relid: int) -> int:
 
 
 BEHAVIOURS: dict[str, Callable[[LauncherLink, int, int], int]] = {
-    work.__name__: work for work in (steady, fails, quits, stubborn, lake, syncs, crowded, copies)
+    work.__name__: work
+    for work in (steady, fails, lost, quits, stubborn, lake, syncs, crowded, copies)
 }
 
 

@@ -85,19 +85,38 @@ def test_disabling_and_dropping_stop_the_workers(family: Family) -> None:
     family.await_worker(first)
 
 
+def started(family: Family, subid: int) -> int:
+    return getattr(family.store.subscription(subid), "generation", 0)
+
+
 def test_an_error_exit_waits_for_the_interval(family: Family) -> None:
     (subid,) = family.subscribe("fails")
     family.start(settings={"wal_retrieve_retry_interval": "1s"})
 
-    def started() -> int:
-        sub = family.store.subscription(subid)
-        return 0 if sub is None else sub.generation
-
-    wait_until(lambda: started() >= 1, 20, family.log)
-    begin, before = time.monotonic(), started()
-    wait_until(lambda: started() >= before + 2, 20, family.log)
+    wait_until(lambda: started(family, subid) >= 1, 20, family.log)
+    begin, before = time.monotonic(), started(family, subid)
+    wait_until(lambda: started(family, subid) >= before + 2, 20, family.log)
     assert time.monotonic() - begin >= 1.0
     assert "exited with exit code 1" in family.log()
+
+
+def test_after_a_gap_only_a_command_makes_it_try_again_soon(family: Family) -> None:
+    lost, fails = family.subscribe("lost", "fails")
+    family.start(settings={"wal_retrieve_retry_interval": "100ms"})
+    wait_until(lambda: "exited with exit code 3" in family.log(), 20, family.log)
+    wait_until(lambda: started(family, fails) >= 5, 20, family.log)
+    assert started(family, lost) == 1
+    notify_launcher(family.data_dir, lost)
+    wait_until(lambda: started(family, lost) == 2, 20, family.log)
+    with hold_workers(family.data_dir, lost, wait=20, lock=lambda: None):
+        pass
+    wait_until(lambda: started(family, lost) == 3, 20, family.log)
+    for enabled in (False, True):
+        family.store.update_subscription(lost, subenabled=enabled)
+        notify_launcher(family.data_dir)
+        before = started(family, fails)
+        wait_until(lambda n=before: started(family, fails) > n, 20, family.log)
+    wait_until(lambda: started(family, lost) == 4, 20, family.log)
 
 
 def test_a_failing_subscription_does_not_delay_the_restart_of_another(family: Family) -> None:

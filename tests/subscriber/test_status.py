@@ -3,11 +3,13 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from catalog.errcodes import UndefinedTable
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
@@ -151,6 +153,33 @@ def test_overview_tells_of_leaked_slots(store: CatalogStore) -> None:
     text = overview(store, ())
     assert text.index("pg_stat_subscription") < text.index("pg_subscription_rel")
     assert "it was active" in text
+
+
+def test_errors_are_told_under_the_overview(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    assert "ERROR" not in overview(store, ())
+    since = 1_763_000_000_000_001
+    lost = LastError(sub.oid, 0, since, "42704", "slot is gone", "Really.", "Make one.")
+    store.put_last_error(replace(lost, message="said before"))
+    store.put_last_error(lost)
+    store.put_last_error(LastError(sub.oid, rel.srrelid, since, "42501", "permission denied"))
+    assert overview(store, ()).endswith(
+        """
+subscription "mysub", since 2025-11-13 02:13:20+00:
+ERROR:  42704: slot is gone
+DETAIL:  Really.
+HINT:  Make one.
+
+table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
+ERROR:  42501: permission denied
+"""
+    )
+    first, second = rows("last_errors", store)
+    assert (first["relid"], first["relation"], first["hint"]) == (None, None, "Make one.")
+    assert (second["relid"], second["relation"], second["hint"]) == (rel.srrelid, "public.a", None)
+    store.forget_last_error(sub.oid, 0)
+    store.delete_rel(sub.oid, rel.srrelid)
+    assert rows("last_errors", store) == []
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

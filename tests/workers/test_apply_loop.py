@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
-from workers.apply import LogicalRepApplyLoop
+from workers.apply import LogicalRepApplyLoop, _set_ready
 from workers.exits import WorkerExit
 from workers.latch import Latch
 from workers.process import WorkerProcess
@@ -157,3 +159,45 @@ def test_nothing_changes_without_a_change(loop: Loop) -> None:
     loop.say(batch_max_rows=2)
     assert loop.process.process_config_file() == ["batch_max_rows"]
     assert loop.process.process_config_file() == []
+
+
+def synced(world: Subscribed) -> tuple[int, int]:
+    """Table a in s at 300."""
+    rel = world.rel("a")
+    key = rel.srsubid, rel.srrelid
+    world.store.delete_rel(*key)
+    world.store.insert_rel(replace(rel, srsubstate=SubRelState.INIT))
+    world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    world.store.set_rel_state(*key, SubRelState.SYNCDONE, LSN(300), Setter.TABLESYNC)
+    return key
+
+
+def test_a_table_that_a_command_set_back_does_not_become_ready(world: Subscribed) -> None:
+    key = synced(world)
+    applier = world.worker()
+    world.store.set_rel_state(*key, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)
+    _set_ready(applier, key[1], LSN(300))
+    assert world.rel("a").srsubstate == "i"
+    assert applier.rels["public", "a"].srsubstate == "i"
+
+
+def test_a_table_that_has_left_does_not_become_ready(world: Subscribed) -> None:
+    key = synced(world)
+    applier = world.worker()
+    world.store.delete_rel(*key)
+    _set_ready(applier, key[1], LSN(300))
+    assert set(applier.rels) == {("public", "b")}
+
+
+def test_a_table_becomes_ready(world: Subscribed) -> None:
+    key = synced(world)
+    applier = world.worker()
+    _set_ready(applier, key[1], LSN(400))
+    assert (world.rel("a").srsubstate, world.rel("a").srsublsn) == ("r", LSN(400))
+    assert applier.rels["public", "a"].srsubstate == "r"
+
+
+def test_an_error_is_over_once_a_batch_is_durable(loop: Loop) -> None:
+    loop.world.store.put_last_error(LastError(loop.world.sub.oid, 0, 1, "08006", "lost"))
+    loop.run(*inserts(0, 1))
+    assert loop.world.store.last_errors() == []

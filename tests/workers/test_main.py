@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ObjectInUse, ReplicationError
+from catalog.errcodes import ConnectionFailure, ObjectInUse, ReplicationError, ReplicationGap
+from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers import main as worker
+from workers.launcher_socket import LOCK_FILE
 
 ARGV = ["apply", "--subid", "7", "--relid", "0", "--slot", "2", "--generation", "3"]
 
@@ -28,6 +31,8 @@ class Link:
 
     def attach(self) -> None:
         self._reach("attach")
+
+    def close(self) -> None: ...
 
     def _reach(self, call: str) -> None:
         if call == self.at:
@@ -74,3 +79,41 @@ def test_settings_of_another_version_are_logged(
     text = log_of(tmp_path, monkeypatch, Link("nowhere", ReplicationError("")))
     assert "XX000 unexpected ValidationError" in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ReplicationGap("the slot is gone", sqlstate="42704"), worker.EXIT_GAP, [1, 0]),
+        (ConnectionFailure("no route"), worker.EXIT_ERROR, [1, 1]),
+    ],
+)
+def test_a_gap_is_told_once_and_ends_with_a_status_of_its_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: ReplicationError,
+    status: int,
+    told: list[int],
+) -> None:
+    store = CatalogStore.open(tmp_path)
+    row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subcreate=SubCreate.READY)
+    subid = store.insert_subscription(row).oid
+    (tmp_path / LOCK_FILE).write_text('{"pid": 1, "socket": "s", "start_time": 1}')
+    monkeypatch.setattr(worker, "LauncherLink", Link("nowhere", error))
+    monkeypatch.setattr("workers.apply.apply_worker_main", _raising(error))
+    argv = [*ARGV[:2], str(subid), *ARGV[3:], "--data-dir", str(tmp_path)]
+    log, counts = tmp_path / "log" / "pgsub.log", []
+    for _ in told:
+        before = log.read_text().count("ERROR:") if log.exists() else 0
+        assert worker.main(argv) == status
+        counts.append(log.read_text().count("ERROR:") - before)
+    assert counts == told
+    assert [each.message for each in store.last_errors()] == [error.primary]
+    store.close()
+
+
+def _raising(error: ReplicationError) -> Callable[[object], None]:
+    def run(_process: object) -> None:
+        raise error
+
+    return run

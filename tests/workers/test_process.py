@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from catalog.errcodes import ReplicationGap
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
@@ -16,6 +18,7 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import process as worker_process
 from workers.lake.session import SESSION_IDLE
+from workers.launcher_socket import LOCK_FILE
 from workers.process import WorkerProcess
 
 
@@ -136,3 +139,47 @@ def test_a_sync_worker_takes_the_session_of_one_that_is_done(
     # It died: its successor closes what it had taken.
     assert closed(store, tmp_path, link, ours, copying) == ["fresh"]
     assert Lake.taken is None
+
+
+def failed(store: CatalogStore, data_dir: Path, subid: int, primary: str = "lost") -> bool:
+    process = WorkerProcess(data_dir, subid, 0, 5, store, cast("Any", Link()), Settings())
+    return process.remember_error(ReplicationGap(primary, hint="copy again"))
+
+
+def start_launcher(data_dir: Path) -> None:
+    row = {"pid": 1, "socket": "s", "start_time": time.time_ns() // 1000}
+    (data_dir / LOCK_FILE).write_text(json.dumps(row))
+
+
+def test_what_ends_workers_again_and_again_is_told_once_by_each_launcher(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours, other = subscribed(store, "ours"), subscribed(store, "other")
+    start_launcher(tmp_path)
+    assert [failed(store, tmp_path, ours) for _ in range(3)] == [True, False, False]
+    assert failed(store, tmp_path, other)
+    (first, _) = store.last_errors()
+    assert (first.sqlstate, first.message, first.hint) == ("55000", "lost", "copy again")
+    assert failed(store, tmp_path, ours, "lost in another way")
+    assert failed(store, tmp_path, ours)
+    start_launcher(tmp_path)
+    assert [failed(store, tmp_path, ours) for _ in range(2)] == [True, False]
+
+
+def test_an_error_is_over_when_a_worker_gets_on(store: CatalogStore, tmp_path: Path) -> None:
+    ours = subscribed(store, "ours")
+    start_launcher(tmp_path)
+    assert failed(store, tmp_path, ours)
+    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", Link()), Settings())
+    process.went_well()
+    assert store.last_errors() == []
+    assert failed(store, tmp_path, ours), "it is new again"
+
+
+def test_an_error_of_a_subscription_that_is_gone_is_told(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours = subscribed(store, "ours")
+    store.delete_subscription(ours)
+    assert failed(store, tmp_path, ours)
+    assert store.last_errors() == []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from catalog.errcodes import Policy, ReplicationError, policy
+from catalog.errcodes import Policy, ReplicationError, ReplicationGap, policy
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from workers.publication import Row
@@ -54,10 +54,10 @@ def refused(conn: SlotTwin, code: str, primary: str = "refused") -> ReplicationE
     ids=["dropped", "invalidated"],
 )
 def test_a_slot_that_is_lost_means_copying_again(conn: SlotTwin, code: str) -> None:
-    hint = refused(conn, code).hint or ""
-    assert "committed after 0/19BD9E8 is lost" in hint
-    assert "pgsub drop 'my sub'" in hint
-    assert "pgsub up FILE" in hint
+    error = refused(conn, code)
+    assert isinstance(error, ReplicationGap)
+    assert "committed after 0/19BD9E8 is lost" in (error.hint or "")
+    assert "pgsub refresh 'my sub' --recopy" in (error.hint or "")
 
 
 def test_a_slot_that_is_held_is_tried_again() -> None:
@@ -79,4 +79,6 @@ def test_a_slot_that_is_held_is_tried_again() -> None:
     ids=["another prerequisite", "before 13", "cannot be asked", "connection"],
 )
 def test_other_errors_stay_as_they_are(conn: SlotTwin, code: str) -> None:
-    assert refused(conn, code).hint == "the publisher's"
+    error = refused(conn, code)
+    assert error.hint == "the publisher's"
+    assert not isinstance(error, ReplicationGap)
