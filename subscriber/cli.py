@@ -197,6 +197,33 @@ def disable(context: typer.Context, name: Name) -> None:
 
 
 @app.command()
+def refresh(
+    context: typer.Context,
+    name: Name,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables (schema.table) to copy again.", metavar="[TABLE]..."),
+    ] = None,
+    recopy: Annotated[
+        bool,
+        typer.Option("--recopy", help="Copy tables again; without TABLE all, from a lost slot on."),
+    ] = False,
+) -> None:
+    """ALTER SUBSCRIPTION … REFRESH PUBLICATION; or copy tables again."""
+    from subscriber.recopy import recopy_tables
+    from subscriber.refresh import refresh_subscription
+
+    if tables and not recopy:
+        raise typer.BadParameter("only with --recopy", param_hint="TABLE")
+    with _site(context) as site:
+        if recopy:
+            recopy_tables(name, tables or (), site)
+        else:
+            refresh_subscription(name, site)
+    print("ALTER SUBSCRIPTION")
+
+
+@app.command()
 def status(
     context: typer.Context,
     view: Annotated[

@@ -9,6 +9,7 @@ that are not published any more leave; their lake tables stay.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
     check_password_env,
     make_lake_table,
+    must_be_ready,
     must_have,
     new_rel,
     new_row,
@@ -165,6 +167,13 @@ def _fixed(sub: Subscription, option: str) -> FeatureNotSupported:
         f'option "{option}" of subscription "{sub.subname}" cannot be changed',
         hint="Drop the subscription and create it again.",
     )
+
+
+def refresh_subscription(name: str, site: Site) -> None:
+    """``pgsub refresh``: REFRESH PUBLICATION of a subscription by name; new tables are copied."""
+    sub = must_be_ready(name, site)
+    with closing(site.connect(sub)) as conn:
+        refresh_publication(sub, conn, site, copy_data=True)
 
 
 def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> None:

@@ -20,6 +20,7 @@ from catalog.store_sqlite import LeakedSlot
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site
+from workers import failpoints
 from workers.publication import fetch_slot
 
 SLOT_RELEASE_TIMEOUT: Final = 10.0
@@ -79,14 +80,33 @@ def make_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
     if not sub.create_slot:
         slot = fetch_slot(conn, sub.subslotname)
         return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
-    with error_context(f'creating replication slot "{sub.subslotname}" on the publisher'):
+    return _create_slot(sub.subslotname, sub, conn, site)
+
+
+def renew_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
+    """Drop what is left of the subscription's slot and make it anew; where its changes begin.
+
+    Whoever calls this copies every table again.
+    """
+    name = sub.subslotname
+    if name is None:
+        return InvalidXLogRecPtr
+    with error_context(f'dropping replication slot "{name}" on the publisher'):
+        if _drop_when_released(conn, name):
+            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+    failpoints.reach("recopy.slot_dropped")
+    return _create_slot(name, sub, conn, site)
+
+
+def _create_slot(name: str, sub: Subscription, conn: Publisher, site: Site) -> LSN:
+    with error_context(f'creating replication slot "{name}" on the publisher'):
         try:
             point = conn.create_slot(
-                sub.subslotname, temporary=False, snapshot="nothing", failover=sub.subfailover
+                name, temporary=False, snapshot="nothing", failover=sub.subfailover
             )
         except ReplicationError as error:
             raise remedies.making_slot(error) from None
-    site.notify(notice(f'created replication slot "{sub.subslotname}" on publisher'))
+    site.notify(notice(f'created replication slot "{name}" on publisher'))
     return point
 
 

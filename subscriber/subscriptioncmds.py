@@ -401,7 +401,7 @@ def _connect_to_drop(sub: Subscription, site: Site) -> Publisher:
 
 def enable_subscription(name: str, site: Site) -> None:
     """ALTER SUBSCRIPTION … ENABLE."""
-    sub = _must_be_ready(name, site)
+    sub = must_be_ready(name, site)
     if sub.subslotname is None:
         raise ObjectNotInPrerequisiteState(
             "cannot enable subscription that does not have a slot name"
@@ -412,7 +412,7 @@ def enable_subscription(name: str, site: Site) -> None:
 
 def disable_subscription(name: str, site: Site) -> None:
     """ALTER SUBSCRIPTION … DISABLE; returns when the workers have gone."""
-    sub = _must_be_ready(name, site)
+    sub = must_be_ready(name, site)
     site.store.update_subscription(sub.oid, subenabled=False)
     site.wake_launcher()
     wait_for_workers(sub, site)
@@ -426,7 +426,8 @@ def must_have(name: str, site: Site) -> Subscription:
     return sub
 
 
-def _must_be_ready(name: str, site: Site) -> Subscription:
+def must_be_ready(name: str, site: Site) -> Subscription:
+    """The subscription's row, 55000 if CREATE or DROP left it half way."""
     sub = must_have(name, site)
     if sub.subcreate is not SubCreate.READY:
         raise ObjectNotInPrerequisiteState(

@@ -8,6 +8,10 @@ ever sends them again. Ranges come from the size measured under the lock; the fi
 and the last no upper bound, so they cover every ctid there can be. Afterwards the file the table
 lives in must be the one the snapshot knew.
 
+A first copy is added to the rows the lake table has, as in PostgreSQL. One that was asked for with
+``refresh --recopy`` replaces them: the branch is emptied first, and readers of ``main`` see the old
+rows until copy and catch-up are complete.
+
 A table of one range goes through this worker's own connection. A larger one is copied by Spark
 tasks, each under the exported snapshot; the COMMIT that ends the snapshot is sent only when every
 task has succeeded, because a task that is tried again imports it anew.
@@ -30,9 +34,11 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from config.conninfo import passfile_line
 from workers import failpoints
 from workers.copy_task import read_copy
+from workers.exits import WorkerExit
 from workers.lake.destination import (
     CopyPlan,
     Destination,
@@ -84,16 +90,20 @@ def copy_table(
     lake = prepare_lake_table(
         sub, rel, remote, options, dest, former_owners=process.store.former_owners()
     )
-    rel = process.store.update_rel(
-        rel.srsubid,
-        rel.srrelid,
-        base_snapshot=lake.snapshot_id,
-        floor=origin_startpos,
-        fingerprint=remote.fingerprint,
-        remote_relid=remote.relid,
-    )
+    with process.store.transaction():
+        still_ours(process.store, rel)
+        rel = process.store.update_rel(
+            rel.srsubid,
+            rel.srrelid,
+            base_snapshot=lake.snapshot_id,
+            floor=origin_startpos,
+            fingerprint=remote.fingerprint,
+            remote_relid=remote.relid,
+        )
     dest.create_branch(lake.ident, branch)
     failpoints.reach("tablesync.branch_created")
+    if rel.recopy:
+        _empty(rel, lake, dest, branch, origin_startpos)
     ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
     columns = _copied_columns(remote, lake)
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch)
@@ -115,10 +125,30 @@ def copy_table(
     )
     # Unique keys may be trusted only where the table held nothing before and everything arrives;
     # with origin = none the DELETE of a row that came from elsewhere does not.
-    was_empty = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
+    never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
+    was_empty = rel.recopy or (never_written and not options.adopt)
     arrives = remote.publishes_everything and sub.suborigin == "any"
-    copied = arrives and was_empty and not options.adopt
-    return replace(rel, copied=copied), lake
+    return replace(rel, copied=arrives and was_empty), lake
+
+
+def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
+    """The table's row, if it is still this attempt's.
+
+    A table that left and came back has a row again, with another epoch, and so has one that is to
+    be copied anew: this copy is nobody's.
+    """
+    stored = store.rel(rel.srsubid, rel.srrelid)
+    if stored is None or stored.epoch != rel.epoch:
+        raise WorkerExit("the table has left the subscription, or is to be copied anew")
+    return stored
+
+
+def _empty(rel: SubscriptionRel, lake: LakeTable, dest: Destination, branch: str, at: LSN) -> None:
+    """A copy in the place of an earlier one: nothing is left on the branch, main stays."""
+    nothing = Segment(columns=tuple(column.name for column in lake.columns), truncate=True)
+    stamp = Stamp(origin_name(rel.srsubid), at, rel.epoch or "", rel.floor)
+    dest.write(lake.ident, branch, [nothing], stamp)
+    failpoints.reach("tablesync.emptied")
 
 
 def prepare_lake_table(

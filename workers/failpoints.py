@@ -80,6 +80,12 @@ CREATE: Final = (
 DROP: Final = ("drop.dropping_stored", "drop.slot_dropped", "drop.row_deleted")
 """DROP SUBSCRIPTION, in the command's own process."""
 
+RECOPY: Final = ("recopy.marked", "recopy.slot_dropped", "recopy.slot_made")
+"""``refresh --recopy`` of a subscription whose slot is lost, in the command's own process."""
+
+EMPTIED: Final = ("tablesync.emptied",)
+"""Reached by the sync worker of a table that is copied again."""
+
 _POLL_SECONDS: Final = 0.02
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -140,10 +141,10 @@ class LakeWriter:
         if lake is None:
             raise UndefinedTable(
                 f'logical replication target relation "{ident}" does not exist',
-                hint="If it was dropped on purpose, drop the subscription or take the table out "
+                hint=f"{copy_again(self._sub, rel)} makes and fills it anew; or take the table out "
                 "of its publication.",
             )
-        stamp = check_stamp(rel, lake)
+        stamp = check_stamp(self._sub, rel, lake)
         opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
         self._tables[rel.srrelid] = opened
         return opened
@@ -314,7 +315,7 @@ class LakeWriter:
                 failpoints.reach("apply.one_table_published")
                 return replace(written, snapshot_id=snapshot_id)
             fenced = self._dest.fence(written.table.lake.ident)
-            stamp = check_stamp(written.table.rel, fenced)
+            stamp = check_stamp(self._sub, written.table.rel, fenced)
             fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))
             written = replace(written, table=fresh)
             if stamp.lsn >= written.stamp.lsn:
@@ -363,11 +364,17 @@ class LakeWriter:
         self._pool.shutdown(wait=True)
 
 
-def check_stamp(rel: SubscriptionRel, lake: LakeTable) -> Stamp:
+def copy_again(sub: Subscription, rel: SubscriptionRel) -> str:
+    """The command that copies a table again."""
+    table = shlex.quote(qualified_name(rel.nspname, rel.relname))
+    return f"pgsub refresh {shlex.quote(sub.subname)} --recopy {table}"
+
+
+def check_stamp(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> Stamp:
     """The table's own position, if it can be trusted (55000 with two remedies if not)."""
     remedy = (
-        "Copy the table again (drop the subscription and create it anew), or restore the lake "
-        "table to the state this data directory left it in."
+        f"Copy the table again with {copy_again(sub, rel)}, or restore the lake table to the state "
+        "this data directory left it in."
     )
     stamp = lake.stamp
     if stamp is None:

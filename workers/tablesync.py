@@ -8,7 +8,8 @@ catch-up are one step for readers, and a crash anywhere before ``s`` does the wh
    consistent point is where the copy ends and the stream will begin.
 3. The table is locked against rewriting (ACCESS SHARE) before it is measured, until every range
    is copied; then its relfilenode must be the one it was. Copied rows go to a branch of the lake
-   table; readers of ``main`` see nothing.
+   table, added to the base or, in a copy that was asked for again, to nothing; readers of ``main``
+   see nothing of it.
 4. Memory ``w`` at the consistent point, and the apply worker is woken. It answers ``c`` at the
    position its own gate has reached, and closes no batch until this worker is done. If it dies
    first, the next apply worker answers.
@@ -44,7 +45,6 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.applier import Applier
 from workers.apply import (
@@ -53,7 +53,7 @@ from workers.apply import (
     report_stream,
     reread_subscription,
 )
-from workers.copy_table import copy_table
+from workers.copy_table import copy_table, still_ours
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
@@ -192,7 +192,7 @@ def _wait_for_catchup(
         # The answer first, the catalog second: who answers has read what the catalog holds by
         # then, and nobody of another subscription's mind may answer this copy.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
-        _still_ours(process.store, rel)
+        still_ours(process.store, rel)
         reread_subscription(process.store, sub)
         link.acknowledge_catalog(change)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
@@ -252,7 +252,7 @@ def _one_turn(
         raise WorkerExit("told to stop")
     change = process.link.catalog_change()
     if change is not None:
-        _still_ours(process.store, rel)
+        still_ours(process.store, rel)
         process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()
     reload_settings(process, stream)
@@ -269,17 +269,6 @@ def _one_turn(
     stream.receiver.mark_durable(batch.last_end)
 
 
-def _still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
-    """The table's row, if it is still this attempt's.
-
-    A table that left and came back has a row again, with another epoch: this copy is nobody's.
-    """
-    stored = store.rel(rel.srsubid, rel.srrelid)
-    if stored is None or stored.epoch != rel.epoch:
-        raise WorkerExit("the table has left the subscription")
-    return stored
-
-
 def _store_syncdone(
     process: WorkerProcess,
     applier: Applier,
@@ -293,19 +282,20 @@ def _store_syncdone(
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor)
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
-    _still_ours(process.store, rel)
+    still_ours(process.store, rel)
     dest.publish(ident, branch, stamp)
     failpoints.reach("tablesync.published")
     store = process.store
     with store.transaction():
         # Who found meanwhile that the table is published differently stored another fingerprint.
-        fingerprint = _still_ours(store, rel).fingerprint
+        fingerprint = still_ours(store, rel).fingerprint
         copied = applier.rels[rel.nspname, rel.relname].copied and fingerprint == rel.fingerprint
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
-        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied)
+        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
     failpoints.reach("tablesync.syncdone_stored")
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
+    process.went_well()
     log.info(
         'action=sync_done subid=%d relid=%d lsn=%s table synchronisation worker for "%s.%s" '
         "has finished",

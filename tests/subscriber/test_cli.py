@@ -37,6 +37,7 @@ VERBS = [
     "drop",
     "enable",
     "disable",
+    "refresh",
     "status",
     "wait",
     "sql",

@@ -50,6 +50,8 @@ class Slot:
     active: bool = False
     plugin: str = "pgoutput"
     confirmed: LSN = POINT
+    wal_status: str = "reserved"
+    database: str = "shop"
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class PublisherTwin:
     other_origins: list[Row] = field(default_factory=list)
     server_version: int = 18
     connections: int = 0
+    identity: Identity = field(default_factory=Identity)
     on_create_slot: Callable[[], None] = lambda: None
 
     def connect(self, sub: Subscription) -> PublisherTwin:
@@ -77,7 +80,7 @@ class PublisherTwin:
         self.connections -= 1
 
     def identify_system(self) -> Identity:
-        return Identity()
+        return self.identity
 
     def create_slot(
         self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
@@ -85,8 +88,8 @@ class PublisherTwin:
         assert (temporary, snapshot) == (False, "nothing")
         self.on_create_slot()
         self._check("create_slot")
-        self.slots[name] = Slot()
-        return POINT
+        self.slots[name] = Slot(confirmed=self.identity.xlogpos)
+        return self.identity.xlogpos
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
         self._check("drop_slot")
@@ -104,7 +107,7 @@ class PublisherTwin:
         if "has_schema_privilege" in sql:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
         if "pg_replication_slots" in sql:
-            return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
+            return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0], "wal_status" in sql)
         if "pg_subscription_rel" in sql:
             return self.other_origins
         if sql.startswith("SELECT t.pubname"):
@@ -141,12 +144,15 @@ class PublisherTwin:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
         return [(None,)]
 
-    def _slot(self, name: str) -> list[Row]:
+    def _slot(self, name: str, wal_status: bool) -> list[Row]:
         slot = self.slots.get(name)
         if slot is None:
             return []
+        if wal_status:
+            return [(slot.wal_status,)]
         active = "t" if slot.active else "f"
-        return [(slot.plugin, "logical", "shop", active, None, str(slot.confirmed), "shop")]
+        shown = ("logical", slot.database, active, None, str(slot.confirmed), "shop")
+        return [(slot.plugin, *shown)]
 
 
 @dataclass(slots=True)

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import copy_table
-from workers.lake.destination import LakeIdent
+from workers.exits import WorkerExit
+from workers.lake.destination import LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
 from workers.publication import Row, fetch_leaves, fetch_remote_table_info
@@ -123,6 +125,41 @@ def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: Wo
     }
     assert last == first | {"bytes_processed": 7, "tuples_processed": 3, "done": 1}
     assert world.dest.staged == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_copy_in_the_place_of_another_leaves_nothing_of_it_and_main_alone(
+    world: World, blocks: int, adopt: bool
+) -> None:
+    world.sub = replace(world.sub, tables={"public.a": TableOptions(adopt=adopt)})
+    stamp = Stamp("pg_16384", LSN(500), "before", LSN(0))
+    column = LakeColumn("id", pa.int32())
+    world.dest.create_table(IDENT, [column], owner="u", relid=1, stamp=stamp)
+    table = world.dest.lake.tables[IDENT]
+    world.dest.lake.commit(table, "main", [{"id": 30}, {"id": 31}])
+    world.rel = world.process.store.update_rel(world.rel.srsubid, world.rel.srrelid, recopy=True)
+    world.dest.copy_source = lambda _statement: []
+    rel, keys = world.copy(PublisherTwin([b"1\n"] if blocks == 1 else [], blocks=blocks))
+    assert keys == ([1] if blocks == 1 else [])
+    assert rel.copied, "what was there is gone: the keys are known"
+    assert [row["id"] for row in world.dest.lake.rows(IDENT)] == [30, 31]
+
+
+def test_a_first_copy_is_added_to_what_is_there(world: World) -> None:
+    stamp = Stamp("pg_16384", LSN(500), "before", LSN(0))
+    column = LakeColumn("id", pa.int32())
+    world.dest.create_table(IDENT, [column], owner="u", relid=1, stamp=stamp)
+    world.dest.lake.commit(world.dest.lake.tables[IDENT], "main", [{"id": 30}])
+    rel, keys = world.copy(PublisherTwin([b"1\n"]))
+    assert (keys, rel.copied) == ([30, 1], False)
+
+
+def test_a_copy_whose_table_was_set_back_meanwhile_is_nobody_s(world: World) -> None:
+    world.process.store.update_rel(world.rel.srsubid, world.rel.srrelid, epoch="the command's")
+    with pytest.raises(WorkerExit, match="copied anew"):
+        world.copy(PublisherTwin([b"1\n"]))
+    assert world.process.store.rels(world.sub.oid)[0].floor == LSN(0)
 
 
 def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: World) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from config.guc import Settings
 from tests.workers.subscribed import EPOCH, Subscribed
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.destination import LakeIdent, Segment, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
-from workers.tablesync import _store_syncdone, _wait_for_catchup
+from workers.tablesync import _begin_attempt, _store_syncdone, _wait_for_catchup
 
 BRANCH = "pgsub_1_1_1"
 S_LSN = LSN(700)
@@ -44,7 +47,9 @@ def copied(world: Subscribed) -> tuple[SubscriptionRel, MemoryDestination]:
 def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> None:
     applier = world.worker(dest)
     applier.rels = {("public", "a"): rel}
-    process = cast("WorkerProcess", SimpleNamespace(store=world.store, link=Link()))
+    process = WorkerProcess(
+        Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
+    )
     _store_syncdone(process, applier, rel, dest, BRANCH, S_LSN)
 
 
@@ -60,6 +65,51 @@ def test_a_copy_is_shown_and_then_stored_as_s(world: Subscribed) -> None:
     stored = world.rel("a")
     assert (stored.srsubstate, stored.srsublsn, stored.copied) == ("s", S_LSN, True)
     assert position(world) == Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+
+
+def test_once_s_is_stored_nothing_is_to_be_copied_again(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    rel = world.store.update_rel(rel.srsubid, rel.srrelid, recopy=True)
+    world.store.put_last_error(LastError(rel.srsubid, rel.srrelid, 1, "08006", "lost"))
+    finish(world, rel, dest)
+    assert not world.rel("a").recopy
+    assert world.store.last_errors() == []
+
+
+def begin(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> SubscriptionRel:
+    """What the next sync worker does first."""
+    process = cast("WorkerProcess", SimpleNamespace(store=world.store))
+    return _begin_attempt(process, rel, dest)
+
+
+def test_a_copy_in_the_place_of_another_is_taken_back_as_a_first_one_is(world: Subscribed) -> None:
+    """Killed between the fast-forward and s: the old rows are there again, then it goes on."""
+    world.put("a", (1, 1), (2, 2))
+    rel, dest = copied(world)
+    rel = world.store.update_rel(
+        rel.srsubid,
+        rel.srrelid,
+        recopy=True,
+        base_snapshot=world.lake.tables[LakeIdent("public", "a")].refs["main"],
+    )
+    dest.drop_branches(LakeIdent("public", "a"))
+    dest.create_branch(LakeIdent("public", "a"), BRANCH)
+    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+    emptied = Segment(columns=("id", "v"), truncate=True)
+    dest.write(LakeIdent("public", "a"), BRANCH, [emptied], stamp)
+    dest.publish(LakeIdent("public", "a"), BRANCH, stamp)
+    assert world.rows("a") == []
+    again = begin(world, rel, dest)
+    assert world.rows("a") == [(1, 1), (2, 2)]
+    assert again.recopy
+    assert again.epoch != EPOCH
+
+
+def test_who_begins_goes_by_what_the_catalog_says_then(world: Subscribed) -> None:
+    """The command came after the worker had read the row, and before it stored d."""
+    rel, dest = copied(world)
+    world.store.update_rel(rel.srsubid, rel.srrelid, recopy=True, epoch="the command's")
+    assert begin(world, rel, dest).recopy
 
 
 def test_the_copy_of_a_table_that_came_back_is_nobody_s(world: Subscribed) -> None:
