@@ -6,6 +6,7 @@ recognised where they are in English; any other gets the hint that fits them all
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from catalog.errcodes import ReplicationError
@@ -93,6 +94,15 @@ def stream(error: ReplicationError) -> ReplicationError:
 def disk(error: ReplicationError) -> ReplicationError:
     """What a disk refused; others stay as they are."""
     return _with_hint(error, _DISK.get(error.code))
+
+
+def after_a_gap(subname: str) -> str:
+    """What to do about changes that cannot be had any more: one of the two, by name."""
+    name = shlex.quote(subname)
+    return (
+        f"Copy the tables again with pgsub refresh {name} --recopy, or go on without what is "
+        f"missing with pgsub accept-gap {name}."
+    )
 
 
 def _with_hint(error: ReplicationError, hint: str | None) -> ReplicationError:

@@ -58,11 +58,11 @@ from workers import failpoints
 from workers.applier import Applier
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
+from workers.identify_publisher import identify_publisher
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
-from workers.publication import fetch_slot
 from workers.receive import ReceiveStats
-from workers.same_publisher import check_publisher
+from workers.same_publisher import start_position
 from workers.stream import (
     Stream,
     connect_publisher,
@@ -131,24 +131,20 @@ def apply_worker_main(process: WorkerProcess) -> None:
         threads=process.settings.lake_commit_workers,
     )
     writer.settle_in_flight(process.ident_of)
-    start = _origin_start(store, sub)
+    slot = sub.subslotname
+    origin = _origin_position(store, sub)
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     try:
-        identity = conn.identify_system()
-        slot = fetch_slot(conn, sub.subslotname)
-        check_publisher(sub, start, store.rels(sub.oid), identity, slot)
-        if sub.sysid is None:
-            store.update_subscription(sub.oid, sysid=identity.systemid)
+        sub = identify_publisher(conn, store, sub, origin)
+        start = start_position(origin, store.rels(sub.oid))
         with (
-            error_context(f'starting replication on slot "{sub.subslotname}"'),
-            starting_on_slot(
-                conn, sub, sub.subslotname, process.settings.wal_retrieve_retry_interval
-            ),
+            error_context(f'starting replication on slot "{slot}"'),
+            starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
         ):
             stream = start_stream(
                 conn,
                 sub,
-                sub.subslotname,
+                slot,
                 start,
                 process.settings,
                 process.spool_dir,
@@ -184,7 +180,10 @@ def log_streaming(sub: Subscription) -> None:
 
 def _remember_flush(store: CatalogStore, subid: int, lsn: LSN) -> None:
     failpoints.reach("apply.before_feedback")
-    store.update_subscription(subid, max_flush_lsn=lsn)
+    with store.transaction():
+        sub = store.subscription(subid)
+        if sub is not None and lsn > sub.max_flush_lsn:
+            store.update_subscription(subid, max_flush_lsn=lsn)
     failpoints.reach("apply.flush_remembered")
 
 
@@ -193,8 +192,8 @@ def _feedback_sent(link: LauncherLink, stats: ReceiveStats) -> None:
     report_stream(link, stats)
 
 
-def _origin_start(store: CatalogStore, sub: Subscription) -> LSN:
-    """Where to ask the publisher to begin; old is harmless, ahead would lose data."""
+def _origin_position(store: CatalogStore, sub: Subscription) -> LSN:
+    """How far the subscription's batches are; 0/0 before the first."""
     name = origin_name(sub.oid)
     origin = store.origin_by_name(name)
     if origin is None:

@@ -35,6 +35,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.remedies import after_a_gap
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
@@ -143,7 +144,7 @@ class LakeWriter:
                 hint="If it was dropped on purpose, drop the subscription or take the table out "
                 "of its publication.",
             )
-        stamp = check_stamp(rel, lake)
+        stamp = check_stamp(rel, lake, self._sub.subname)
         opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
         self._tables[rel.srrelid] = opened
         return opened
@@ -314,7 +315,7 @@ class LakeWriter:
                 failpoints.reach("apply.one_table_published")
                 return replace(written, snapshot_id=snapshot_id)
             fenced = self._dest.fence(written.table.lake.ident)
-            stamp = check_stamp(written.table.rel, fenced)
+            stamp = check_stamp(written.table.rel, fenced, self._sub.subname)
             fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))
             written = replace(written, table=fresh)
             if stamp.lsn >= written.stamp.lsn:
@@ -363,29 +364,29 @@ class LakeWriter:
         self._pool.shutdown(wait=True)
 
 
-def check_stamp(rel: SubscriptionRel, lake: LakeTable) -> Stamp:
+def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str) -> Stamp:
     """The table's own position, if it can be trusted (55000 with two remedies if not)."""
-    remedy = (
-        "Copy the table again (drop the subscription and create it anew), or restore the lake "
-        "table to the state this data directory left it in."
-    )
+    remedy = after_a_gap(subname)
     stamp = lake.stamp
     if stamp is None:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" carries no replication position',
-            detail="No snapshot of main says up to which LSN it is complete.",
+            detail="No snapshot of main says up to which LSN it is complete; "
+            f"{rel.lake_lsn} was published to it.",
             hint=remedy,
         )
     if stamp.epoch != rel.epoch:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" belongs to another copy',
-            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}.",
+            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}; "
+            f"{rel.lake_lsn} was published to it.",
             hint=remedy,
         )
     if rel.lake_lsn != InvalidXLogRecPtr and stamp.lsn < rel.lake_lsn:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" is behind what was published to it',
-            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back.",
+            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back: what "
+            f"was committed from {stamp.lsn} to {rel.lake_lsn} is not in it.",
             hint=remedy,
         )
     return stamp

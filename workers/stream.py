@@ -6,7 +6,6 @@ Both kinds of worker run one; they differ in slot, start position and what they 
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from catalog.errcodes import ReplicationError
 from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
+from catalog.remedies import after_a_gap
 from config.guc import Settings, format_duration, parse_duration
 from workers.publication import (
     PublisherConn,
     fetch_fingerprints,
-    fetch_slot,
-    fetch_wal_status,
 )
 from workers.receive import ReceiveLimits, Receiver, ReceiveStats
+from workers.remote_slots import fetch_slot
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn, connect
 
@@ -173,15 +172,12 @@ def _slot_hint(
 ) -> str | None:
     try:
         found = fetch_slot(conn, slot)
-        lost = found is not None and fetch_wal_status(conn, slot) == "lost"
     except ReplicationError:
         return None  # the first error is the one to tell
-    if found is None or lost:
-        name = shlex.quote(sub.subname)
+    if found is None or found.invalidation is not None:
         return (
-            f"What was committed after {sub.max_flush_lsn} is lost to this subscription: copy its "
-            f'tables again with pgsub drop {name}, pgsub sql "DROP TABLE lake.…" for each of '
-            "them, and pgsub up FILE. A slot made by hand would leave a gap."
+            f"What was committed after {sub.max_flush_lsn} is lost to this subscription. "
+            + after_a_gap(sub.subname)
         )
     if code != "55006":
         return None

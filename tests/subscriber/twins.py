@@ -50,6 +50,7 @@ class Slot:
     active: bool = False
     plugin: str = "pgoutput"
     confirmed: LSN = POINT
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -64,6 +65,10 @@ class PublisherTwin:
     slots: dict[str, Slot] = field(default_factory=dict)
     fail: dict[str, BaseException] = field(default_factory=dict)
     other_origins: list[Row] = field(default_factory=list)
+    identity: Identity = field(default_factory=Identity)
+    histories: dict[int, str] = field(default_factory=dict)
+    standby: bool = False
+    timeouts: list[float | None] = field(default_factory=list)
     server_version: int = 18
     connections: int = 0
     on_create_slot: Callable[[], None] = lambda: None
@@ -77,16 +82,27 @@ class PublisherTwin:
         self.connections -= 1
 
     def identify_system(self) -> Identity:
-        return Identity()
+        return self.identity
+
+    def timeline_history(self, tli: int) -> str:
+        self._check("timeline_history")
+        return self.histories[tli]
 
     def create_slot(
-        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+        self,
+        name: str,
+        *,
+        temporary: bool,
+        snapshot: str,
+        failover: bool = False,
+        timeout: float | None = None,
     ) -> LSN:
         assert (temporary, snapshot) == (False, "nothing")
+        self.timeouts.append(timeout)
         self.on_create_slot()
         self._check("create_slot")
-        self.slots[name] = Slot()
-        return POINT
+        self.slots[name] = Slot(confirmed=self.identity.xlogpos)
+        return self.identity.xlogpos
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
         self._check("drop_slot")
@@ -103,6 +119,8 @@ class PublisherTwin:
         self._check("exec")
         if "has_schema_privilege" in sql:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
+        if "pg_is_in_recovery" in sql:
+            return [("t" if self.standby else "f",)]
         if "pg_replication_slots" in sql:
             return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
         if "pg_subscription_rel" in sql:
@@ -146,7 +164,8 @@ class PublisherTwin:
         if slot is None:
             return []
         active = "t" if slot.active else "f"
-        return [(slot.plugin, "logical", "shop", active, None, str(slot.confirmed), "shop")]
+        told = (slot.plugin, "logical", "shop", active, None, str(slot.confirmed), "shop")
+        return [(*told, *(("lost", None, None) if slot.lost else ("reserved", None, "false")))]
 
 
 @dataclass(slots=True)
