@@ -80,6 +80,14 @@ CREATE: Final = (
 DROP: Final = ("drop.dropping_stored", "drop.slot_dropped", "drop.row_deleted")
 """DROP SUBSCRIPTION, in the command's own process."""
 
+ACCEPT_GAP: Final = (
+    "accept_gap.slot_dropped",
+    "accept_gap.slot_settled",
+    "accept_gap.stored",
+    "accept_gap.one_table_stamped",
+)
+"""``accept-gap``, in the command's own process; the first where it makes a new slot only."""
+
 _POLL_SECONDS: Final = 0.02
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -27,6 +28,9 @@ from catalog.remedies import after_a_gap
 from workers.remote_slots import RemoteSlot
 from workers.timeline import TimeLineHistory, tli_switch_point
 from workers.walreceiver import SystemIdentity
+
+SYNCED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
+"""States in which a table's position counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,12 @@ class ServerMisfit:
 
 
 def highest_lsn(sub: Subscription, origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
-    """The highest position that anything of the subscription stands at."""
-    return LSN(max([origin, sub.max_flush_lsn, *(rel.lake_lsn for rel in rels)]))
+    """The highest position that anything of the subscription stands at.
+
+    A table that is not synchronised stands nowhere: it is copied from the beginning.
+    """
+    tables = [rel.lake_lsn for rel in rels if rel.srsubstate in SYNCED]
+    return LSN(max([origin, sub.max_flush_lsn, *tables]))
 
 
 def start_position(origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
@@ -53,8 +61,7 @@ def start_position(origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
     latest, and what a table holds, or what was before it joined (its floor), it skips by itself. A
     table that is not synchronised takes nothing from this stream before it is.
     """
-    synced = (SubRelState.SYNCDONE, SubRelState.READY)
-    return LSN(min([origin, *(rel.floor for rel in rels if rel.srsubstate in synced)]))
+    return LSN(min([origin, *(rel.floor for rel in rels if rel.srsubstate in SYNCED)]))
 
 
 def judge_server(

@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedTable
-from catalog.pg_lsn import LSN
 from workers.publication import (
     ColumnType,
     Leaf,

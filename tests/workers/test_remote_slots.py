@@ -24,7 +24,11 @@ def test_a_slot() -> None:
 
 @pytest.mark.parametrize(
     ("plugin", "kind", "database"),
-    [("test_decoding", "logical", "shop"), ("pgoutput", "logical", "other"), (None, "physical", None)],
+    [
+        ("test_decoding", "logical", "shop"),
+        ("pgoutput", "logical", "other"),
+        (None, "physical", None),
+    ],
 )
 def test_a_slot_that_is_not_ours(plugin: str | None, kind: str, database: str | None) -> None:
     slot = fetched(plugin, kind, database, "f", None, None, "shop", *SOUND)
