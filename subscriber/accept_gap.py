@@ -156,7 +156,8 @@ def anchor(
     known = LSN(max(rel.lake_lsn, rel.floor, synced_at or InvalidXLogRecPtr, stand))
     held = stamp.lsn if stamp is not None and stamp.epoch == rel.epoch else None
     if server is None:
-        lsn = LSN(max(known, begin))
+        # What it holds counts too: a dead worker's commit may have landed just before the fence.
+        lsn = LSN(max(known, begin, held or InvalidXLogRecPtr))
     elif server.fork is None:
         lsn = begin
     else:

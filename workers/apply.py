@@ -63,6 +63,7 @@ from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
 from workers.receive import ReceiveStats
 from workers.same_publisher import start_position
+from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import (
     Stream,
     connect_publisher,
@@ -78,6 +79,7 @@ from workers.syncutils import (
     SyncWorkerState,
     process_syncing_tables_for_apply,
 )
+from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +136,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
     slot = sub.subslotname
     origin = _origin_position(store, sub)
     conn = connect_publisher(sub, sub.subname, process.interrupted)
+    standby: WalReceiverConn | None = None
     try:
+        watch, standby = watch_standby(conn, sub, process.interrupted)
         sub = identify_publisher(conn, store, sub, origin)
         start = start_position(origin, store.rels(sub.oid))
         with (
@@ -150,7 +154,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
                 process.spool_dir,
                 wake_main=link.latch.set,
                 report=lambda stats: _feedback_sent(link, stats),
-                remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
+                remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn, watch),
             )
         try:
             log_streaming(sub)
@@ -159,11 +163,13 @@ def apply_worker_main(process: WorkerProcess) -> None:
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
             applier = Applier(store, sub, writer, published, gated=gated)
-            LogicalRepApplyLoop(process, applier, stream)
+            LogicalRepApplyLoop(process, applier, stream, watch)
         finally:
             stream.end()
     finally:
         conn.close()
+        if standby is not None:
+            standby.close()
         writer.close()
 
 
@@ -178,7 +184,8 @@ def log_streaming(sub: Subscription) -> None:
         )
 
 
-def _remember_flush(store: CatalogStore, subid: int, lsn: LSN) -> None:
+def _remember_flush(store: CatalogStore, subid: int, lsn: LSN, watch: StandbyWatch) -> None:
+    watch.check()
     failpoints.reach("apply.before_feedback")
     with store.transaction():
         sub = store.subscription(subid)
@@ -213,7 +220,9 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
     )
 
 
-def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream) -> None:  # noqa: N802 (PostgreSQL's name)
+def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
+    process: WorkerProcess, applier: Applier, stream: Stream, watch: StandbyWatch
+) -> None:
     """Turn after turn until told to stop; raises what ends the worker."""
     latch = process.link.latch
     tracker = _SyncTracker()
@@ -236,8 +245,9 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
             process.link.acknowledge_catalog(change)
             continue
         idle = stream.receiver.idle_position()
-        if idle is not None:
-            applier.gated = LSN(max(applier.gated, idle))
+        if idle is not None and idle > applier.gated:
+            watch.check()
+            applier.gated = idle
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE)
             continue
@@ -248,6 +258,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")
+        watch.check()
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
 

@@ -38,7 +38,9 @@ class Pair:
             *("-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync"),
             *("-d", self.primary.dsn),
         )
-        server = EmbeddedPublisher(18, port=self.port, data_dir=data)
+        server = EmbeddedPublisher(
+            18, port=self.port, data_dir=data, conf={"hot_standby_feedback": "on"}
+        )
         with server:
             self.caught_up(server)
             yield server
@@ -53,18 +55,27 @@ class Pair:
     def make_slot(self, standby: EmbeddedPublisher, dbname: str, name: str) -> None:
         """A logical slot on the standby, which waits for what only the primary can write."""
 
-        def make() -> None:
-            with closing(connect(standby.conninfo(dbname), name)) as conn:
-                conn.create_slot(name, temporary=False, snapshot="nothing", timeout=60)
+        with not_idle(self.primary), closing(connect(standby.conninfo(dbname), name)) as conn:
+            conn.create_slot(name, temporary=False, snapshot="nothing", timeout=60)
 
-        thread = threading.Thread(target=make)
-        thread.start()
 
-        def made() -> bool:
-            self.primary.execute("SELECT pg_log_standby_snapshot()")
-            return not thread.is_alive()
+@contextmanager
+def not_idle(primary: EmbeddedPublisher) -> Iterator[None]:
+    """The primary goes on writing what slots on its standbys wait for."""
+    done = threading.Event()
 
-        wait_until(made, 60, "the slot on the standby is made")
+    def write() -> None:
+        with primary.connect() as connection:
+            while not done.wait(0.1):
+                connection.execute("SELECT pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def promote(standby: EmbeddedPublisher) -> None:

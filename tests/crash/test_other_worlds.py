@@ -19,7 +19,7 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
-from tests.crash.standby import Pair, cut_off, promote
+from tests.crash.standby import Pair, cut_off, not_idle, promote
 from tests.fix_publisher import Database, new_database
 from tests.waiting import wait_until
 from workers.remote_slots import fetch_slot
@@ -126,6 +126,30 @@ def test_a_standby_that_has_everything_takes_over(subscribed: Subscribed) -> Non
         subscribed.family.drop(subscribed.name)
 
 
+def test_a_standby_that_we_read_from_is_promoted(family: Family, pair: Pair) -> None:
+    """The stream does not end with it; the worker does, and goes on on the new timeline."""
+    name = f"worlds_{next(_number)}"
+    database = new_database(pair.primary, name, schema=name)
+    database.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1)", "CREATE TABLE u (n int)")
+    database.run(f"CREATE PUBLICATION pub FOR TABLES IN SCHEMA {name}")
+    with pair.standby() as standby:
+        subscribed = Subscribed(family, pair, Database(standby, database.name, name), name)
+        with not_idle(pair.primary):
+            family.create(name, standby.conninfo(database.name), ["pub"])
+            wait_until(lambda: set(family.states(name).values()) == {"r"}, 120, family.log_tail)
+        subscribed.insert(2)
+        wait_until(lambda: subscribed.rows() == [1, 2], 60, family.log_tail)
+        since = family.log_size()
+        cut_off(standby)
+        promote(standby)
+        subscribed.insert(3, server=standby)
+        subscribed.arrives(1, 2, 3, server=standby)
+        subscribed.logged(since, "was a standby and was promoted", "action=timeline")
+        assert subscribed.sub().timeline == 2
+        family.drop(name)
+    database.drop()
+
+
 def refused_on_an_idle_standby(subscribed: Subscribed, standby: EmbeddedPublisher) -> None:
     with (
         subscribed.database.connect() as writer,
@@ -147,8 +171,8 @@ def test_a_standby_that_lagged_behind_takes_over(subscribed: Subscribed) -> None
         cut_off(standby)
         subscribed.insert(3)
         subscribed.arrives(1, 2, 3)
-        highest = subscribed.sub().max_flush_lsn
         pair.primary.halt("immediate")
+        highest = subscribed.sub().max_flush_lsn
         since = subscribed.family.log_size()
         promote(standby)
         subscribed.insert(4, server=standby)  # before there is a slot: nobody can send it
@@ -210,8 +234,8 @@ def test_a_table_that_was_set_back(subscribed: Subscribed) -> None:
     schema = subscribed.database.schema
     subscribed.disable()
     wait_until(lambda: subscribed.family.apply_pid(subscribed.name) is None, 60)
-    table = subscribed.family.pgsub.iceberg_table(schema, "t")
-    before = table.current_snapshot().parent_snapshot_id
+    snapshots = subscribed.family.pgsub.iceberg_table(schema, "t").snapshots()
+    before = [s.snapshot_id for s in snapshots if s.summary["total-records"] == "1"][-1]
     subscribed.family.pgsub.command(
         "sql", f"CALL lake.system.rollback_to_snapshot('{schema}.t', {before})"
     )

@@ -356,6 +356,7 @@ def misfit(fork: int | None) -> ServerMisfit:
         (300, "e", None, 480, 500),  # set back: what the subscription knows to have taken
         (300, "e", None, 900, 900),  # and the slot was moved on
         (900, "other", None, 480, 500),
+        (600, "e", None, 480, 600),  # a dead worker's batch landed before the fence
         (400, "e", misfit(None), 200, 200),
         (400, "e", misfit(450), 300, 400),
         (400, "e", misfit(350), 300, 350),
