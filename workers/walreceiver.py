@@ -37,7 +37,6 @@ from catalog import remedies
 from catalog.errcodes import (
     AdminShutdown,
     ConnectionFailure,
-    ObjectNotInPrerequisiteState,
     ProtocolViolation,
     ReplicationError,
     SyntaxErrorOrAccess,
@@ -76,15 +75,6 @@ ZERO_TIMEOUTS: Final = (
 
 
 _QUERY_CANCELED: Final = "57014"
-
-
-def _standby_waited(name: str, seconds: float) -> ReplicationError:
-    return ObjectNotInPrerequisiteState(
-        f'replication slot "{name}" was not made in {seconds:g} s (create_slot_timeout)',
-        detail="The publisher is a standby: it waits for a record of running transactions, which "
-        "its primary writes now and then, and not while it is idle.",
-        hint="On the primary: SELECT pg_log_standby_snapshot(). Then try again.",
-    )
 
 
 def _replication_literal(text: str) -> str:
@@ -415,22 +405,19 @@ class WalReceiverConn:
             tail = "USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}"
-        if timeout is None:
+        with self._cancelled_after(timeout, name):
             row = self.exec(command)[0]
-        else:
-            with self._cancelled_after(timeout, _standby_waited(name, timeout)):
-                row = self.exec(command)[0]
         return LSN.parse(row[1] or "0/0")
 
     @contextmanager
-    def _cancelled_after(self, seconds: float, late: ReplicationError) -> Iterator[None]:
-        """Have the server cancel what it runs after so many seconds; ``late`` is raised then."""
-        self._deadline = time.monotonic() + seconds
+    def _cancelled_after(self, seconds: float | None, slot: str) -> Iterator[None]:
+        """Have the server cancel what it runs after so many seconds, if any."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
         try:
             yield
         except ReplicationError as error:
-            if error.code == _QUERY_CANCELED and self._deadline is None:
-                raise late from None
+            if error.code == _QUERY_CANCELED and seconds is not None and self._deadline is None:
+                raise remedies.slot_on_standby(slot, seconds) from None
             raise
         finally:
             self._deadline = None
