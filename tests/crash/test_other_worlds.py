@@ -157,6 +157,9 @@ def refused_on_an_idle_standby(subscribed: Subscribed, standby: EmbeddedPublishe
         closing(connect(standby.conninfo(subscribed.database.name), "x")) as conn,
     ):
         writer.execute("SELECT pg_current_xact_id()")  # whatever is logged meanwhile is too little
+        # What was logged before this transaction would be enough: the slot begins behind it.
+        subscribed.database.execute("SELECT pg_logical_emit_message(true, '', '')")
+        subscribed.pair.caught_up(standby)
         with pytest.raises(ObjectNotInPrerequisiteState, match="create_slot_timeout") as refused:
             create_sync_slot(conn, "pg_1_sync_2_3", timeout=0.5)
         assert "pg_log_standby_snapshot()" in (refused.value.hint or "")
