@@ -6,9 +6,10 @@ recognised where they are in English; any other gets the hint that fits them all
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
 
 _CONNECT: Final = (
     (
@@ -118,6 +119,25 @@ def stream(error: ReplicationError) -> ReplicationError:
 def disk(error: ReplicationError) -> ReplicationError:
     """What a disk refused; others stay as they are."""
     return _with_hint(error, _DISK.get(error.code))
+
+
+def slot_on_standby(name: str, seconds: float) -> ReplicationError:
+    """The error of a slot that was not made in time."""
+    return ObjectNotInPrerequisiteState(
+        f'replication slot "{name}" was not made in {seconds:g} s (create_slot_timeout)',
+        detail="The publisher is a standby: it waits for a record of running transactions, which "
+        "its primary writes now and then, and not while it is idle.",
+        hint="On the primary: SELECT pg_log_standby_snapshot(). Then try again.",
+    )
+
+
+def after_a_gap(subname: str) -> str:
+    """What to do about changes that cannot be had any more: one of the two, by name."""
+    name = shlex.quote(subname)
+    return (
+        f"Copy the tables again with pgsub refresh {name} --recopy, or go on without what is "
+        f"missing with pgsub accept-gap {name}."
+    )
 
 
 def _with_hint(error: ReplicationError, hint: str | None) -> ReplicationError:

@@ -177,6 +177,10 @@ class Settings(BaseModel):
         60.0,
         description="a copy that is done waits this long for an apply worker if there is none",
     )
+    create_slot_timeout: Milliseconds = Field(
+        60.0,
+        description="making a slot on a standby is given up after this long; 0 waits for ever",
+    )
     wal_receiver_timeout: Milliseconds = Field(
         60.0, description="a publisher silent for this long is given up; 0 waits for ever"
     )

@@ -196,6 +196,16 @@ def disable(context: typer.Context, name: Name) -> None:
     print("ALTER SUBSCRIPTION")
 
 
+@app.command("accept-gap")
+def accept_gap(context: typer.Context, name: Name) -> None:
+    """Go on without changes that cannot be had any more; says which."""
+    from subscriber import accept_gap as command
+
+    with _site(context) as site:
+        command.accept_gap(name, site)
+    print("ALTER SUBSCRIPTION")
+
+
 @app.command()
 def refresh(
     context: typer.Context,

@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import (
     FeatureNotSupported,
@@ -45,13 +45,13 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.refresh import await_workers
 from subscriber.remoteslot import renew_slot
 from subscriber.report import notice, warning
-from subscriber.site import Publisher, Site, SystemIdentity
+from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import must_be_ready
 from workers import failpoints
-from workers.publication import fetch_slot, fetch_wal_status
+from workers.remote_slots import fetch_slot
 
 if TYPE_CHECKING:
-    from workers.walreceiver import SystemIdentity as RemoteIdentity
+    from workers.walreceiver import SystemIdentity
 
 _ONCE_COPIED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
 
@@ -128,7 +128,8 @@ def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:
     55006 if the slot's name is somebody else's, who has to be asked first.
     """
     # Only a command that is about to change something need load what a worker starts with.
-    from workers.same_publisher import check_publisher
+    from workers.identify_publisher import fetch_history
+    from workers.same_publisher import highest_lsn, judge_server, judge_slot
 
     name = sub.subslotname
     if name is None:
@@ -142,17 +143,14 @@ def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:
         )
     origin = site.store.origin_by_name(origin_name(sub.oid))
     stands = origin.remote_lsn if origin else InvalidXLogRecPtr
-    try:
-        check_publisher(
-            sub, stands, site.store.rels(sub.oid), cast("RemoteIdentity", identity), slot
-        )
-    except ObjectNotInPrerequisiteState as error:
-        return Gap(error.primary, identity)
+    highest = highest_lsn(sub, stands, site.store.rels(sub.oid))
+    server = judge_server(sub, highest, identity, fetch_history(conn, sub, identity))
+    if server is not None:
+        return Gap(server.error.primary, identity)
     if slot is None:
         return Gap(f'replication slot "{name}" does not exist on the publisher', identity)
-    if fetch_wal_status(conn, name) == "lost":
-        return Gap(f'replication slot "{name}" was invalidated on the publisher', identity)
-    return None
+    unfit = judge_slot(sub, slot)
+    return None if unfit is None else Gap(unfit.primary, identity)
 
 
 def _mark(sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site) -> list[int]:

@@ -17,11 +17,12 @@ from catalog.errcodes import DuplicateObject, ObjectInUse, ReplicationError, err
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import LeakedSlot
+from config.guc import stored_settings
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site
 from workers import failpoints
-from workers.publication import fetch_slot
+from workers.remote_slots import fetch_slot, is_in_recovery
 
 SLOT_RELEASE_TIMEOUT: Final = 10.0
 """Seconds DROP waits for the publisher to notice that a slot's reader is gone."""
@@ -80,7 +81,7 @@ def make_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
     if not sub.create_slot:
         slot = fetch_slot(conn, sub.subslotname)
         return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
-    return _create_slot(sub.subslotname, sub, conn, site)
+    return create_main_slot(sub.subslotname, sub, conn, site)
 
 
 def renew_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
@@ -95,14 +96,21 @@ def renew_slot(sub: Subscription, conn: Publisher, site: Site) -> LSN:
         if _drop_when_released(conn, name):
             site.notify(notice(f'dropped replication slot "{name}" on publisher'))
     failpoints.reach("recopy.slot_dropped")
-    return _create_slot(name, sub, conn, site)
+    return create_main_slot(name, sub, conn, site)
 
 
-def _create_slot(name: str, sub: Subscription, conn: Publisher, site: Site) -> LSN:
+def create_main_slot(name: str, sub: Subscription, conn: Publisher, site: Site) -> LSN:
+    """Make the slot now; the consistent point. On a standby it is given up after a while."""
+    timeout = stored_settings(site.store.settings()).create_slot_timeout
+    limit = timeout if timeout and is_in_recovery(conn) else None
     with error_context(f'creating replication slot "{name}" on the publisher'):
         try:
             point = conn.create_slot(
-                name, temporary=False, snapshot="nothing", failover=sub.subfailover
+                name,
+                temporary=False,
+                snapshot="nothing",
+                failover=sub.subfailover,
+                timeout=limit,
             )
         except ReplicationError as error:
             raise remedies.making_slot(error) from None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
@@ -19,21 +19,8 @@ from subscriber.report import Notice
 from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.publication import PublisherConn
 
-
-class SystemIdentity(Protocol):
-    """The answer to IDENTIFY_SYSTEM."""
-
-    @property
-    def systemid(self) -> str:
-        """The publisher's system identifier."""
-
-    @property
-    def timeline(self) -> int:
-        """Its timeline."""
-
-    @property
-    def xlogpos(self) -> LSN:
-        """Its flush position."""
+if TYPE_CHECKING:
+    from workers.walreceiver import SystemIdentity
 
 
 class Publisher(PublisherConn, Protocol):
@@ -42,8 +29,17 @@ class Publisher(PublisherConn, Protocol):
     def identify_system(self) -> SystemIdentity:
         """IDENTIFY_SYSTEM."""
 
+    def timeline_history(self, tli: int) -> str:
+        """TIMELINE_HISTORY: the content of the file."""
+
     def create_slot(
-        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+        self,
+        name: str,
+        *,
+        temporary: bool,
+        snapshot: str,
+        failover: bool = False,
+        timeout: float | None = None,
     ) -> LSN:
         """CREATE_REPLICATION_SLOT; the consistent point."""
 

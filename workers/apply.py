@@ -57,11 +57,12 @@ from workers import failpoints
 from workers.applier import Applier
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
+from workers.identify_publisher import identify_publisher
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
-from workers.publication import fetch_slot
 from workers.receive import ReceiveStats
-from workers.same_publisher import check_publisher
+from workers.same_publisher import start_position
+from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import (
     Stream,
     connect_publisher,
@@ -77,6 +78,7 @@ from workers.syncutils import (
     SyncWorkerState,
     process_syncing_tables_for_apply,
 )
+from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
 
@@ -130,30 +132,28 @@ def apply_worker_main(process: WorkerProcess) -> None:
         threads=process.settings.lake_commit_workers,
     )
     writer.settle_in_flight(process.ident_of)
-    start = _origin_start(store, sub)
+    slot = sub.subslotname
+    origin = _origin_position(store, sub)
     conn = connect_publisher(sub, sub.subname, process.interrupted)
+    standby: WalReceiverConn | None = None
     try:
-        identity = conn.identify_system()
-        slot = fetch_slot(conn, sub.subslotname)
-        check_publisher(sub, start, store.rels(sub.oid), identity, slot)
-        if sub.sysid is None:
-            store.update_subscription(sub.oid, sysid=identity.systemid)
+        watch, standby = watch_standby(conn, sub, process.interrupted)
+        sub = identify_publisher(conn, store, sub, origin)
+        start = start_position(origin, store.rels(sub.oid))
         with (
-            error_context(f'starting replication on slot "{sub.subslotname}"'),
-            starting_on_slot(
-                conn, sub, sub.subslotname, process.settings.wal_retrieve_retry_interval
-            ),
+            error_context(f'starting replication on slot "{slot}"'),
+            starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
         ):
             stream = start_stream(
                 conn,
                 sub,
-                sub.subslotname,
+                slot,
                 start,
                 process.settings,
                 process.spool_dir,
                 wake_main=link.latch.set,
                 report=lambda stats: _feedback_sent(link, stats),
-                remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn),
+                remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn, watch),
             )
         try:
             log_streaming(sub)
@@ -162,11 +162,13 @@ def apply_worker_main(process: WorkerProcess) -> None:
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
             applier = Applier(store, sub, writer, published, gated=gated)
-            LogicalRepApplyLoop(process, applier, stream)
+            LogicalRepApplyLoop(process, applier, stream, watch)
         finally:
             stream.end()
     finally:
         conn.close()
+        if standby is not None:
+            standby.close()
         writer.close()
 
 
@@ -181,9 +183,13 @@ def log_streaming(sub: Subscription) -> None:
         )
 
 
-def _remember_flush(store: CatalogStore, subid: int, lsn: LSN) -> None:
+def _remember_flush(store: CatalogStore, subid: int, lsn: LSN, watch: StandbyWatch) -> None:
+    watch.check()
     failpoints.reach("apply.before_feedback")
-    store.update_subscription(subid, max_flush_lsn=lsn)
+    with store.transaction():
+        sub = store.subscription(subid)
+        if sub is not None and lsn > sub.max_flush_lsn:
+            store.update_subscription(subid, max_flush_lsn=lsn)
     failpoints.reach("apply.flush_remembered")
 
 
@@ -192,8 +198,8 @@ def _feedback_sent(link: LauncherLink, stats: ReceiveStats) -> None:
     report_stream(link, stats)
 
 
-def _origin_start(store: CatalogStore, sub: Subscription) -> LSN:
-    """Where to ask the publisher to begin; old is harmless, ahead would lose data."""
+def _origin_position(store: CatalogStore, sub: Subscription) -> LSN:
+    """How far the subscription's batches are; 0/0 before the first."""
     name = origin_name(sub.oid)
     origin = store.origin_by_name(name)
     if origin is None:
@@ -213,7 +219,9 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
     )
 
 
-def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream) -> None:  # noqa: N802 (PostgreSQL's name)
+def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
+    process: WorkerProcess, applier: Applier, stream: Stream, watch: StandbyWatch
+) -> None:
     """Turn after turn until told to stop; raises what ends the worker."""
     latch = process.link.latch
     tracker = _SyncTracker()
@@ -237,7 +245,9 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
             continue
         idle = stream.receiver.idle_position()
         if idle is not None:
-            applier.gated = LSN(max(applier.gated, idle))
+            if idle > applier.gated:
+                watch.check()
+                applier.gated = idle
             if idle != InvalidXLogRecPtr:  # something came, and nothing of it is left to do
                 process.went_well()
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
@@ -250,6 +260,7 @@ def LogicalRepApplyLoop(process: WorkerProcess, applier: Applier, stream: Stream
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")
+        watch.check()
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()

@@ -86,6 +86,14 @@ RECOPY: Final = ("recopy.marked", "recopy.slot_dropped", "recopy.slot_made")
 EMPTIED: Final = ("tablesync.emptied",)
 """Reached by the sync worker of a table that is copied again."""
 
+ACCEPT_GAP: Final = (
+    "accept_gap.slot_dropped",
+    "accept_gap.slot_settled",
+    "accept_gap.stored",
+    "accept_gap.one_table_stamped",
+)
+"""``accept-gap``, in the command's own process; the first where it makes a new slot only."""
+
 _POLL_SECONDS: Final = 0.02
 
 

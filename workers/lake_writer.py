@@ -141,10 +141,10 @@ class LakeWriter:
         if lake is None:
             raise UndefinedTable(
                 f'logical replication target relation "{ident}" does not exist',
-                hint=f"{copy_again(self._sub, rel)} makes and fills it anew; or take the table out "
-                "of its publication.",
+                hint=f"{copy_again(self._sub.subname, rel)} makes and fills it anew; or take the "
+                "table out of its publication.",
             )
-        stamp = check_stamp(self._sub, rel, lake)
+        stamp = check_stamp(rel, lake, self._sub.subname)
         opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
         self._tables[rel.srrelid] = opened
         return opened
@@ -315,7 +315,7 @@ class LakeWriter:
                 failpoints.reach("apply.one_table_published")
                 return replace(written, snapshot_id=snapshot_id)
             fenced = self._dest.fence(written.table.lake.ident)
-            stamp = check_stamp(self._sub, written.table.rel, fenced)
+            stamp = check_stamp(written.table.rel, fenced, self._sub.subname)
             fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))
             written = replace(written, table=fresh)
             if stamp.lsn >= written.stamp.lsn:
@@ -364,35 +364,38 @@ class LakeWriter:
         self._pool.shutdown(wait=True)
 
 
-def copy_again(sub: Subscription, rel: SubscriptionRel) -> str:
+def copy_again(subname: str, rel: SubscriptionRel) -> str:
     """The command that copies a table again."""
     table = shlex.quote(qualified_name(rel.nspname, rel.relname))
-    return f"pgsub refresh {shlex.quote(sub.subname)} --recopy {table}"
+    return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
 
 
-def check_stamp(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> Stamp:
+def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str) -> Stamp:
     """The table's own position, if it can be trusted (55000 with two remedies if not)."""
     remedy = (
-        f"Copy the table again with {copy_again(sub, rel)}, or restore the lake table to the state "
-        "this data directory left it in."
+        f"Copy the table again with {copy_again(subname, rel)}, or go on without what is missing "
+        f"with pgsub accept-gap {shlex.quote(subname)}."
     )
     stamp = lake.stamp
     if stamp is None:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" carries no replication position',
-            detail="No snapshot of main says up to which LSN it is complete.",
+            detail="No snapshot of main says up to which LSN it is complete; "
+            f"{rel.lake_lsn} was published to it.",
             hint=remedy,
         )
     if stamp.epoch != rel.epoch:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" belongs to another copy',
-            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}.",
+            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}; "
+            f"{rel.lake_lsn} was published to it.",
             hint=remedy,
         )
     if rel.lake_lsn != InvalidXLogRecPtr and stamp.lsn < rel.lake_lsn:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" is behind what was published to it',
-            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back.",
+            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back: what "
+            f"was committed from {stamp.lsn} to {rel.lake_lsn} is not in it.",
             hint=remedy,
         )
     return stamp

@@ -35,7 +35,6 @@ from catalog.namespace import (
     quote_literal_list,
     quote_qualified_identifier,
 )
-from catalog.pg_lsn import LSN
 from workers.lake.destination import LakeColumn
 from workers.lake.typemap import lake_type
 
@@ -159,16 +158,6 @@ class Leaf:
     relkind: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSlot:
-    """A replication slot as the publisher shows it; ``ours`` is a pgoutput slot of our database."""
-
-    active: bool
-    active_pid: int | None
-    confirmed_flush_lsn: LSN | None
-    ours: bool
-
-
 def _read_queries() -> dict[str, str]:
     text = resources.files("workers").joinpath("publication.sql").read_text(encoding="utf-8")
     text = "".join(line for line in text.splitlines(True) if not re.match("-- (?!name: )", line))
@@ -272,26 +261,6 @@ def is_rewritten(conn: PublisherConn, leaves: Sequence[Leaf]) -> bool:
     """Whether a relation lives in another file than the transaction's snapshot knew."""
     relids = ", ".join(str(leaf.relid) for leaf in leaves)
     return bool(leaves) and conn.exec(query("rewritten", relids=relids))[0][0] != "0"
-
-
-def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
-    """A replication slot by name, None if there is none."""
-    rows = conn.exec(query("slot", slot=quote_literal(name)))
-    if not rows:
-        return None
-    plugin, kind, database, active, pid, confirmed, ours = rows[0]
-    return RemoteSlot(
-        active=active == "t",
-        active_pid=None if pid is None else int(pid),
-        confirmed_flush_lsn=None if confirmed is None else LSN.parse(confirmed),
-        ours=(plugin, kind, database) == ("pgoutput", "logical", ours),
-    )
-
-
-def fetch_wal_status(conn: PublisherConn, name: str) -> str | None:
-    """A slot's wal_status: ``lost`` when it was invalidated; None before version 13."""
-    rows = conn.exec(query("wal_status", slot=quote_literal(name)))
-    return rows[0][0] if rows else None
 
 
 def _column_list(

@@ -162,15 +162,15 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE t.isleaf
 ORDER BY c.oid
 
+-- By way of JSON because the columns are there from version 13, 17 and 16 on only.
 -- name: slot
 SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
-       pg_catalog.current_database()
-FROM pg_catalog.pg_replication_slots WHERE slot_name = :slot
-
--- By way of JSON because the column is there from version 13 on only.
--- name: wal_status
-SELECT pg_catalog.to_jsonb(s) ->> 'wal_status'
+       pg_catalog.current_database(), pg_catalog.to_jsonb(s) ->> 'wal_status',
+       pg_catalog.to_jsonb(s) ->> 'invalidation_reason', pg_catalog.to_jsonb(s) ->> 'conflicting'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
+
+-- name: is_in_recovery
+SELECT pg_catalog.pg_is_in_recovery()
 
 -- pg_class is read under the transaction's snapshot, pg_relation_filenode is not.
 -- name: rewritten

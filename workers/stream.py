@@ -6,7 +6,6 @@ Both kinds of worker run one; they differ in slot, start position and what they 
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,15 +16,14 @@ from catalog.errcodes import ReplicationError, ReplicationGap
 from catalog.namespace import quote_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
+from catalog.remedies import after_a_gap
 from config.guc import Settings, format_duration, parse_duration
 from workers.publication import (
     PublisherConn,
-    RemoteSlot,
     fetch_fingerprints,
-    fetch_slot,
-    fetch_wal_status,
 )
 from workers.receive import ReceiveLimits, Receiver, ReceiveStats
+from workers.remote_slots import RemoteSlot, fetch_slot
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn, connect
 
@@ -169,7 +167,7 @@ def starting_on_slot(
             raise
         try:
             found = fetch_slot(conn, slot)
-            lost = found is None or fetch_wal_status(conn, slot) == "lost"
+            lost = found is None or found.invalidation is not None
         except ReplicationError:
             raise error from None  # the first error is the one to tell
         if lost:
@@ -183,9 +181,8 @@ def _gap(sub: Subscription, error: ReplicationError) -> ReplicationGap:
     return ReplicationGap(
         error.primary,
         detail=error.detail,
-        hint=f"What was committed after {sub.max_flush_lsn} is lost to this subscription. pgsub "
-        f"refresh {shlex.quote(sub.subname)} --recopy makes a new slot and copies every table "
-        "again; a slot made by hand would leave a gap.",
+        hint=f"What was committed after {sub.max_flush_lsn} is lost to this subscription. "
+        + after_a_gap(sub.subname),
         sqlstate=error.code,
     )
 

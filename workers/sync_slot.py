@@ -16,6 +16,7 @@ from catalog.errcodes import ObjectInUse, ReplicationError
 from catalog.namespace import quote_literal
 from catalog.pg_lsn import LSN
 from workers.publication import query
+from workers.remote_slots import is_in_recovery
 from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
@@ -24,14 +25,16 @@ _BEGIN: Final = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 _TAKEN: Final = "42710"
 
 
-def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
+def create_sync_slot(conn: WalReceiverConn, slot: str, timeout: float = 0.0) -> LSN:
     """Begin the transaction of the copy and make the slot in it; the consistent point.
 
-    Raises 55006 if somebody else has the name.
+    Raises 55006 if somebody else has the name, 55000 where it takes longer than ``timeout``
+    seconds (0 for ever) on a standby.
     """
+    limit = timeout if timeout and is_in_recovery(conn) else None
     conn.command(_BEGIN)
     try:
-        return conn.create_slot(slot, temporary=True, snapshot="use")
+        return conn.create_slot(slot, temporary=True, snapshot="use", timeout=limit)
     except ReplicationError as error:
         if error.code != _TAKEN:
             raise
@@ -45,7 +48,7 @@ def create_sync_slot(conn: WalReceiverConn, slot: str) -> LSN:
         )
     log.info("action=free_slot slot=%s its name was held by a dead session", slot)
     conn.command(_BEGIN)
-    return conn.create_slot(slot, temporary=True, snapshot="use")
+    return conn.create_slot(slot, temporary=True, snapshot="use", timeout=limit)
 
 
 def _free_name(conn: WalReceiverConn, name: str) -> bool:

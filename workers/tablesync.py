@@ -55,6 +55,7 @@ from workers.apply import (
 )
 from workers.copy_table import copy_table, still_ours
 from workers.exits import WorkerExit
+from workers.identify_publisher import check_own_server, check_same_world
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
@@ -86,10 +87,11 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     slot = sync_slot_name(sub.oid, rel.srrelid, _system_identifier(sub))
     conn = connect_publisher(sub, slot, process.interrupted)
     try:
+        check_own_server(conn, sub)
         rel = _begin_attempt(process, rel, dest)
         failpoints.reach("tablesync.datasync_stored")
         process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
-        origin_startpos = create_sync_slot(conn, slot)
+        origin_startpos = create_sync_slot(conn, slot, process.settings.create_slot_timeout)
         failpoints.reach("tablesync.slot_created")
         writer = LakeWriter(
             dest,
@@ -102,6 +104,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
         branch = writer.new_branch_name()
         rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
         failpoints.reach("tablesync.copied")
+        check_own_server(conn, sub)  # a standby may have been promoted under the copy
         writer.adopt_branch(rel, lake, branch, origin_startpos)
         caught_up = _wait_for_catchup(process, sub, rel, origin_startpos)
         applier = Applier(
@@ -193,7 +196,7 @@ def _wait_for_catchup(
         # then, and nobody of another subscription's mind may answer this copy.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
         still_ours(process.store, rel)
-        reread_subscription(process.store, sub)
+        check_same_world(sub, reread_subscription(process.store, sub))
         link.acknowledge_catalog(change)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn
@@ -283,10 +286,13 @@ def _store_syncdone(
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
     still_ours(process.store, rel)
+    store, subid = process.store, rel.srsubid
+    check_same_world(applier.sub, store.subscription(subid))
     dest.publish(ident, branch, stamp)
     failpoints.reach("tablesync.published")
-    store = process.store
     with store.transaction():
+        # If not, main is set back by the next attempt, which finds d: see identify_publisher.
+        check_same_world(applier.sub, store.subscription(subid))
         # Who found meanwhile that the table is published differently stored another fingerprint.
         fingerprint = still_ours(store, rel).fingerprint
         copied = applier.rels[rel.nspname, rel.relname].copied and fingerprint == rel.fingerprint

@@ -25,7 +25,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +72,9 @@ ZERO_TIMEOUTS: Final = (
     "'idle_session_timeout', 'transaction_timeout')"
 )
 """A role's or database's timeouts kill walsenders too; one statement, any server version."""
+
+
+_QUERY_CANCELED: Final = "57014"
 
 
 def _replication_literal(text: str) -> str:
@@ -243,6 +246,7 @@ class WalReceiverConn:
         self.pgconn = pgconn
         self.server_version: int = pgconn.server_version // 10000
         self._interrupted = interrupted
+        self._deadline: float | None = None
 
     @property
     def pgconn_ptr(self) -> int:
@@ -283,6 +287,9 @@ class WalReceiverConn:
         while True:
             if self._interrupted():
                 raise _told_to_stop()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._deadline = None
+                self.pgconn.get_cancel().cancel()
             ready, _, _ = select.select([self.pgconn.socket], [], [], _SLICE_SECONDS)
             if ready:
                 self.pgconn.consume_input()
@@ -368,12 +375,26 @@ class WalReceiverConn:
             str(systemid), int(timeline or 0), LSN.parse(xlogpos or "0/0"), dbname or ""
         )
 
+    def timeline_history(self, tli: int) -> str:
+        """TIMELINE_HISTORY: what the file of that timeline says."""
+        result = self._run(f"TIMELINE_HISTORY {tli:d}")
+        content = result.get_value(0, 1) if result.ntuples else None
+        return (content or b"").decode(errors="replace")  # a reason may be in any encoding
+
     def create_slot(
-        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+        self,
+        name: str,
+        *,
+        temporary: bool,
+        snapshot: str,
+        failover: bool = False,
+        timeout: float | None = None,
     ) -> LSN:
         """CREATE_REPLICATION_SLOT with pgoutput; returns the consistent point.
 
         ``snapshot`` is ``use`` (first command of a REPEATABLE READ transaction) or ``nothing``.
+        ``timeout`` is for a standby, which waits for something that only its primary can do:
+        55000 after so many seconds, and no slot is left.
         """
         if self.server_version >= 15:
             options = [f"SNAPSHOT '{snapshot}'"]
@@ -383,10 +404,23 @@ class WalReceiverConn:
         else:
             tail = "USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-        row = self.exec(f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}")[
-            0
-        ]
+        command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}"
+        with self._cancelled_after(timeout, name):
+            row = self.exec(command)[0]
         return LSN.parse(row[1] or "0/0")
+
+    @contextmanager
+    def _cancelled_after(self, seconds: float | None, slot: str) -> Iterator[None]:
+        """Have the server cancel what it runs after so many seconds, if any."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            yield
+        except ReplicationError as error:
+            if error.code == _QUERY_CANCELED and seconds is not None and self._deadline is None:
+                raise remedies.slot_on_standby(slot, seconds) from None
+            raise
+        finally:
+            self._deadline = None
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
         """DROP_REPLICATION_SLOT."""

@@ -12,11 +12,11 @@ from workers.publication import (
     fetch_fingerprints,
     fetch_leaves,
     fetch_remote_table_info,
-    fetch_slot,
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,
 )
+from workers.remote_slots import fetch_slot
 from workers.walreceiver import WalReceiverConn, connect
 
 SCHEMA = """
@@ -137,4 +137,5 @@ def test_slot(conn: WalReceiverConn) -> None:
     slot = fetch_slot(conn, name)
     assert slot is not None
     assert (slot.active, slot.ours, slot.confirmed_flush_lsn) == (True, True, point)
+    assert slot.invalidation is None
     conn.drop_slot(name)

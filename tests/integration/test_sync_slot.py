@@ -10,7 +10,7 @@ import pytest
 from catalog.errcodes import AdminShutdown, ReplicationError
 from tests.fix_publisher import Database, requested_publisher
 from tests.waiting import wait_until
-from workers.publication import fetch_slot
+from workers.remote_slots import fetch_slot
 from workers.sync_slot import create_sync_slot
 from workers.walreceiver import WalReceiverConn, connect
 

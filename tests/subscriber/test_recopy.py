@@ -149,7 +149,7 @@ def drop(world: Around) -> None:
 
 
 def invalidate(world: Around) -> None:
-    world.publisher.slots["mysub"].wal_status = "lost"
+    world.publisher.slots["mysub"].lost = True
     world.publisher.identity = replace(Identity(), xlogpos=LATER)
 
 

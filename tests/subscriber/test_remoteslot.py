@@ -148,3 +148,27 @@ def test_slot_that_is_active_is_leaked_and_tried_again(
     drop_subscription("two", world.site)
     assert world.store.leaked_slots() == []
     nothing_is_left(world)
+
+
+@pytest.mark.parametrize(
+    ("standby", "timeout", "limit"),
+    [(True, "30s", 30.0), (True, 0, None), (False, "30s", None)],
+)
+def test_a_slot_on_a_standby_is_given_up_after_a_while(
+    world: Around, standby: bool, timeout: str | int, limit: float | None
+) -> None:
+    """On a primary it waits for open transactions, which end by themselves."""
+    world.publisher.standby = standby
+    world.store.put_settings({"settings": {"create_slot_timeout": timeout}})
+    create_subscription(statement(), world.site)
+    assert world.publisher.timeouts == [limit]
+
+
+def test_a_slot_that_was_given_up_leaves_nothing_behind(world: Around) -> None:
+    world.publisher.standby = True
+    late = ObjectNotInPrerequisiteState("was not made", hint="pg_log_standby_snapshot()")
+    world.publisher.fail["create_slot"] = late
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        create_subscription(statement(), world.site)
+    assert caught.value.hint == "pg_log_standby_snapshot()"
+    nothing_is_left(world)

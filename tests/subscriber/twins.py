@@ -50,8 +50,8 @@ class Slot:
     active: bool = False
     plugin: str = "pgoutput"
     confirmed: LSN = POINT
-    wal_status: str = "reserved"
     database: str = "shop"
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -66,9 +66,12 @@ class PublisherTwin:
     slots: dict[str, Slot] = field(default_factory=dict)
     fail: dict[str, BaseException] = field(default_factory=dict)
     other_origins: list[Row] = field(default_factory=list)
+    identity: Identity = field(default_factory=Identity)
+    histories: dict[int, str] = field(default_factory=dict)
+    standby: bool = False
+    timeouts: list[float | None] = field(default_factory=list)
     server_version: int = 18
     connections: int = 0
-    identity: Identity = field(default_factory=Identity)
     on_create_slot: Callable[[], None] = lambda: None
 
     def connect(self, sub: Subscription) -> PublisherTwin:
@@ -82,10 +85,21 @@ class PublisherTwin:
     def identify_system(self) -> Identity:
         return self.identity
 
+    def timeline_history(self, tli: int) -> str:
+        self._check("timeline_history")
+        return self.histories[tli]
+
     def create_slot(
-        self, name: str, *, temporary: bool, snapshot: str, failover: bool = False
+        self,
+        name: str,
+        *,
+        temporary: bool,
+        snapshot: str,
+        failover: bool = False,
+        timeout: float | None = None,
     ) -> LSN:
         assert (temporary, snapshot) == (False, "nothing")
+        self.timeouts.append(timeout)
         self.on_create_slot()
         self._check("create_slot")
         self.slots[name] = Slot(confirmed=self.identity.xlogpos)
@@ -106,8 +120,10 @@ class PublisherTwin:
         self._check("exec")
         if "has_schema_privilege" in sql:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
+        if "pg_is_in_recovery" in sql:
+            return [("t" if self.standby else "f",)]
         if "pg_replication_slots" in sql:
-            return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0], "wal_status" in sql)
+            return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
         if "pg_subscription_rel" in sql:
             return self.other_origins
         if sql.startswith("SELECT t.pubname"):
@@ -144,15 +160,13 @@ class PublisherTwin:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
         return [(None,)]
 
-    def _slot(self, name: str, wal_status: bool) -> list[Row]:
+    def _slot(self, name: str) -> list[Row]:
         slot = self.slots.get(name)
         if slot is None:
             return []
-        if wal_status:
-            return [(slot.wal_status,)]
         active = "t" if slot.active else "f"
-        shown = ("logical", slot.database, active, None, str(slot.confirmed), "shop")
-        return [(slot.plugin, *shown)]
+        told = (slot.plugin, "logical", slot.database, active, None, str(slot.confirmed), "shop")
+        return [(*told, *(("lost", None, None) if slot.lost else ("reserved", None, "false")))]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
@@ -115,6 +116,14 @@ def test_what_a_table_holds_already_is_skipped_in_that_table_only(world: Subscri
         worker.apply_batch(batch(*transactions))
     assert (keys(world, "a"), keys(world, "b")) == ([0, 1, 2], [])
     world.worker().apply_batch(batch(*transactions, both(3)))
+    assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
+
+
+def test_what_came_before_a_table_joined_is_skipped_in_it(world: Subscribed) -> None:
+    """b joined without a copy at the end of the second transaction; its rows were loaded."""
+    world.store.update_rel(world.sub.oid, world.rel("b").srrelid, floor=LSN(200), copied=False)
+    world.put("b", (0, 0), (1, 0))
+    world.worker().apply_batch(batch(*[both(n) for n in range(4)]))
     assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
 
 

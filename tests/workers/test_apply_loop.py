@@ -16,13 +16,15 @@ from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
-from workers.apply import LogicalRepApplyLoop, _set_ready
+from workers.apply import LogicalRepApplyLoop, _remember_flush, _set_ready
 from workers.exits import WorkerExit
 from workers.latch import Latch
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
+from workers.publication import Row
 from workers.receive import ReceiveLimits
 from workers.spool import Spool
+from workers.standby_watch import StandbyWatch
 from workers.stream import Stream
 from workers.tablesync import _one_turn
 
@@ -74,6 +76,7 @@ class Loop:
     process: WorkerProcess
     stream: Stream
     receiver: ReceiverTwin
+    watch: StandbyWatch = field(default_factory=lambda: StandbyWatch(None))
 
     def say(self, **settings: Any) -> None:
         """What the launcher stores when it reads the file again."""
@@ -82,7 +85,7 @@ class Loop:
     def run(self, *transactions: list[Message]) -> None:
         put(self.stream.spool, batch(*transactions))
         if not self.process.relid:
-            LogicalRepApplyLoop(self.process, self.world.worker(), self.stream)
+            LogicalRepApplyLoop(self.process, self.world.worker(), self.stream, self.watch)
             return
         applier = self.world.worker()
         while not self.process.interrupted():
@@ -145,6 +148,48 @@ def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) 
     loop.say(batch_max_rows=1, lake_commit_workers=9)
     with pytest.raises(WorkerExit, match="lake_commit_workers"):
         loop.run(*inserts(0, 1))
+
+
+class StandbyTwin:
+    """Is promoted when it was asked so often."""
+
+    server_version = 18
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def exec(self, sql: str) -> list[Row]:
+        assert "pg_is_in_recovery" in sql
+        self.left -= 1
+        return [("t" if self.left >= 0 else "f",)]
+
+
+def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:
+    """It may be of the new timeline; the next worker finds out."""
+    loop.watch = StandbyWatch(StandbyTwin(2))
+    with pytest.raises(WorkerExit, match="was promoted"):
+        loop.run(*inserts(0, 3))
+    assert loop.receiver.durable == [100, 200]
+    assert [key for key, _ in loop.world.rows("a")] == [0, 1]
+
+
+def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
+    subid, watch = loop.world.sub.oid, StandbyWatch(StandbyTwin(1))
+    _remember_flush(loop.world.store, subid, LSN(700), watch)
+    with pytest.raises(WorkerExit, match="was promoted"):
+        _remember_flush(loop.world.store, subid, LSN(800), watch)
+    sub = loop.world.store.subscription(subid)
+    assert sub is not None
+    assert sub.max_flush_lsn == 700
+
+
+def test_the_highest_position_confirmed_is_never_lowered(loop: Loop) -> None:
+    subid = loop.world.sub.oid
+    for lsn in (700, 600):
+        _remember_flush(loop.world.store, subid, LSN(lsn), loop.watch)
+    sub = loop.world.store.subscription(subid)
+    assert sub is not None
+    assert sub.max_flush_lsn == 700
 
 
 def test_a_sync_worker_goes_on_with_the_lake_it_has(loop: Loop) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedTable
-from catalog.pg_lsn import LSN
 from workers.publication import (
     ColumnType,
     Leaf,
@@ -16,7 +15,6 @@ from workers.publication import (
     fetch_fingerprints,
     fetch_leaves,
     fetch_remote_table_info,
-    fetch_slot,
     fetch_table_list,
     missing_publications,
 )
@@ -189,19 +187,6 @@ def test_table_info_by_version(version: int, asks: list[str], asks_not: list[str
 def test_table_not_there() -> None:
     with pytest.raises(UndefinedTable, match="table not found"):
         fetch_remote_table_info(ScriptedPublisher(18, {}), "public", "a", ["p"])
-
-
-def test_slot() -> None:
-    row: Row = ("pgoutput", "logical", "shop", "t", "77", "0/19BD9E8", "shop")
-    slot = fetch_slot(ScriptedPublisher(18, {"pg_replication_slots": [row]}), "mysub")
-    assert slot is not None
-    assert (slot.active, slot.active_pid, slot.ours) == (True, 77, True)
-    assert slot.confirmed_flush_lsn == LSN.parse("0/19BD9E8")
-    row = ("test_decoding", "logical", "shop", "f", None, None, "shop")
-    slot = fetch_slot(ScriptedPublisher(18, {"pg_replication_slots": [row]}), "mysub")
-    assert slot is not None
-    assert not slot.ours
-    assert fetch_slot(ScriptedPublisher(18, {}), "mysub") is None
 
 
 def test_leaves() -> None:

@@ -22,7 +22,6 @@ class SlotTwin:
     """A publisher with one slot, or none, or one that cannot be asked any more."""
 
     slot: Row | None = None
-    wal_status: str | None = "reserved"
     broken: ReplicationError | None = None
     asked: list[str] = field(default_factory=list)
     server_version: int = 18
@@ -31,13 +30,12 @@ class SlotTwin:
         self.asked.append(sql)
         if self.broken:
             raise self.broken
-        if "wal_status" in sql:
-            return [(self.wal_status,)] if self.slot else []
         return [self.slot] if self.slot else []
 
 
-def held(active: str = "f", pid: str | None = None) -> Row:
-    return ("pgoutput", "logical", "shop", active, pid, "0/19BD9E8", "shop")
+def held(active: str = "f", pid: str | None = None, status: str | None = "reserved") -> Row:
+    validity = (status, "wal_removed" if status == "lost" else None, "false")
+    return ("pgoutput", "logical", "shop", active, pid, "0/19BD9E8", "shop", *validity)
 
 
 def refused(conn: SlotTwin, code: str, primary: str = "refused") -> ReplicationError:
@@ -50,7 +48,7 @@ def refused(conn: SlotTwin, code: str, primary: str = "refused") -> ReplicationE
 
 @pytest.mark.parametrize(
     ("conn", "code"),
-    [(SlotTwin(None), "42704"), (SlotTwin(held(), "lost"), "55000")],
+    [(SlotTwin(None), "42704"), (SlotTwin(held(status="lost")), "55000")],
     ids=["dropped", "invalidated"],
 )
 def test_a_slot_that_is_lost_means_copying_again(conn: SlotTwin, code: str) -> None:
@@ -58,6 +56,7 @@ def test_a_slot_that_is_lost_means_copying_again(conn: SlotTwin, code: str) -> N
     assert isinstance(error, ReplicationGap)
     assert "committed after 0/19BD9E8 is lost" in (error.hint or "")
     assert "pgsub refresh 'my sub' --recopy" in (error.hint or "")
+    assert "pgsub accept-gap 'my sub'" in (error.hint or "")
 
 
 def test_a_slot_that_is_held_is_tried_again() -> None:
@@ -72,7 +71,7 @@ def test_a_slot_that_is_held_is_tried_again() -> None:
     ("conn", "code"),
     [
         (SlotTwin(held()), "55000"),
-        (SlotTwin(held(), None), "55000"),
+        (SlotTwin(held(status=None)), "55000"),
         (SlotTwin(broken=ReplicationError("lost", sqlstate="08006")), "42704"),
         (SlotTwin(None), "08006"),
     ],

@@ -129,6 +129,34 @@ def test_what_was_found_of_the_publication_meanwhile_stays(world: Subscribed) ->
     assert (world.rel("a").copied, world.rel("a").fingerprint) == (False, "i---- @2")
 
 
+def test_a_copy_of_another_timeline_is_not_shown(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    before = position(world)
+    subid, made_on = rel.srsubid, world.sub
+    world.store.update_subscription(subid, timeline=2)
+    world.sub = made_on
+    with pytest.raises(WorkerExit, match="was made on timeline None"):
+        finish(world, rel, dest)
+    assert position(world) == before
+    assert world.rel("a").srsubstate == "d"
+
+
+def test_a_copy_of_another_timeline_is_not_stored_as_s(world: Subscribed) -> None:
+    """The apply worker stored the new timeline after the copy was shown: it is taken back."""
+    rel, _ = copied(world)
+
+    class Overtaken(MemoryDestination):
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            shown = super().publish(ident, branch, stamp)
+            world.store.update_subscription(rel.srsubid, timeline=2)
+            return shown
+
+    with pytest.raises(WorkerExit, match="was made on timeline None"):
+        finish(world, rel, Overtaken(world.lake))
+    stored = world.rel("a")
+    assert (stored.srsubstate, stored.lake_lsn) == ("d", rel.lake_lsn)
+
+
 W_LSN, C_LSN = LSN(500), LSN(600)
 
 
@@ -218,7 +246,14 @@ def test_time_alone_is_counted_anew_after_an_apply_worker_came(world: Subscribed
 
 
 @pytest.mark.parametrize(
-    "change", [{"subenabled": False}, {"subpublications": ("other",)}, {"suborigin": "none"}]
+    "change",
+    [
+        {"subenabled": False},
+        {"subpublications": ("other",)},
+        {"suborigin": "none"},
+        {"timeline": 2},  # an apply worker followed a standby that took over
+        {"sysid": "2"},  # a gap was accepted
+    ],
 )
 def test_a_copy_that_is_done_ends_with_its_subscription(
     world: Subscribed, change: dict[str, Any]
@@ -228,5 +263,5 @@ def test_a_copy_that_is_done_ends_with_its_subscription(
     def alter() -> None:
         world.store.update_subscription(subid, **change)
 
-    with pytest.raises(WorkerExit, match=r"was disabled|has changed"):
+    with pytest.raises(WorkerExit, match=r"was disabled|has changed|was made on"):
         wait_for_catchup(world, [(None, None), alter, (True, C_LSN)])

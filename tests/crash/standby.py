@@ -1,0 +1,91 @@
+"""A standby of an embedded publisher: made by ``pg_basebackup``, promoted when a test says so."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from subscriber.publisher import EmbeddedPublisher, _free_port, _give_to_server, _run_tool
+from tests.waiting import wait_until
+from workers.walreceiver import connect
+
+
+class Pair:
+    """A server that runs and a place for its standby, whose port is known before it is made."""
+
+    def __init__(self, primary: EmbeddedPublisher) -> None:
+        self.primary = primary
+        self.port = _free_port()
+
+    def conninfo(self, dbname: str) -> str:
+        """Whichever of the two takes writes."""
+        return (
+            f"host=127.0.0.1,127.0.0.1 port={self.primary.port},{self.port} user=postgres "
+            f"dbname={dbname} target_session_attrs=read-write"
+        )
+
+    @contextmanager
+    def standby(self) -> Iterator[EmbeddedPublisher]:
+        """One that has caught up; the primary runs again when it is gone."""
+        folder = Path(tempfile.mkdtemp(dir=self.primary.data_dir.parent))
+        _give_to_server(folder)
+        data = folder / "data"
+        _run_tool(
+            self.primary.bin_dir / "pg_basebackup",
+            *("-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync"),
+            *("-d", self.primary.dsn),
+        )
+        server = EmbeddedPublisher(
+            18, port=self.port, data_dir=data, conf={"hot_standby_feedback": "on"}
+        )
+        with server:
+            self.caught_up(server)
+            yield server
+        self.primary.start()
+
+    def caught_up(self, standby: EmbeddedPublisher) -> None:
+        """The standby has replayed all that the primary has written by now."""
+        there = self.primary.execute("SELECT pg_current_wal_lsn()::text")[0][0]
+        replayed = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        wait_until(lambda: standby.execute(replayed, (there,))[0][0], 60, "the standby replays")
+
+    def make_slot(self, standby: EmbeddedPublisher, dbname: str, name: str) -> None:
+        """A logical slot on the standby, which waits for what only the primary can write."""
+
+        with not_idle(self.primary), closing(connect(standby.conninfo(dbname), name)) as conn:
+            conn.create_slot(name, temporary=False, snapshot="nothing", timeout=60)
+
+
+@contextmanager
+def not_idle(primary: EmbeddedPublisher) -> Iterator[None]:
+    """The primary goes on writing what slots on its standbys wait for."""
+    done = threading.Event()
+
+    def write() -> None:
+        with primary.connect() as connection:
+            while not done.wait(0.1):
+                connection.execute("SELECT pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def promote(standby: EmbeddedPublisher) -> None:
+    """It takes writes when this returns."""
+    assert standby.execute("SELECT pg_promote(true, 60)")[0][0]
+
+
+def cut_off(standby: EmbeddedPublisher) -> None:
+    """It receives nothing any more."""
+    standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
+    standby.execute("SELECT pg_reload_conf()")
+    alone = "SELECT count(*) = 0 FROM pg_stat_wal_receiver"
+    wait_until(lambda: standby.execute(alone)[0][0], 60, "the standby receives nothing")

@@ -1,0 +1,134 @@
+"""Meeting the publisher: what is asked, what is stored, and who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from catalog.errcodes import ObjectNotInPrerequisiteState, ProtocolViolation, ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from tests.workers.subscribed import Subscribed
+from workers.exits import WorkerExit
+from workers.identify_publisher import check_own_server, check_same_world, identify_publisher
+from workers.publication import Row
+from workers.walreceiver import SystemIdentity
+
+SERVER = SystemIdentity("1", 1, LSN(1000), "shop")
+
+
+@dataclass(slots=True)
+class ServerTwin:
+    """A publisher whose slot stands at 400; ``meanwhile`` happens after it was asked."""
+
+    identity: SystemIdentity = SERVER
+    content: str | ReplicationError = ""
+    meanwhile: Callable[[], object] = lambda: None
+    asked: list[int] = field(default_factory=list)
+    server_version: int = 18
+
+    def identify_system(self) -> SystemIdentity:
+        return self.identity
+
+    def timeline_history(self, tli: int) -> str:
+        self.asked.append(tli)
+        if isinstance(self.content, ReplicationError):
+            raise self.content
+        return self.content
+
+    def exec(self, sql: str) -> list[Row]:
+        self.meanwhile()
+        validity = ("reserved", None, "false")
+        return [("pgoutput", "logical", "shop", "f", None, str(LSN(400)), "shop", *validity)]
+
+
+def left(world: Subscribed, **columns: object) -> Subscription:
+    """The subscription, last seen on timeline 1 of system 1 and confirmed up to 500."""
+    known = {"sysid": "1", "timeline": 1, "max_flush_lsn": LSN(500), **columns}
+    return world.store.update_subscription(world.sub.oid, **known)
+
+
+def test_at_first_everything_is_remembered(world: Subscribed) -> None:
+    sub = left(world, sysid=None, timeline=None, max_flush_lsn=LSN(0))
+    met = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
+    assert (met.sysid, met.timeline, met.max_flush_lsn) == ("1", 1, 400)
+    assert world.store.subscription(sub.oid) == met
+
+
+def test_the_same_again_changes_nothing(world: Subscribed) -> None:
+    conn, sub = ServerTwin(), left(world)
+    version = world.store.data_version()
+    assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
+    assert (conn.asked, world.store.data_version()) == ([], version)
+
+
+def test_a_timeline_that_goes_on_is_remembered(world: Subscribed) -> None:
+    conn = ServerTwin(replace(SERVER, timeline=3), "1\t0/1F4\tx\n2\t0/300\ty\n")
+    met = identify_publisher(conn, world.store, left(world), LSN(500))
+    assert (conn.asked, met.timeline) == ([3], 3)
+    assert world.store.subscription(met.oid) == met
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["1\t0/1F3\tx\n", "2\t0/300\ty\n", "", ReplicationError("no such file", sqlstate="58P01")],
+)
+def test_one_that_does_not_is_not(world: Subscribed, content: str | ReplicationError) -> None:
+    conn = ServerTwin(replace(SERVER, timeline=3), content)
+    sub = left(world)
+    with pytest.raises(ObjectNotInPrerequisiteState):
+        identify_publisher(conn, world.store, sub, LSN(500))
+    assert world.store.subscription(sub.oid) == sub
+
+
+def test_a_history_that_cannot_be_read(world: Subscribed) -> None:
+    conn = ServerTwin(replace(SERVER, timeline=3), "nonsense")
+    with pytest.raises(ProtocolViolation):
+        identify_publisher(conn, world.store, left(world), LSN(500))
+    conn.content = ReplicationError("the server is shutting down", sqlstate="57P01")
+    with pytest.raises(ReplicationError, match="shutting down"):
+        identify_publisher(conn, world.store, left(world), LSN(500))
+
+
+def test_an_s_that_is_stored_meanwhile_is_seen(world: Subscribed) -> None:
+    """A sync worker on the old server finished beyond the switch, after we had looked."""
+    sub, rel = left(world), world.rel("a")
+
+    def finished() -> None:
+        world.store.update_rel(sub.oid, rel.srrelid, lake_lsn=LSN(600))
+
+    conn = ServerTwin(replace(SERVER, timeline=2), "1\t0/1F4\tx\n", finished)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="behind what this subscription") as got:
+        identify_publisher(conn, world.store, sub, LSN(500))
+    assert "from 0/1F4 to 0/258" in (got.value.detail or "")
+    assert world.store.subscription(sub.oid) == sub
+
+
+def test_an_s_beyond_what_the_server_had_when_it_answered_is_no_gap(world: Subscribed) -> None:
+    sub, rel = left(world), world.rel("a")
+
+    def finished() -> None:
+        world.store.update_rel(sub.oid, rel.srrelid, lake_lsn=LSN(1100))
+
+    conn = ServerTwin(meanwhile=finished)
+    assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
+
+
+@pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}])
+def test_a_sync_worker_that_reached_another_server(
+    world: Subscribed, changes: dict[str, object]
+) -> None:
+    sub = left(world)
+    check_own_server(ServerTwin(), sub)
+    with pytest.raises(WorkerExit, match="its connection reached timeline"):
+        check_own_server(ServerTwin(replace(SERVER, **changes)), sub)  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_copy_belongs_to_the_world_it_was_made_in(world: Subscribed) -> None:
+    sub = left(world)
+    check_same_world(sub, sub)
+    for other in (replace(sub, timeline=2), replace(sub, sysid="2"), None):
+        with pytest.raises(WorkerExit):
+            check_same_world(sub, other)

@@ -1,0 +1,60 @@
+"""Replication slots as the publisher shows them.
+
+Read through JSON where a column is younger than the oldest server there is: ``wal_status`` came
+with version 13, ``conflicting`` with 16, ``invalidation_reason`` with 17.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from catalog.namespace import quote_literal
+from catalog.pg_lsn import LSN
+from workers.publication import PublisherConn, query
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSlot:
+    """A replication slot; ``ours`` is a pgoutput slot of our database.
+
+    ``invalidation`` is why it is good for nothing any more, None for one that is sound.
+    """
+
+    active: bool
+    active_pid: int | None
+    confirmed_flush_lsn: LSN | None
+    ours: bool
+    plugin: str | None = None
+    database: str | None = None
+    invalidation: str | None = None
+
+
+def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
+    """A replication slot by name, None if there is none."""
+    rows = conn.exec(query("slot", slot=quote_literal(name)))
+    if not rows:
+        return None
+    plugin, kind, database, active, pid, confirmed, here, status, reason, conflicting = rows[0]
+    return RemoteSlot(
+        active=active == "t",
+        active_pid=None if pid is None else int(pid),
+        confirmed_flush_lsn=None if confirmed is None else LSN.parse(confirmed),
+        ours=(plugin, kind, database) == ("pgoutput", "logical", here),
+        plugin=plugin,
+        database=database,
+        invalidation=_invalidation(status, reason, conflicting),
+    )
+
+
+def _invalidation(status: str | None, reason: str | None, conflicting: str | None) -> str | None:
+    """PostgreSQL 17's word for why a slot was invalidated; before, what tells that it was."""
+    if reason is not None:
+        return reason
+    if status == "lost":
+        return "wal_removed"
+    return "recovery_conflict" if conflicting == "true" else None
+
+
+def is_in_recovery(conn: PublisherConn) -> bool:
+    """Whether the publisher is a standby."""
+    return conn.exec(query("is_in_recovery"))[0][0] == "t"
