@@ -314,9 +314,29 @@ def sql(
             on_wait=lambda text: print_notice(notice(text)),
         )
         try:
-            run_sql(lake.answering_url(), query, views.Format(form.value))
+            url = lake.answering_url()
+            _refresh_status_tables(context, url, query, store)
+            run_sql(url, query, views.Format(form.value))
         finally:
             lake.close()
+
+
+def _refresh_status_tables(
+    context: typer.Context, url: str, query: str, store: CatalogStore
+) -> None:
+    """What the query may read of lake.pg_catalog as it is now; failing that, as it was."""
+    from catalog.errcodes import ReplicationError
+    from subscriber.report import warning
+    from subscriber.status_tables import mentioned_views, write_views
+
+    names = mentioned_views(query)
+    if not names:
+        return
+    found = _launcher(context)
+    try:
+        write_views(url, names, store, found.workers if found else (), context.obj)
+    except ReplicationError as error:
+        print_notice(warning(f"could not refresh lake.pg_catalog: {error.primary}"))
 
 
 @app.command()
