@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from subscriber.publisher import EmbeddedPublisher
+from tests.docs.pages import DOCS, blocks
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS, Pgsub, python_rows
 from tests.twin import native_rows
@@ -98,6 +101,25 @@ def test_every_reader_sees_the_publishers_rows(
     pgsub: Pgsub, database: Database, table: str, reader: str
 ) -> None:
     assert python_rows(READERS[reader](pgsub, SCHEMA, table)) == native_rows(database, table)
+
+
+def test_the_page_s_examples_do_what_it_says(pgsub: Pgsub, database: Database) -> None:
+    seen: dict[str, Any] = {}
+    loads = "\n    ".join(
+        f"connection.execute({f'LOAD {path.as_posix()!r}'!r})" for path in EXTENSIONS
+    )
+    for example in blocks(DOCS / "reading.md", "python"):
+        code = (
+            example.replace("/var/lib/pgsub", str(pgsub.data_dir))
+            .replace('("public", "orders")', repr((SCHEMA, "changed")))
+            .replace('connection.execute("LOAD iceberg")', loads)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pyiceberg's and SQLAlchemy's own
+            exec(code, seen)  # noqa: S102 - the page's own code
+    rows = native_rows(database, "changed")
+    assert python_rows(seen["orders"]) == rows
+    assert python_rows(seen["read"]) == rows
 
 
 def test_the_tables_hold_position_deletes(pgsub: Pgsub, database: Database) -> None:
