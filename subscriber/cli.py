@@ -161,6 +161,20 @@ def create(context: typer.Context, file: File) -> None:
 
 
 @app.command()
+def rebuild(context: typer.Context, file: File) -> None:
+    """Take over tables and slots of FILE's subscriptions after the catalog was lost."""
+    from config.load import load
+    from subscriber.rebuild import rebuild as rebuild_missing
+    from subscriber.up import keep_settings
+
+    config = load(file)
+    with _site(context, config) as site:
+        keep_settings(config, site)
+        for _ in rebuild_missing(config, site):
+            print("REBUILD SUBSCRIPTION")
+
+
+@app.command()
 def drop(
     context: typer.Context,
     name: Name,

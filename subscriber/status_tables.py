@@ -71,6 +71,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "subrunasowner",
             "subfailover",
             "copied",
+            "recopy",
         ),
         "bool",
     ),
