@@ -54,6 +54,7 @@ class SubLsn(Enum):
     ORIGIN_STARTPOS = "origin_startpos"  # where the copy's snapshot ends
     MAX_OF_OURS_AND_CURRENT = "max(w.lsn, current_lsn)"  # current_lsn: the gated position
     CURRENT_LSN = "current_lsn"
+    TABLE_LSN = "the lake table's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,14 @@ CMDS, TABLESYNC, APPLY = Setter.SUBSCRIPTIONCMDS, Setter.TABLESYNC, Setter.APPLY
 CATALOG, MEMORY = Stored.CATALOG, Stored.MEMORY
 NULL, ORIGIN_STARTPOS = SubLsn.NULL, SubLsn.ORIGIN_STARTPOS
 MAX_OF_BOTH, CURRENT_LSN = SubLsn.MAX_OF_OURS_AND_CURRENT, SubLsn.CURRENT_LSN
+TABLE_LSN = SubLsn.TABLE_LSN
 
 # fmt: off
 #   (from, to)                       set by     stored   srsublsn after the move
 TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
     (None,         INIT):         Rule(CMDS,      CATALOG, NULL),             # copy_data = true
     (None,         READY):        Rule(CMDS,      CATALOG, NULL),             # copy_data = false
+    (None,         SYNCDONE):     Rule(CMDS,      CATALOG, TABLE_LSN),        # pgsub rebuild
     (INIT,         DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),
     (DATASYNC,     DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # after a crash: again
     (DATASYNC,     FINISHEDCOPY): Rule(TABLESYNC, CATALOG, NULL),             # permanent sync slot

@@ -248,7 +248,7 @@ class CatalogStore:
         return self._one("rel", rel_row, srsubid=subid, srrelid=relid)
 
     def insert_rel(self, rel: SubscriptionRel) -> SubscriptionRel:
-        """Add a table in state ``i`` or ``r``.
+        """Add a table in state ``i`` or ``r``, or ``s`` if the lake says how far it is.
 
         ``srrelid`` stands for the lake table: subscriptions that share one see the same oid, and a
         table that is added again gets its old one. Only where one subscription maps several

@@ -215,6 +215,10 @@ class Settings(BaseModel):
     local_relation_rows: int = Field(
         10_000, ge=0, le=10_000_000, description="up to this many rows travel without staging"
     )
+    status_tables_interval: Seconds = Field(
+        60.0,
+        description="lake.pg_catalog is written at most so often; 0 only before pgsub sql reads it",
+    )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
 
 

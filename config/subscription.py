@@ -23,6 +23,7 @@ from pydantic import (
 from catalog.errcodes import (
     DuplicateTable,
     FeatureNotSupported,
+    InsufficientPrivilege,
     InvalidName,
     InvalidParameterValue,
     ReplicationError,
@@ -271,6 +272,15 @@ class TableModel(BaseModel):
             to = None if self.to is None else string_to_qualified_name(self.to)
         except ReplicationError as error:
             raise problem(error, "to") from None
+        if to is not None and to[0] == "pg_catalog":
+            raise problem(
+                InsufficientPrivilege(
+                    f'permission denied to create "{qualified_name(*to)}"',
+                    detail="The schema pg_catalog of the lake holds the status tables.",
+                    hint="Map the table to another schema.",
+                ),
+                "to",
+            )
         return TableOptions(
             to=to,
             adopt=self.adopt,

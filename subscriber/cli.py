@@ -161,6 +161,20 @@ def create(context: typer.Context, file: File) -> None:
 
 
 @app.command()
+def rebuild(context: typer.Context, file: File) -> None:
+    """Take over tables and slots of FILE's subscriptions after the catalog was lost."""
+    from config.load import load
+    from subscriber.rebuild import rebuild as rebuild_missing
+    from subscriber.up import keep_settings
+
+    config = load(file)
+    with _site(context, config) as site:
+        keep_settings(config, site)
+        for _ in rebuild_missing(config, site):
+            print("REBUILD SUBSCRIPTION")
+
+
+@app.command()
 def drop(
     context: typer.Context,
     name: Name,
@@ -324,9 +338,29 @@ def sql(
             on_wait=lambda text: print_notice(notice(text)),
         )
         try:
-            run_sql(lake.answering_url(), query, views.Format(form.value))
+            url = lake.answering_url()
+            _refresh_status_tables(context, url, query, store)
+            run_sql(url, query, views.Format(form.value))
         finally:
             lake.close()
+
+
+def _refresh_status_tables(
+    context: typer.Context, url: str, query: str, store: CatalogStore
+) -> None:
+    """What the query may read of lake.pg_catalog as it is now; failing that, as it was."""
+    from catalog.errcodes import ReplicationError
+    from subscriber.report import warning
+    from subscriber.status_tables import mentioned_views, write_views
+
+    names = mentioned_views(query)
+    if not names:
+        return
+    found = _launcher(context)
+    try:
+        write_views(url, names, store, found.workers if found else (), context.obj)
+    except ReplicationError as error:
+        print_notice(warning(f"could not refresh lake.pg_catalog: {error.primary}"))
 
 
 @app.command()

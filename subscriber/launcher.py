@@ -52,6 +52,7 @@ from subscriber.lake_child import EmbeddedLake, LakeChild, LakeEvent, LakeStarte
 from subscriber.launcher_requests import Requests
 from subscriber.local_server import Client, LocalServer
 from subscriber.passfile import sweep_passfiles
+from subscriber.status_tables import StatusTables, changed_views
 from subscriber.worker_fork import begin_loading
 from subscriber.worker_processes import ATTACH_TIMEOUT, Exited, WorkerArgv, WorkerProcesses
 from workers import log as server_log
@@ -173,6 +174,11 @@ class Launcher:
         )
         if self._argv is None:
             begin_loading()
+        self._status_tables = StatusTables(
+            lambda: changed_views(self._store, self.workers.slots.rows(), self.data_dir),
+            self.workers.fork_status_writer,
+            time.monotonic(),
+        )
         self._requests = Requests(self)
         self._socket = make_socket_path(self.data_dir)
         self._server = LocalServer(self._selector, self._socket, self._requests.take, self._hung_up)
@@ -191,6 +197,7 @@ class Launcher:
         for child in list(self.workers.children.values()):
             child.process.kill()
             child.process.wait()
+        self._status_tables.stop()
         self._requests.settle()
         self._lake.stop()
         self._server.close()
@@ -244,6 +251,10 @@ class Launcher:
                 self._watch_lake()
             if self.phase != "stopping" and time.monotonic() >= self._next_look:
                 self._look()
+            if self.phase == "running":
+                self._status_tables.poll(
+                    time.monotonic(), self._settings.status_tables_interval, self._lake.url
+                )
             self._requests.settle()
             for key, mask in self._selector.select(self._pause()):
                 key.data(mask)
@@ -254,6 +265,8 @@ class Launcher:
         due = [self.workers.next_deadline(), self._requests.next_deadline()]
         if self.phase != "stopping":
             due += [self._next_look, self._lake.next_deadline(now)]
+        if self.phase == "running":
+            due.append(self._status_tables.next_deadline(self._settings.status_tables_interval))
         times = [moment for moment in due if moment is not None]
         return max(min(times, default=now + CATALOG_POLL) - now, 0.0)
 

@@ -40,7 +40,8 @@ def check_slot_is_free(conn: Publisher, sub: Subscription) -> None:
         raise DuplicateObject(
             f'replication slot "{sub.subslotname}" already exists',
             hint="Name another one with slot_name, use it with create_slot = false, or drop it on "
-            "the publisher with pg_drop_replication_slot().",
+            "the publisher with pg_drop_replication_slot(). If the data directory it was made for "
+            "is lost, pgsub rebuild goes on with it.",
         )
 
 

@@ -32,6 +32,7 @@ from typing import Any, Final
 from catalog.errcodes import ReplicationError
 from workers import log as server_log
 from workers.log import CONSOLE_ENV
+from workers.pdeathsig import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ _MULTIPROCESSING: Final = threading.Lock()
 
 _STATUS_UNKNOWN: Final = 255
 """What ``multiprocessing`` says of a process whose fork server is gone."""
+
+STATUS: Final = "status"
+"""Not a worker's kind: the forked process writes status tables, and ends."""
 
 _PR_SET_NAME: Final = 15
 
@@ -213,9 +217,7 @@ def _run_worker(
     _set_name(f"pgsub {argv[0]}")
     status = 1
     try:
-        from workers.main import main
-
-        status = main(argv)
+        status = _main(argv)
     except ReplicationError as error:
         server_log.report(error)
     except SystemExit as reason:
@@ -225,6 +227,17 @@ def _run_worker(
         # it. After another error the traceback would go to the log, and may quote a row.
         del inherited
         os._exit(status)
+
+
+def _main(argv: list[str]) -> int:
+    if argv[0] == STATUS:
+        from subscriber.status_tables import main as write_status_tables
+
+        die_with_parent()  # it has no connection to the launcher that would tell
+        return write_status_tables(argv[1:])
+    from workers.main import main
+
+    return main(argv)
 
 
 def _set_name(name: str) -> None:

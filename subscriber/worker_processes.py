@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
 from subscriber.local_server import Client
-from subscriber.worker_fork import ForkedWorker
+from subscriber.worker_fork import STATUS, ForkedWorker
 from workers.log import CONSOLE_ENV
 from workers.worker_slots import LogicalRepWorker, Tenant, WorkerSlots, WorkerType
 
@@ -166,16 +166,23 @@ class WorkerProcesses:
                 *(row.subid, row.relid, row.slot, row.generation, row.pid, KIND_NAMES[row.type]),
             )
 
+    def fork_status_writer(self, words: Sequence[str]) -> ForkedWorker:
+        """A process without a slot that writes status tables and ends; the caller's to watch."""
+        return self._fork([STATUS, str(self._data_dir), *words])
+
+    def _fork(self, words: Sequence[str]) -> ForkedWorker:
+        return ForkedWorker(
+            words,
+            log_fd=self._log_fd,
+            console_fd=self._console_fd,
+            pass_fds=self._pass_fds,
+            on_change=self._on_change,
+        )
+
     def _spawn(self, row: LogicalRepWorker) -> WorkerProcess:
         """Fork a worker; a test's own command is started as a program."""
         if self._argv is None:
-            return ForkedWorker(
-                worker_words(self._data_dir, row),
-                log_fd=self._log_fd,
-                console_fd=self._console_fd,
-                pass_fds=self._pass_fds,
-                on_change=self._on_change,
-            )
+            return self._fork(worker_words(self._data_dir, row))
         env, fds = dict(os.environ), self._pass_fds
         if self._console_fd is not None:
             env[CONSOLE_ENV] = str(self._console_fd)

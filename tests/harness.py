@@ -247,10 +247,14 @@ class Pgsub:
         self, schema: str, table: str, columns: Sequence[str] | None = None
     ) -> list[tuple[Any, ...]]:
         """All rows as Python values, in the order in which ``native_rows`` has them."""
-        found = self.arrow(schema, table)
-        wanted = found.column_names if columns is None else list(columns)
-        values = [_python(found.column(name)) for name in wanted]
-        return in_order(list(zip(*values, strict=True)) if values else [])
+        return python_rows(self.arrow(schema, table), columns)
+
+
+def python_rows(found: pa.Table, columns: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+    """The rows of an Arrow table as psycopg would give them, in the order of ``native_rows``."""
+    wanted = found.column_names if columns is None else list(columns)
+    values = [_python(found.column(name)) for name in wanted]
+    return in_order(list(zip(*values, strict=True)) if values else [])
 
 
 def _python(column: pa.ChunkedArray) -> list[Any]:

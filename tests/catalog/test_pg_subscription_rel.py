@@ -33,6 +33,7 @@ def test_every_move(old: SubRelState | None, new: SubRelState, setter: Setter) -
 LEGAL_ON_DISK = {
     (None, "i", Setter.SUBSCRIPTIONCMDS),
     (None, "r", Setter.SUBSCRIPTIONCMDS),
+    (None, "s", Setter.SUBSCRIPTIONCMDS),
     ("i", "d", Setter.TABLESYNC),
     ("d", "d", Setter.TABLESYNC),
     ("d", "f", Setter.TABLESYNC),

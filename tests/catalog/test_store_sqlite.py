@@ -118,7 +118,9 @@ def test_rel_states(store: CatalogStore) -> None:
 def test_illegal_rel_changes(store: CatalogStore) -> None:
     subid = store.insert_subscription(SUB).oid
     with pytest.raises(InternalError):
-        store.insert_rel(rel(subid, state="s"))
+        store.insert_rel(rel(subid, state="s"))  # without an LSN
+    with pytest.raises(InternalError):
+        store.insert_rel(rel(subid, state="d"))
     relid = store.insert_rel(rel(subid)).srrelid
     with pytest.raises(InternalError):
         store.set_rel_state(subid, relid, SubRelState.READY, LSN(1), Setter.APPLY)

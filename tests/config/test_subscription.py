@@ -188,6 +188,7 @@ def test_tables() -> None:
     [
         ("{orders: {}}", "42602", "invalid table name"),
         ("{a.b: {to: c}}", "42602", "invalid table name"),
+        ("{a.b: {to: pg_catalog.b}}", "42501", 'permission denied to create "pg_catalog.b"'),
         ("{a.b: {}, '\"a\".b': {}}", "42601", "named twice"),
         ("{a.b: {to: x.y}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
         ("{a.b: {shared: true}}", "0A000", "shared = true is not supported yet"),

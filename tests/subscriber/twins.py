@@ -175,13 +175,24 @@ class LakeTwin:
 
     tables: dict[LakeIdent, LakeTable] = field(default_factory=dict)
     fail: dict[str, BaseException] = field(default_factory=dict)
+    fenced: list[str] = field(default_factory=list)
+    on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
 
     def add(
-        self, name: str, columns: Sequence[str] = ("id", "v"), owner: str | None = None
+        self,
+        name: str,
+        columns: Sequence[str] = ("id", "v"),
+        owner: str | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
         ident = LakeIdent("public", name)
         made = tuple(LakeColumn(column, pa.int32()) for column in columns)
-        self.tables[ident] = LakeTable(ident, made, owner, 1, None)
+        self.tables[ident] = LakeTable(ident, made, owner, 1, stamp)
+
+    def fence(self, ident: LakeIdent) -> LakeTable:
+        self.fenced.append(ident.table)
+        self.tables[ident] = self.on_fence(self.tables[ident])
+        return self.tables[ident]
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         return self.tables.get(ident)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.functions import lit
 from pyspark.sql.connect.plan import SQL, LocalRelation, LogicalPlan, SubqueryAlias
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from pyspark.sql.connect.session import SparkSession
@@ -108,6 +109,31 @@ class LakeSession:
         self.set_properties({})
         with self._call(what):
             frame.writeTo(table).options(**options).append()
+
+    def overwrite(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
+        """Put a DataFrame in place of all rows of a table."""
+        self.set_properties({})
+        with self._call(what):
+            frame.writeTo(table).options(**options).overwrite(lit(True))
+
+    def replace(
+        self,
+        frame: Any,
+        table: str,
+        properties: Mapping[str, str],
+        options: Mapping[str, str],
+        what: str,
+    ) -> None:
+        """Make a table of a DataFrame's columns and rows, in place of one of that name.
+
+        What was there is no ancestor of it: expiry takes that first, however little is old.
+        """
+        self.set_properties({})
+        with self._call(what):
+            writer = frame.writeTo(table).using("iceberg").options(**options)
+            for key, value in properties.items():
+                writer = writer.tableProperty(key, value)
+            writer.createOrReplace()
 
     @contextlib.contextmanager
     def watched(self, completed: Callable[[int], None]) -> Iterator[None]:

@@ -1,0 +1,178 @@
+"""Spark, DuckDB and pyiceberg read what is written, and read the same as the publisher.
+
+The tables have been through everything a stream does to one: a copy, inserts, updates and deletes
+(so that position deletes lie beside the data), changed keys, whole rows, TRUNCATE and refill.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.docs.pages import DOCS, blocks
+from tests.fix_publisher import Database, new_database
+from tests.harness import SETTINGS, Pgsub, python_rows
+from tests.twin import native_rows
+from tests.waiting import wait_until
+from workers.bgworker import query_launcher
+from workers.lake.query import run_query
+
+SCHEMA = "readers"
+SUBSCRIPTION = "readers_sub"
+TABLES = ("changed", "refilled", "keyless")
+
+EXTENSIONS = sorted(
+    Path(sys.prefix).glob("lib/python3*/site-packages/duckdb_ext*/**/*.duckdb_extension")
+)
+
+
+@pytest.fixture(scope="module")
+def database(publisher: EmbeddedPublisher, pgsub: Pgsub) -> Iterator[Database]:
+    made = new_database(publisher, SCHEMA, schema=SCHEMA)
+    made.run(
+        "CREATE TABLE changed (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz,"
+        " day date, sizes int[], ok boolean)",
+        "INSERT INTO changed SELECT i, 'row ' || i, i / 4.0, timestamptz '2026-01-01 12:00:00+01'"
+        " + i * interval '1 hour', date '2026-01-01' + i, ARRAY[i, NULL, -i], i % 2 = 0"
+        " FROM generate_series(1, 200) i",
+        "CREATE TABLE refilled (id int PRIMARY KEY, name text)",
+        "INSERT INTO refilled SELECT i, 'first' FROM generate_series(1, 50) i",
+        "CREATE TABLE keyless (a int, b text)",
+        "ALTER TABLE keyless REPLICA IDENTITY FULL",
+        "INSERT INTO keyless SELECT i % 3, NULL FROM generate_series(1, 30) i",
+        f"CREATE PUBLICATION pub_{SCHEMA} FOR TABLES IN SCHEMA {SCHEMA}",
+    )
+    pgsub.create(SUBSCRIPTION, made.dsn, [f"pub_{SCHEMA}"])
+    pgsub.wait(SUBSCRIPTION)
+    made.run(
+        "INSERT INTO changed (id, name) VALUES (1000, 'é 🦆 \" \\ '), (1001, '')",
+        "UPDATE changed SET name = upper(name), sizes = NULL WHERE id % 10 = 0",
+        "DELETE FROM changed WHERE id BETWEEN 20 AND 40",
+        "UPDATE changed SET id = id + 5000 WHERE id > 190 AND id < 1000",
+        "UPDATE changed SET price = NULL, at = '1969-12-31 23:59:59.999999+00' WHERE id = 50",
+        "UPDATE keyless SET b = 'moved' WHERE ctid IN (SELECT ctid FROM keyless LIMIT 4)",
+        "DELETE FROM keyless WHERE ctid IN (SELECT ctid FROM keyless WHERE a = 1 LIMIT 2)",
+    )
+    pgsub.wait(SUBSCRIPTION)
+    made.execute(
+        "BEGIN; TRUNCATE refilled; INSERT INTO refilled VALUES (1, 'second'), (60, NULL); COMMIT"
+    )
+    pgsub.wait(SUBSCRIPTION)
+    yield made
+    pgsub.drop(SUBSCRIPTION)
+    made.drop()
+
+
+def by_spark(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
+    status = query_launcher(pgsub.data_dir)
+    assert status is not None
+    assert status.lake_url is not None
+    return run_query(status.lake_url, f"SELECT * FROM lake.{schema}.{table}")
+
+
+def by_duckdb(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
+    """As docs/reading.md says; the file of the extension is all that the wheels add."""
+    metadata = pgsub.iceberg_table(schema, table).metadata_location
+    with duckdb.connect() as connection:
+        for extension in EXTENSIONS:
+            connection.execute(f"LOAD '{extension}'")
+        return connection.execute("SELECT * FROM iceberg_scan(?)", [metadata]).fetch_arrow_table()
+
+
+def by_pyiceberg(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
+    return pgsub.arrow(schema, table)
+
+
+READERS = {"spark": by_spark, "duckdb": by_duckdb, "pyiceberg": by_pyiceberg}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("table", TABLES)
+def test_every_reader_sees_the_publishers_rows(
+    pgsub: Pgsub, database: Database, table: str, reader: str
+) -> None:
+    assert python_rows(READERS[reader](pgsub, SCHEMA, table)) == native_rows(database, table)
+
+
+def test_the_page_s_examples_do_what_it_says(pgsub: Pgsub, database: Database) -> None:
+    seen: dict[str, Any] = {}
+    loads = "\n    ".join(
+        f"connection.execute({f'LOAD {path.as_posix()!r}'!r})" for path in EXTENSIONS
+    )
+    for example in blocks(DOCS / "reading.md", "python"):
+        code = (
+            example.replace("/var/lib/pgsub", str(pgsub.data_dir))
+            .replace('("public", "orders")', repr((SCHEMA, "changed")))
+            .replace('connection.execute("LOAD iceberg")', loads)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pyiceberg's and SQLAlchemy's own
+            exec(code, seen)  # noqa: S102 - the page's own code
+    rows = native_rows(database, "changed")
+    assert python_rows(seen["orders"]) == rows
+    assert python_rows(seen["read"]) == rows
+
+
+def test_the_tables_hold_position_deletes(pgsub: Pgsub, database: Database) -> None:
+    """Else the readers would have had nothing to prove."""
+    del database
+    files = pgsub.iceberg_table(SCHEMA, "changed").inspect.delete_files()
+    assert files.num_rows > 0
+
+
+@pytest.fixture(scope="module")
+def shown(pgsub: Pgsub, database: Database) -> dict[str, object]:
+    """The subscription's row as ``pgsub sql`` shows it: what it wrote a moment before."""
+    del database
+    (row,) = pgsub.sql(
+        f"SELECT * FROM lake.pg_catalog.pg_subscription WHERE subname = '{SUBSCRIPTION}'"
+    )
+    (stored,) = [row for row in pgsub.status("pg_subscription") if row["subname"] == SUBSCRIPTION]
+    assert stored | {"max_flush_lsn": row["max_flush_lsn"]} == row
+    return row
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_sees_the_status_tables(
+    pgsub: Pgsub, shown: dict[str, object], reader: str
+) -> None:
+    read = READERS[reader](pgsub, "pg_catalog", "pg_subscription").to_pylist()
+    assert [row for row in read if row["subname"] == SUBSCRIPTION] == [shown]
+
+
+def lake_lsn(rows: list[dict[str, object]]) -> object:
+    (found,) = [
+        row["lake_lsn"] for row in rows if row["nspname"] == SCHEMA and row["relname"] == "changed"
+    ]
+    return found
+
+
+def test_the_launcher_writes_the_status_tables_by_itself(pgsub: Pgsub, database: Database) -> None:
+    view = "pg_subscription_rel"
+    pgsub.sql(f"SELECT * FROM lake.pg_catalog.{view}")
+    often = {"subscriptions": {}, "settings": {**SETTINGS, "status_tables_interval": "1s"}}
+    file = pgsub.scratch / "up.yaml"
+    before = file.read_text()
+    try:
+        pgsub.file(often, "up.yaml")
+        pgsub.launcher.send_signal(signal.SIGHUP)
+        database.execute("UPDATE changed SET name = 'again' WHERE id = 1")
+        pgsub.wait(SUBSCRIPTION)
+        stored = lake_lsn(pgsub.status(view))
+        wait_until(
+            lambda: lake_lsn(pgsub.arrow("pg_catalog", view).to_pylist()) == stored,
+            120,
+            pgsub.log_tail,
+        )
+    finally:
+        file.write_text(before)
+        pgsub.launcher.send_signal(signal.SIGHUP)
