@@ -26,12 +26,11 @@ from workers.publication import (
     copy_statement,
     fetch_fingerprints,
     fetch_remote_table_info,
-    fetch_slot,
     fetch_table_list,
-    fetch_wal_status,
     missing_publications,
     tables_of_other_origins,
 )
+from workers.remote_slots import fetch_slot
 from workers.stream import start_options
 from workers.sync_slot import _free_name
 from workers.walreceiver import WalReceiverConn
@@ -68,7 +67,6 @@ QUERIES: Mapping[str, Callable[[Any, Names], object]] = {
     "fingerprints": fetch_fingerprints,
     "relation": lambda conn, n: fetch_remote_table_info(conn, n[0], n[1], n[2:]),
     "slot": lambda conn, n: fetch_slot(conn, n[0]),
-    "wal_status": lambda conn, n: fetch_wal_status(conn, n[0]),
     "free name": lambda conn, n: _free_name(conn, n[0]),
 }
 
