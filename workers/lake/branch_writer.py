@@ -12,16 +12,19 @@ MERGE stamped: three snapshots on the branch, and only the last says how far the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.connect.plan import SQL
 
 from catalog.errcodes import ReplicationError, UniqueViolation
 from workers.lake.destination import (
     NO_KEY_FOUND,
+    SOURCE_COLUMN,
     Counts,
     FullSegment,
     KeyProbe,
@@ -41,9 +44,15 @@ from workers.lake.merge import (
     merge_by_position,
 )
 from workers.lake.session import LakeSession
-from workers.lake.snapshots import OPERATION, read_outcomes, stamp_properties, write_options
+from workers.lake.snapshots import (
+    OPERATION,
+    read_history,
+    read_outcomes,
+    stamp_properties,
+    write_options,
+)
 from workers.lake.staging import frame, staged_columns
-from workers.lake.statements import branch_path, join, name_of
+from workers.lake.statements import branch_path, delete_source, join, name_of, select_source
 from workers.lake.typemap import spark_ddl
 
 _CARDINALITY = "MERGE_CARDINALITY_VIOLATION"
@@ -90,7 +99,7 @@ class BranchWriter:
 
     def write(self, segments: Sequence[Segment], stamp: Stamp) -> Counts:
         """Run everything; the branch's tip carries ``stamp`` when this returns."""
-        properties = stamp_properties(stamp)
+        properties = stamp_properties(stamp, self._sources() if stamp.source else None)
         held: Operation | None = None
         for operation in self._operations(segments):
             if held is not None and held.run is not None:
@@ -103,6 +112,13 @@ class BranchWriter:
                 held.run({})
             self.append_empty(properties)
         return self._counts()
+
+    def _sources(self) -> Mapping[str, Stamp]:
+        """The positions of a shared table's sources, as of this branch and no other moment.
+
+        Those of ``main`` may be newer by now, and then the branch does not hold their rows.
+        """
+        return read_history(self.session, self.ident).sources(self.branch)
 
     def append_empty(self, properties: dict[str, str]) -> None:
         """A commit without rows, for what it carries."""
@@ -126,7 +142,7 @@ class BranchWriter:
         first = max((n for n, s in enumerate(segments) if s.truncate), default=0)
         for segment in segments[first:]:
             if segment.truncate:
-                yield Operation(self._truncate, stampable=False)
+                yield Operation(partial(self._truncate, segment.source), stampable=False)
             if segment.probe is not None:
                 yield _FLUSH
                 yield from self._changes(self._probe(segment, segment.probe))
@@ -143,13 +159,25 @@ class BranchWriter:
             yield from self._resolved(segment, segment.full, _NOTHING_FOUND)
         if segment.append is not None and segment.append.rows:
             yield self._append(segment, segment.append)
+        if segment.from_branch is not None:
+            yield Operation(partial(self._from_branch, segment.from_branch, segment.source))
 
-    def _truncate(self, properties: dict[str, str]) -> None:
+    def _truncate(self, source: str, properties: dict[str, str]) -> None:
         del properties  # it could not carry them
         self.session.set_properties({})
         self.session.command(
-            join("TRUNCATE TABLE", branch_path(self.ident, self.branch)),
+            delete_source(self.ident, self.branch, source)
+            if source
+            else join("TRUNCATE TABLE", branch_path(self.ident, self.branch)),
             f"truncating {self._what()}",
+        )
+
+    def _from_branch(self, branch: str, source: str, properties: dict[str, str]) -> None:
+        self.session.append(
+            self.session.frame(SQL(select_source(self.ident, branch, source))),
+            self.target(),
+            write_options(properties),
+            f"appending to {self._what()}",
         )
 
     def _merge(self, segment: Segment, staged: Staged) -> Operation:
@@ -163,6 +191,7 @@ class BranchWriter:
             bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
             deletes=updates < staged.rows,
             updates=updates > 0,
+            of=segment.source,
         )
         return Operation(
             lambda properties: self._run_merge(sql, staged, updates, segment.key, properties)
@@ -193,7 +222,9 @@ class BranchWriter:
 
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
         self.session.set_properties({})
-        rows = self.projected(frame(self.session, staged), segment.columns, dict(segment.defaults))
+        rows = self.projected(
+            frame(self.session, staged), segment.columns, dict(segment.defaults), segment.source
+        )
         self.session.append(
             # Few rows make one file: what a table costs to read grows with the number of files.
             rows if staged.paths else rows.coalesce(1),
@@ -202,12 +233,16 @@ class BranchWriter:
             f"appending to {self._what()}",
         )
 
-    def projected(self, rows: Any, columns: Sequence[str], defaults: dict[str, str]) -> Any:
+    def projected(
+        self, rows: Any, columns: Sequence[str], defaults: dict[str, str], source: str = ""
+    ) -> Any:
         """Staged columns under the table's names; lake-only columns get default or NULL."""
         ordinals = {name: n for n, name in enumerate(columns)}
         selected = []
         for column in self.columns:
-            if column.name in ordinals:
+            if source and column.name == SOURCE_COLUMN:
+                value = F.lit(source)
+            elif column.name in ordinals:
                 value = F.col(f"c{ordinals[column.name]}")
             elif column.name in defaults:
                 value = F.expr(defaults[column.name])
@@ -224,7 +259,7 @@ class BranchWriter:
             return probe.resolve(NO_KEY_FOUND)
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, probe.keys)
         found = self.session.query(
-            find_keys(self.ident, self.branch, segment.key, bounds),
+            find_keys(self.ident, self.branch, segment.key, bounds, segment.source),
             f"looking for keys in {self._what()}",
             s=frame(self.session, probe.keys),
         )
@@ -234,7 +269,7 @@ class BranchWriter:
 
     def _full(self, segment: Segment, full: FullSegment) -> Iterator[Operation]:
         found = self.session.query(
-            find_positions(self.ident, self.branch, segment.columns),
+            find_positions(self.ident, self.branch, segment.columns, segment.source),
             f"looking for rows in {self._what()}",
             s=frame(self.session, full.images),
         )

@@ -8,13 +8,22 @@ atomic per table and what fences a worker that died with a call in flight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
+
+BRANCH_PREFIX: Final = "pgsub_"
+"""Every branch of ours starts so; others are somebody else's and stay."""
+
+SHARED: Final = "shared"
+"""The owner of a lake table that several sources write to."""
+
+SOURCE_COLUMN: Final = "_pgsub_source"
+"""In a shared lake table: which source a row came from, NULL for rows that none of ours wrote."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,24 +52,34 @@ class Stamp:
 
     ``origin`` is the replication origin's name, ``lsn`` the end LSN of the last transaction in
     the table, ``epoch`` the uuid inside which that LSN means something, ``floor`` the end LSN up
-    to which transactions never belong to this table (the copy's consistent point).
+    to which transactions never belong to this table (the copy's consistent point). ``source`` is
+    empty but in a shared table, where it says which of the sources this is the position of.
     """
 
     origin: str
     lsn: LSN
     epoch: str
     floor: LSN
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table as ``main`` shows it now. ``stamp`` is the newest ancestor's that carries one."""
+    """A table as ``main`` shows it now. ``stamp`` is the newest ancestor's that carries one.
+
+    ``sources`` are the stamps of a shared table's sources, by source.
+    """
 
     ident: LakeIdent
     columns: tuple[LakeColumn, ...]
     owner: str | None
     snapshot_id: int | None
     stamp: Stamp | None
+    sources: Mapping[str, Stamp] = field(default_factory=dict)
+
+    def position(self, source: str = "") -> Stamp | None:
+        """The stamp of one source of a shared table, or the table's own."""
+        return self.sources.get(source) if source else self.stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +134,8 @@ class Segment:
     value somewhere in the segment) a boolean ``m<i>``, true where the table's value stays.
     ``append``: ``c0…``. The merge comes before the append; ``truncate`` before both.
     A segment with a ``probe`` has neither: its keys are looked for first.
+    With a ``source`` (a shared table) only that source's rows are matched, deleted and emptied,
+    and new rows are its own. ``from_branch`` appends that source's rows of another branch.
     """
 
     columns: tuple[str, ...]
@@ -126,6 +147,8 @@ class Segment:
     full: FullSegment | None = None
     probe: KeyProbe | None = None
     defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
+    source: str = ""
+    from_branch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +179,7 @@ class CopyPlan:
     relation: str = ""  # schema.table, for messages
     defaults: tuple[tuple[str, str], ...] = ()
     workers: int | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +207,18 @@ class Destination(Protocol):
         relid: int,
         stamp: Stamp,
     ) -> LakeTable:
-        """Create the namespace and the table with an empty stamped snapshot on ``main``."""
+        """Create the namespace and the table with an empty stamped snapshot on ``main``.
+
+        A stamp with a source is left out: what is committed to a shared table's ``main`` itself
+        would hide the positions that another source has published meanwhile.
+        """
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
         """Take over an existing table: set its owner, commit an empty stamped snapshot.
 
+        As in ``create_table``, a stamp with a source is left out.
         A table that belongs to somebody else is 55006, unless that is one of ``former_owners``.
         """
 
@@ -206,8 +235,13 @@ class Destination(Protocol):
     def create_branch(self, ident: LakeIdent, branch: str) -> None:
         """A fresh branch at ``main``'s tip."""
 
-    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
-        """Drop every branch of ours on the table but ``keep``; missing is fine."""
+    def drop_branches(
+        self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
+    ) -> None:
+        """Drop every branch of ours on the table but ``keep``; missing is fine.
+
+        ``prefix`` is how the names of those begin that may go.
+        """
 
     def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
         """Take rows in; small ones stay in memory, larger ones become Parquet files (0600)."""

@@ -32,6 +32,7 @@ from workers.lake.branch_writer import BranchWriter
 from workers.lake.conf import CATALOG
 from workers.lake.copyjob import run_copy
 from workers.lake.destination import (
+    BRANCH_PREFIX,
     CopyPlan,
     Counts,
     Identity,
@@ -65,9 +66,6 @@ from workers.lake.statements import (
     text,
 )
 from workers.lake.typemap import arrow_type
-
-BRANCH_PREFIX: Final = "pgsub_"
-"""Every branch of ours starts so; others are somebody else's and stay."""
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _NOT_ANCESTOR: Final = "is not an ancestor"
@@ -156,7 +154,7 @@ class IcebergDestination:
         self._stamp_main(session, ident, stamp, tuple(columns))
         # The table is ours alone: only the number of its snapshot is not known.
         tip = read_ref(session, ident, MAIN)
-        return LakeTable(ident, tuple(columns), owner, tip, stamp)
+        return LakeTable(ident, tuple(columns), owner, tip, None if stamp.source else stamp)
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
@@ -210,7 +208,9 @@ class IcebergDestination:
             create_branch(ident, branch), f'creating a branch of lake table "{ident}"'
         )
 
-    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
+    def drop_branches(
+        self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
+    ) -> None:
         """Drop every branch of ours on the table but ``keep``; missing is fine."""
         session = self._sessions.get()
         what = f'dropping branches of lake table "{ident}"'
@@ -224,7 +224,7 @@ class IcebergDestination:
             raise
         names: list[Any] = rows.column(0).to_pylist()
         for name in names:
-            if name.startswith(BRANCH_PREFIX) and name != keep:
+            if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
                 session.command(drop_branch(ident, name), what)
 
@@ -293,7 +293,7 @@ class IcebergDestination:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
         if isinstance(error, ConnectionFailure):
             # The old session is released by get(); then no call of ours is under way.
-            if self.fence(ident).stamp == stamp:
+            if self.fence(ident).position(stamp.source) == stamp:
                 return
             raise _moved(ident, "The call went unanswered and had no effect.") from None
         history = read_history(self._sessions.get(), ident)
@@ -352,7 +352,8 @@ class IcebergDestination:
         stamp: Stamp,
         columns: tuple[LakeColumn, ...],
     ) -> None:
-        self._writer(session, ident, MAIN, columns).append_empty(stamp_properties(stamp))
+        properties = {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)
+        self._writer(session, ident, MAIN, columns).append_empty(properties)
 
     def _read_columns(self, session: LakeSession, ident: LakeIdent) -> tuple[LakeColumn, ...]:
         schema: Any = session.schema(
@@ -392,7 +393,8 @@ class IcebergDestination:
     def _as_table(
         ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
     ) -> LakeTable:
-        return LakeTable(ident, columns, owner, history.refs.get(MAIN), history.stamp())
+        tip = history.refs.get(MAIN)
+        return LakeTable(ident, columns, owner, tip, history.stamp(), history.sources())
 
 
 def _is_missing(error: ReplicationError) -> bool:

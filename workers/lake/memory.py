@@ -26,6 +26,8 @@ from catalog.errcodes import (
 )
 from workers.copy_task import read_copy
 from workers.lake.destination import (
+    BRANCH_PREFIX,
+    SOURCE_COLUMN,
     CopyPlan,
     Counts,
     FullSegment,
@@ -39,7 +41,6 @@ from workers.lake.destination import (
 )
 
 MAIN: Final = "main"
-BRANCH_PREFIX: Final = "pgsub_"
 Row = dict[str, Any]
 
 
@@ -51,6 +52,7 @@ class MemorySnapshot:
     parent_id: int | None
     rows: tuple[Row, ...]
     stamp: Stamp | None = None
+    sources: Mapping[str, Stamp] | None = None
 
 
 @dataclass(slots=True)
@@ -77,7 +79,12 @@ class MemoryLake:
     ) -> MemorySnapshot:
         """A new snapshot at the tip of a ref."""
         with self.lock:
-            snapshot = MemorySnapshot(next(self._ids), table.refs.get(ref), tuple(rows), stamp)
+            sources = None
+            if stamp is not None and stamp.source:
+                sources = {**_sources(table, ref), stamp.source: stamp}
+            snapshot = MemorySnapshot(
+                next(self._ids), table.refs.get(ref), tuple(rows), stamp, sources
+            )
             table.snapshots[snapshot.snapshot_id] = snapshot
             table.refs[ref] = snapshot.snapshot_id
             return snapshot
@@ -124,7 +131,8 @@ class MemoryDestination:
             if table is None:
                 return None
             stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
-            return LakeTable(ident, table.columns, table.owner, table.refs.get(MAIN), stamp)
+            tip, sources = table.refs.get(MAIN), _sources(table, MAIN)
+            return LakeTable(ident, table.columns, table.owner, tip, stamp, sources)
 
     def create_table(
         self,
@@ -142,7 +150,7 @@ class MemoryDestination:
             if existing is not None and (existing.owner != owner or MAIN in existing.refs):
                 raise DuplicateTable(f'lake table "{ident}" already exists')
             table = self.lake.tables[ident] = MemoryTable(tuple(columns), owner)
-            self.lake.commit(table, MAIN, (), stamp)
+            self.lake.commit(table, MAIN, (), None if stamp.source else stamp)
         return self._existing(ident)
 
     def adopt_table(
@@ -154,7 +162,8 @@ class MemoryDestination:
         if table.owner not in (None, owner, *former_owners):
             raise ObjectInUse(f'lake table "{ident}" belongs to another subscription')
         table.owner = owner
-        self.lake.commit(table, MAIN, self._rows(table, MAIN), stamp)
+        unsourced = None if stamp.source else stamp
+        self.lake.commit(table, MAIN, self._rows(table, MAIN), unsourced)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
@@ -167,8 +176,7 @@ class MemoryDestination:
         self._enter("fence")
         table = self._get(ident)
         with self.lake.lock:
-            stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
-            self.lake.commit(table, MAIN, self._rows(table, MAIN), stamp)
+            self.lake.commit(table, MAIN, self._rows(table, MAIN))
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
@@ -183,14 +191,16 @@ class MemoryDestination:
         table = self._get(ident)
         table.refs[branch] = table.refs[MAIN]
 
-    def drop_branches(self, ident: LakeIdent, *, keep: str | None = None) -> None:
+    def drop_branches(
+        self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
+    ) -> None:
         """Drop every branch of ours on the table but ``keep``."""
         self._enter("drop_branches")
         table = self.lake.tables.get(ident)
         if table is None:
             return
         with self.lake.lock:
-            for name in [n for n in table.refs if n.startswith(BRANCH_PREFIX) and n != keep]:
+            for name in [n for n in table.refs if n.startswith(prefix) and n != keep]:
                 del table.refs[name]
 
     # -- writing ----------------------------------------------------------------------------------
@@ -219,6 +229,9 @@ class MemoryDestination:
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
         work = _Work(ident, table.columns, list(self._rows(table, branch)))
+        for segment in segments:
+            if segment.from_branch is not None:
+                work.elsewhere[segment.from_branch] = self._rows(table, segment.from_branch)
         first = max((n for n, s in enumerate(segments) if s.truncate), default=0)
         for segment in segments[first:]:
             work.apply(segment)
@@ -249,7 +262,9 @@ class MemoryDestination:
             names = [column.name for column in plan.columns]
             for batch in batches:
                 copied += (
-                    _complete(table.columns, dict(zip(names, row.values(), strict=True)), {})
+                    _complete(
+                        table.columns, dict(zip(names, row.values(), strict=True)), {}, plan.source
+                    )
                     for row in batch.to_pylist()
                 )
         progress(len(plan.statements), len(plan.statements))
@@ -331,22 +346,27 @@ class _Work:
     merged: int = 0
     update_missing: int = 0
     delete_missing: int = 0
+    elsewhere: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
     def apply(self, segment: Segment) -> None:
         if segment.truncate:
-            self.rows = []
+            self.rows = [row for row in self.rows if not _of(row, segment.source)]
         if segment.probe is not None:
-            segment = segment.probe.resolve(self._find_keys(segment.key, segment.probe.keys))
+            segment = segment.probe.resolve(self._find_keys(segment, segment.probe.keys))
         if segment.merge is not None:
             self._merge(segment, segment.merge)
         if segment.full is not None:
             self._full(segment, segment.full)
         if segment.append is not None:
             self._append(segment, segment.append)
+        if segment.from_branch is not None:
+            there = self.elsewhere[segment.from_branch]
+            self.rows += [row for row in there if _of(row, segment.source)]
 
-    def _find_keys(self, key: Sequence[str], staged: Staged) -> pa.Table:
+    def _find_keys(self, segment: Segment, staged: Staged) -> pa.Table:
+        key = segment.key
         wanted = {tuple(row[f"b{n}"] for n in range(len(key))): row["k"] for row in _dicts(staged)}
-        keys = (tuple(row[name] for name in key) for row in self.rows)
+        keys = (tuple(row[n] for n in key) for row in self.rows if _of(row, segment.source))
         return pa.table({"k": pa.array([wanted[k] for k in keys if k in wanted], pa.int64())})
 
     def _merge(self, segment: Segment, staged: Staged) -> None:
@@ -359,7 +379,7 @@ class _Work:
         missed = dict(changes)
         for row in self.rows:
             key = tuple(row[name] for name in segment.key)
-            found = changes.get(key)
+            found = changes.get(key) if _of(row, segment.source) else None
             if found is None:
                 kept.append(row)
                 continue
@@ -384,7 +404,8 @@ class _Work:
             hits = (
                 position
                 for position, row in enumerate(self.rows)
-                if all(_same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
+                if _of(row, segment.source)
+                and all(_same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
             )
             found += (
                 (image["image"], "memory", position)
@@ -405,7 +426,9 @@ class _Work:
 
     def _append(self, segment: Segment, staged: Staged) -> None:
         fresh = [
-            _complete(self.columns, _new_values(segment, row), dict(segment.defaults))
+            _complete(
+                self.columns, _new_values(segment, row), dict(segment.defaults), segment.source
+            )
             for row in _dicts(staged)
         ]
         self.appended += len(fresh)
@@ -433,9 +456,22 @@ def _new_values(segment: Segment, change: Row) -> Row:
     }
 
 
-def _complete(columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str]) -> Row:
+def _complete(
+    columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str], source: str
+) -> Row:
     """Lake-only columns get the text of their default's expression, or NULL."""
-    return {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
+    complete = {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
+    return complete | {SOURCE_COLUMN: source} if source else complete
+
+
+def _of(row: Row, source: str) -> bool:
+    """Whether a row is one that a segment of this source is about."""
+    return not source or row[SOURCE_COLUMN] == source
+
+
+def _sources(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
+    """The newest ancestor's list of a shared table's sources."""
+    return next((s.sources for s in _ancestors(table, ref) if s.sources is not None), {})
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from workers.lake.destination import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, LakeIdent
 from workers.lake.statements import branch_path, identifier, join, table_path
 
 SOURCE: Final = "s"
@@ -59,9 +59,11 @@ def merge_by_key(
     bounds: KeyBounds | None = None,
     deletes: bool = True,
     updates: bool = True,
+    of: str = "",
 ) -> str:
     """Update or delete the rows whose key is the source's base key ``b0…``.
 
+    ``of``, here and below: rows of a shared table that came from there, and no others.
     ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
     not hold is left out.
     """
@@ -73,7 +75,7 @@ def merge_by_key(
         deletes=deletes,
         updates=updates,
     )
-    return _merge(ident, branch, _base_key_equal(key, bounds), whens)
+    return _merge(ident, branch, _base_key_equal(key, bounds, of), whens)
 
 
 def merge_by_position(
@@ -95,12 +97,14 @@ def merge_by_position(
     return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
 
 
-def find_positions(ident: LakeIdent, branch: str | None, columns: Sequence[str]) -> str:
+def find_positions(
+    ident: LakeIdent, branch: str | None, columns: Sequence[str], of: str = ""
+) -> str:
     """Up to ``n`` rows of the table that equal each source row, NULLs equal: image, f, p."""
     equal: list[exp.Expression] = [
         exp.NullSafeEQ(this=target_column(name), expression=source_column(f"c{n}"))
         for n, name in enumerate(columns)
-    ]
+    ] + _came_from(of)
     matches = join(
         "SELECT",
         _aliased(source_column("image"), "image"),
@@ -125,7 +129,11 @@ def find_positions(ident: LakeIdent, branch: str | None, columns: Sequence[str])
 
 
 def find_keys(
-    ident: LakeIdent, branch: str | None, key: Sequence[str], bounds: KeyBounds | None = None
+    ident: LakeIdent,
+    branch: str | None,
+    key: Sequence[str],
+    bounds: KeyBounds | None = None,
+    of: str = "",
 ) -> str:
     """``k`` of the source's keys ``b0…`` that are in the table, once per row that has one."""
     return join(
@@ -134,7 +142,7 @@ def find_keys(
         "FROM",
         branch_path(ident, branch),
         "AS t JOIN s ON",
-        exp.and_(*_base_key_equal(key, bounds)),
+        exp.and_(*_base_key_equal(key, bounds, of)),
     )
 
 
@@ -156,12 +164,19 @@ def identifier_of(name: str) -> exp.Column:
     return target_column(name)
 
 
-def _base_key_equal(key: Sequence[str], bounds: KeyBounds | None) -> list[exp.Expression]:
+def _base_key_equal(key: Sequence[str], bounds: KeyBounds | None, of: str) -> list[exp.Expression]:
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
         for n, name in enumerate(key)
     ]
+    on += _came_from(of)
     return on if bounds is None else [*on, _between(bounds)]
+
+
+def _came_from(of: str) -> list[exp.Expression]:
+    if not of:
+        return []
+    return [exp.EQ(this=target_column(SOURCE_COLUMN), expression=exp.Literal.string(of))]
 
 
 def _aliased(node: exp.Expression, name: str) -> exp.Expression:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlglot import exp
 
-from catalog.errcodes import InvalidTextRepresentation
+from catalog.errcodes import InvalidTextRepresentation, ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
 from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.session import LakeSession
@@ -18,10 +19,12 @@ ORIGIN: Final = "pgsub.origin"
 LSN_KEY: Final = "pgsub.lsn"
 EPOCH: Final = "pgsub.epoch"
 FLOOR: Final = "pgsub.floor"
+SOURCE: Final = "pgsub.source"
+SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
-_STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR)
+_STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
@@ -33,11 +36,15 @@ _MERGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot; ``stamp`` as its own summary carries it."""
+    """One snapshot; ``stamp`` as its own summary carries it.
+
+    In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
+    """
 
     snapshot_id: int
     parent_id: int | None
     stamp: Stamp | None
+    sources: Mapping[str, Stamp] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +68,32 @@ class History:
         """The newest ancestor's that carries one."""
         return next((s.stamp for s in self.ancestors(ref) if s.stamp is not None), None)
 
+    def sources(self, ref: str = MAIN) -> Mapping[str, Stamp]:
+        """The newest ancestor's list of a shared table's sources."""
+        lists = (s.sources for s in self.ancestors(ref) if s.sources is not None)
+        return next(lists, {})
+
     def tip_stamp(self, ref: str) -> Stamp | None:
         """The tip's own."""
         tip = next(self.ancestors(ref), None)
         return tip.stamp if tip else None
 
 
-def stamp_properties(stamp: Stamp) -> dict[str, str]:
-    """A stamp as snapshot properties."""
-    return {
+def stamp_properties(stamp: Stamp, sources: Mapping[str, Stamp] | None = None) -> dict[str, str]:
+    """A stamp as snapshot properties; ``sources`` are what else a shared table's has to carry."""
+    properties = {
         ORIGIN: stamp.origin,
         LSN_KEY: str(stamp.lsn),
         EPOCH: stamp.epoch,
         FLOOR: str(stamp.floor),
     }
+    if stamp.source:
+        listed = {**(sources or {}), stamp.source: stamp}
+        properties[SOURCE] = stamp.source
+        properties[SOURCES] = json.dumps(
+            {name: [s.origin, str(s.lsn), s.epoch, str(s.floor)] for name, s in listed.items()}
+        )
+    return properties
 
 
 def write_options(properties: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +120,9 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
         if name is not None:
             refs[name] = snapshot_id
         else:
-            snapshots[snapshot_id] = Snapshot(snapshot_id, parent_id, _stamp(values))
+            snapshots[snapshot_id] = Snapshot(
+                snapshot_id, parent_id, _stamp(values[:5]), _sources(values[5])
+            )
     return History(refs, snapshots)
 
 
@@ -118,13 +139,30 @@ def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:
 
 
 def _stamp(values: list[str | None]) -> Stamp | None:
-    origin, lsn, epoch, floor = values
+    origin, lsn, epoch, floor, source = values
     if origin is None or lsn is None or epoch is None:
         return None
     try:
-        return Stamp(origin, LSN.parse(lsn), epoch, LSN.parse(floor or "0/0"))
+        return Stamp(origin, LSN.parse(lsn), epoch, LSN.parse(floor or "0/0"), source or "")
     except InvalidTextRepresentation:
         return None
+
+
+def _sources(listed: str | None) -> Mapping[str, Stamp] | None:
+    """What cannot be read is an error: to take it for nothing would lose every position in it."""
+    if listed is None:
+        return None
+    try:
+        return {
+            name: Stamp(origin, LSN.parse(lsn), epoch, LSN.parse(floor), name)
+            for name, (origin, lsn, epoch, floor) in json.loads(listed).items()
+        }
+    except (ValueError, TypeError, AttributeError, InvalidTextRepresentation):
+        raise ObjectNotInPrerequisiteState(
+            "a snapshot's list of sources cannot be read",
+            detail=f"Its property {SOURCES} is not what was written to it.",
+            hint="Set the lake table back to the snapshot before, then copy its sources again.",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

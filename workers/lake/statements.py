@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from workers.lake.conf import CATALOG
-from workers.lake.destination import LakeColumn, LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, LakeColumn, LakeIdent
 from workers.lake.typemap import spark_ddl
 
 MAIN: Final = "main"
@@ -133,6 +133,20 @@ def create_branch(ident: LakeIdent, branch: str) -> str:
 def drop_branch(ident: LakeIdent, branch: str) -> str:
     """DROP BRANCH IF EXISTS."""
     return join("ALTER TABLE", table_path(ident), "DROP BRANCH IF EXISTS", identifier(branch))
+
+
+def delete_source(ident: LakeIdent, branch: str, source: str) -> str:
+    """DELETE of all rows that came from a source."""
+    return join("DELETE FROM", branch_path(ident, branch), "WHERE", _came_from(source))
+
+
+def select_source(ident: LakeIdent, branch: str, source: str) -> str:
+    """All rows that came from a source."""
+    return join("SELECT * FROM", branch_path(ident, branch), "WHERE", _came_from(source))
+
+
+def _came_from(source: str) -> exp.Expression:
+    return exp.EQ(this=identifier(SOURCE_COLUMN), expression=text(source))
 
 
 def call(procedure: str, ident: LakeIdent, **arguments: str | exp.Expression) -> str:
