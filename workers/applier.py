@@ -22,11 +22,12 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.batch import runs_by_target
-from workers.lake_writer import LakeWriter, Written
+from workers.lake_writer import LakeWriter
 from workers.relation import LogicalRepRelMap, RelName
 from workers.segments import FailedTransaction
 from workers.spool import Batch
 from workers.syncutils import should_apply_changes_for_rel
+from workers.written import Written
 
 log = logging.getLogger(__name__)
 

@@ -62,6 +62,7 @@ from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
 from workers.receive import ReceiveStats
 from workers.same_publisher import start_position
+from workers.shared_targets import TableLocks
 from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import (
     Stream,
@@ -130,6 +131,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
         generation=process.generation,
         origin=origin_name(sub.oid),
         threads=process.settings.lake_commit_workers,
+        locks=TableLocks(process.data_dir),
     )
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname

@@ -40,6 +40,8 @@ from workers import failpoints
 from workers.copy_task import read_copy
 from workers.exits import WorkerExit
 from workers.lake.destination import (
+    SHARED,
+    SOURCE_COLUMN,
     CopyPlan,
     Destination,
     LakeColumn,
@@ -59,6 +61,12 @@ from workers.publication import (
     is_rewritten,
 )
 from workers.relation import check_columns
+from workers.shared_targets import (
+    check_source_column,
+    owner_of,
+    source_of,
+    with_source_column,
+)
 from workers.walreceiver import (
     WalReceiverConn,
     full_conninfo,
@@ -102,8 +110,9 @@ def copy_table(
         )
     dest.create_branch(lake.ident, branch)
     failpoints.reach("tablesync.branch_created")
-    if rel.recopy:
-        _empty(rel, lake, dest, branch, origin_startpos)
+    source = source_of(sub, rel)
+    if rel.recopy or source:
+        _empty(rel, lake, dest, branch, origin_startpos, source)
     ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
     columns = _copied_columns(remote, lake)
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch)
@@ -128,7 +137,8 @@ def copy_table(
     never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
     was_empty = rel.recopy or (never_written and not options.adopt)
     arrives = remote.publishes_everything and sub.suborigin == "any"
-    return replace(rel, copied=arrives and was_empty), lake
+    copied = arrives and (was_empty or bool(source))
+    return replace(rel, copied=copied), lake
 
 
 def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
@@ -143,11 +153,16 @@ def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
     return stored
 
 
-def _empty(rel: SubscriptionRel, lake: LakeTable, dest: Destination, branch: str, at: LSN) -> None:
-    """A copy in the place of an earlier one: nothing is left on the branch, main stays."""
-    nothing = Segment(columns=tuple(column.name for column in lake.columns), truncate=True)
-    stamp = Stamp(origin_name(rel.srsubid), at, rel.epoch or "", rel.floor)
-    dest.write(lake.ident, branch, [nothing], stamp)
+def _empty(
+    rel: SubscriptionRel, lake: LakeTable, dest: Destination, branch: str, at: LSN, source: str
+) -> None:
+    """A copy in the place of an earlier one: nothing is left on the branch, main stays.
+
+    In a shared table every copy takes the place of what its source has there, and of that only.
+    """
+    columns = tuple(column.name for column in lake.columns)
+    nothing = Segment(columns=columns, truncate=True, source=source)
+    dest.write(lake.ident, branch, [nothing], _stamp(rel, at, source))
     failpoints.reach("tablesync.emptied")
 
 
@@ -162,21 +177,32 @@ def prepare_lake_table(
 ) -> LakeTable:
     """The lake table: made now, ours already, or adopted; 42P07 when it is somebody else's."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    stamp = Stamp(origin_name(sub.oid), InvalidXLogRecPtr, rel.epoch or "", InvalidXLogRecPtr)
+    stamp = _stamp(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
+    owner = owner_of(sub, rel)
+    needed = [column.name for column in remote.columns]
+    if stamp.source:
+        check_source_column(f"{rel.nspname}.{rel.relname}", needed)
+        needed.append(SOURCE_COLUMN)
     lake = dest.table(ident)
-    if lake is None:
+    if lake is None or (lake.owner == owner == SHARED and lake.snapshot_id is None):
         columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
-        return dest.create_table(ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
-    if lake.owner != sub.subuuid:
+        if stamp.source:
+            columns = with_source_column(columns)
+        return dest.create_table(ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+    if lake.owner != owner:
         if not options.adopt:
             raise DuplicateTable(
                 f'lake table "{ident}" already exists',
                 hint="Say adopt: true for the table if its rows belong to it, map it to another "
                 "name with to:, or drop the lake table.",
             )
-        lake = dest.adopt_table(ident, owner=sub.subuuid, stamp=stamp, former_owners=former_owners)
-    check_columns([column.name for column in remote.columns], lake)
+        lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
+    check_columns(needed, lake)
     return lake
+
+
+def _stamp(rel: SubscriptionRel, lsn: LSN, source: str) -> Stamp:
+    return Stamp(origin_name(rel.srsubid), lsn, rel.epoch or "", rel.floor, source)
 
 
 def _lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
@@ -272,6 +298,11 @@ class _Copy:
         """The table on the publisher, for messages."""
         return f"{self.rel.nspname}.{self.rel.relname}"
 
+    @property
+    def source(self) -> str:
+        """Whose rows of a shared lake table they will be."""
+        return source_of(self.sub, self.rel)
+
     def report(self, **progress: int | None) -> None:
         """What pg_stat_progress_copy shows from now on."""
         self.process.link.report(progress=progress)
@@ -287,9 +318,9 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
                 columns=tuple(column.name for column in copy.columns),
                 append=staged,
                 defaults=copy.options.defaults,
+                source=copy.source,
             )
-            rel = copy.rel
-            stamp = Stamp(origin_name(rel.srsubid), origin_startpos, rel.epoch or "", rel.floor)
+            stamp = _stamp(copy.rel, origin_startpos, copy.source)
             copy.dest.write(copy.ident, copy.branch, [segment], stamp)
             failpoints.reach("tablesync.range_copied")
     finally:
@@ -359,6 +390,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
             relation=copy.relation,
             defaults=copy.options.defaults,
             workers=copy.process.settings.copy_workers,
+            source=copy.source,
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

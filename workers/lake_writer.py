@@ -23,7 +23,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from catalog.errcodes import (
@@ -39,8 +39,23 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
-from workers.lake.destination import Counts, Destination, LakeIdent, LakeTable, Stamp
-from workers.segments import FailedTransaction, TableWork, build_segments
+from workers.lake.destination import (
+    BRANCH_PREFIX,
+    Destination,
+    LakeIdent,
+    LakeTable,
+    Stamp,
+)
+from workers.segments import FailedTransaction, build_segments
+from workers.shared_targets import (
+    ATTEMPTS,
+    MAIN_MOVED,
+    TableLocks,
+    branches_of,
+    outrun,
+    source_of,
+)
+from workers.written import OpenTable, Written, by_lake_table
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +63,6 @@ T = TypeVar("T")
 
 _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
-_MAIN_MOVED: Final = "40001"
 _NOT_UNIQUE: Final = "23505"
 
 COMPACT_EVERY: Final = 100
@@ -59,36 +73,6 @@ EXPIRE_EVERY: Final = 300
 """Batches of a table between two expirations of its snapshots; one costs some seconds."""
 RETAIN_SNAPSHOTS: Final = 100
 """Snapshots of main that readers may still travel back to."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTable:
-    """A table as this worker last read or published it; ``lsn`` is where its branch stands."""
-
-    rel: SubscriptionRel
-    lake: LakeTable
-    lsn: LSN
-    floor: LSN
-    branch: str | None
-    own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A table's part of a batch, complete on its branch and not yet visible."""
-
-    table: OpenTable
-    work: TableWork
-    stamp: Stamp
-    counts: Counts
-    snapshot_id: int | None = None
-
-    @property
-    def position(self) -> str:
-        """Where it is in the lake, for people: what ``local_lsn`` shows."""
-        if self.snapshot_id is None:
-            return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
-        return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
 
 
 class LakeWriter:
@@ -103,14 +87,16 @@ class LakeWriter:
         generation: int,
         origin: str,
         threads: int,
+        locks: TableLocks | None = None,
     ) -> None:
         self._dest = dest
         self._store = store
         self._sub = sub
         self._origin = origin
         # A new or restored data directory counts its generations anew, on the same lake.
-        self._prefix = f"pgsub_{sub.oid}_{generation}_{secrets.token_hex(4)}"
+        self._own = f"{generation}_{secrets.token_hex(4)}"
         self._attempt = 0
+        self._locks = locks or TableLocks(None)
         self._tables: dict[int, OpenTable] = {}
         self._commits: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
@@ -118,10 +104,10 @@ class LakeWriter:
 
     # -- tables -------------------------------------------------------------------------------
 
-    def new_branch_name(self) -> str:
-        """A name nobody has used or will use."""
+    def new_branch_name(self, prefix: str = "") -> str:
+        """A name nobody has used or will use; ``prefix`` is that of a shared table's branches."""
         self._attempt += 1
-        return f"{self._prefix}_{self._attempt}"
+        return f"{prefix or f'{BRANCH_PREFIX}{self._sub.oid}_'}{self._own}_{self._attempt}"
 
     def options(self, rel: SubscriptionRel) -> TableOptions:
         """What the configuration says of the table."""
@@ -136,16 +122,11 @@ class LakeWriter:
         known = self._tables.get(rel.srrelid)
         if known is not None and _same_sync(known.rel, rel):
             return known
-        ident = LakeIdent(rel.lake_schema, rel.lake_table)
-        lake = self._dest.table(ident)
-        if lake is None:
-            raise UndefinedTable(
-                f'logical replication target relation "{ident}" does not exist',
-                hint=f"{copy_again(self._sub.subname, rel)} makes and fills it anew; or take the "
-                "table out of its publication.",
-            )
-        stamp = check_stamp(rel, lake, self._sub.subname)
-        opened = OpenTable(rel, lake, stamp.lsn, LSN(max(stamp.floor, rel.floor)), None)
+        lake = self._existing(rel)
+        source = source_of(self._sub, rel)
+        stamp = check_stamp(rel, lake, self._sub.subname, source)
+        floor = LSN(max(stamp.floor, rel.floor))
+        opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
         self._tables[rel.srrelid] = opened
         return opened
 
@@ -155,7 +136,10 @@ class LakeWriter:
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
         """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""
-        self._tables[rel.srrelid] = OpenTable(rel, lake, at, at, branch, own_branch=True)
+        source = source_of(self._sub, rel)
+        self._tables[rel.srrelid] = OpenTable(
+            rel, lake, at, at, branch, own_branch=True, source=source
+        )
 
     def distrust(self, rel: SubscriptionRel, **found: str | None) -> None:
         """From now on, and for good, an inserted key may be in the table already.
@@ -180,27 +164,56 @@ class LakeWriter:
         All tables are tried even if one fails, then the first error is raised and every branch
         the batch touched is given up.
         """
-        futures = {
-            relid: self._pool.submit(self._write_table, self._tables[relid], runs, end_lsn)
-            for relid, runs in work.items()
-        }
+        units = by_lake_table([self._tables[relid] for relid in work], lambda table: table)
+        self._locks.take(
+            ident
+            for ident, tables in units.items()
+            if tables[0].source and not tables[0].own_branch
+        )
+        futures = [
+            self._pool.submit(self._write_tables, tables, work, end_lsn)
+            for tables in units.values()
+        ]
         try:
-            return _results(futures.values())
+            return [written for unit in _results(futures) for written in unit]
         except BaseException:
-            for relid, future in futures.items():
+            self._locks.release()
+            for future in futures:
                 if future.exception() is None:
-                    future.result().work.discard()
+                    for written in future.result():
+                        written.work.discard()
+            for relid in work:
                 self._give_up_branch(relid)
             raise
 
+    def _write_tables(
+        self, tables: Sequence[OpenTable], work: Mapping[int, Sequence[Run]], end_lsn: LSN
+    ) -> list[Written]:
+        """What goes to one lake table: one after the other, on one branch."""
+        done: list[Written] = []
+        try:
+            for table in tables:
+                begun = replace(table, branch=done[0].table.branch) if done else table
+                done.append(self._write_table(begun, work[table.rel.srrelid], end_lsn))
+        except BaseException:
+            for written in done:
+                written.work.discard()
+            raise
+        return done
+
     def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
         work = build_segments(
-            runs, table.lake, self.options(table.rel), self._dest, probe=self._needs_probe(table)
+            runs,
+            table.lake,
+            self.options(table.rel),
+            self._dest,
+            probe=self._needs_probe(table),
+            source=table.source,
         )
         try:
             if table.rel.epoch is None:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
-            stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor)
+            stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._with_branch(table)
             counts = self._dest.write(ready.lake.ident, ready.branch or "", work.segments, stamp)
             if not table.own_branch:
@@ -224,11 +237,31 @@ class LakeWriter:
             return table
         if table.own_branch:
             raise InternalError("the branch that holds a table's copy was given up")
-        branch = self.new_branch_name()
-        self._dest.drop_branches(table.lake.ident)
-        self._dest.create_branch(table.lake.ident, branch)
+        ident = table.lake.ident
+        prefix = branches_of(self._sub) if table.source else ""
+        branch = self.new_branch_name(prefix)
+        self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
+        self._dest.create_branch(ident, branch)
         failpoints.reach("apply.branch_created")
-        return replace(table, branch=branch)
+        ready = replace(table, branch=branch)
+        return self._with_branch(table) if table.source and not self._tidied(ready) else ready
+
+    def _tidied(self, table: OpenTable) -> bool:
+        """A shared table's files are put together before its batch: its branch does not stand.
+
+        False if that failed, so that the branch must not be used.
+        """
+        relid, ident = table.rel.srrelid, table.lake.ident
+        if self._untidy.get(relid, 0) < COMPACT_EVERY:
+            return True
+        self._untidy[relid] = 0
+        try:
+            files = self._dest.compact(ident, table.branch or "")
+        except ReplicationError as error:
+            log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
+            return False
+        log.info("action=compact relid=%d files=%d", relid, files)
+        return True
 
     def _give_up_branch(self, relid: int) -> None:
         table = self._tables.get(relid)
@@ -238,7 +271,9 @@ class LakeWriter:
     def keep(self, written: Iterable[Written]) -> None:
         """The batch is where it belongs (published, or on a sync worker's branch)."""
         for each in written:
-            table = replace(each.table, lsn=each.stamp.lsn)
+            stands = each.table.own_branch or not each.table.source
+            branch = each.table.branch if stands else None
+            table = replace(each.table, lsn=each.stamp.lsn, branch=branch)
             self._tables[table.rel.srrelid] = table
             each.work.discard()
             updates, deletes = each.work.missing(each.counts)
@@ -263,6 +298,8 @@ class LakeWriter:
             for each in written:
                 each.work.discard()
             raise
+        finally:
+            self._locks.release()
         self.keep(published)
         self._tend(published)
 
@@ -271,7 +308,9 @@ class LakeWriter:
         failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
         failpoints.reach("apply.in_flight_stored")
-        published = _results([self._pool.submit(self._publish_table, each) for each in written])
+        units = by_lake_table(written, lambda each: each.table).values()
+        results = _results([self._pool.submit(self._publish_tables, unit) for unit in units])
+        published = [each for unit in results for each in unit]
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
@@ -290,9 +329,10 @@ class LakeWriter:
             small = each.counts.appended + each.counts.merged < SMALL_BATCH
             self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
             try:
-                if self._untidy[relid] >= COMPACT_EVERY and each.table.branch:
+                stands = each.table.branch and not each.table.source
+                if self._untidy[relid] >= COMPACT_EVERY and stands:
                     self._untidy[relid] = 0
-                    files = self._dest.compact(ident, each.table.branch)
+                    files = self._dest.compact(ident, each.table.branch or "")
                     log.info("action=compact relid=%d files=%d", relid, files)
                 if number % EXPIRE_EVERY == 0:
                     gone = self._dest.expire(ident, retain=RETAIN_SNAPSHOTS)
@@ -301,32 +341,63 @@ class LakeWriter:
                 log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
                 self._give_up_branch(relid)
 
-    def _publish_table(self, written: Written) -> Written:
-        """Fast-forward; if somebody else moved main, fence, read, and redo from what is staged."""
-        for _ in range(_PUBLISH_ATTEMPTS):
+    def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
+        """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""
+        ident, source = unit[0].table.lake.ident, unit[0].table.source
+        for _ in range(ATTEMPTS if source else _PUBLISH_ATTEMPTS):
             try:
-                snapshot_id = self._dest.publish(
-                    written.table.lake.ident, written.table.branch or "", written.stamp
-                )
+                last = unit[-1]
+                snapshot_id = self._dest.publish(ident, last.table.branch or "", last.stamp)
             except ReplicationError as error:
-                if error.code != _MAIN_MOVED:
+                if error.code != MAIN_MOVED:
                     raise
             else:
                 failpoints.reach("apply.one_table_published")
-                return replace(written, snapshot_id=snapshot_id)
-            fenced = self._dest.fence(written.table.lake.ident)
-            stamp = check_stamp(written.table.rel, fenced, self._sub.subname)
-            fresh = self._with_branch(replace(written.table, lake=fenced, branch=None))
-            written = replace(written, table=fresh)
-            if stamp.lsn >= written.stamp.lsn:
-                return written
-            self._write_again(written)
+                return [replace(each, snapshot_id=snapshot_id) for each in unit]
+            unit, shown = self._begin_again(unit)
+            if shown:
+                return unit
+            for each in unit:
+                self._write_again(each)
+        if source:
+            raise outrun(ident)
         raise ReplicationError(
-            f'main of lake table "{written.table.lake.ident}" is moved by somebody else '
+            f'main of lake table "{ident}" is moved by somebody else '
             "faster than a batch can be published",
             hint="Stop the other writer or its maintenance; the table has one owner.",
-            sqlstate=_MAIN_MOVED,
+            sqlstate=MAIN_MOVED,
         )
+
+    def _begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
+        """A fresh branch at main; whether main shows the batch already.
+
+        A fence first, but for a shared table: what was refused is not under way any more, and
+        fences would keep its sources from ever publishing past each other.
+        """
+        ident = unit[0].table.lake.ident
+        first = unit[0].table
+        lake = self._existing(first.rel) if first.source else self._dest.fence(ident)
+        name = self._sub.subname
+        stamps = [check_stamp(each.table.rel, lake, name, each.table.source) for each in unit]
+        fresh = self._with_branch(replace(first, lake=lake, branch=None))
+        again = [
+            replace(each, table=replace(each.table, lake=lake, branch=fresh.branch))
+            for each in unit
+        ]
+        # They were published together, or not at all.
+        shown = all(stamp.lsn >= each.stamp.lsn for stamp, each in zip(stamps, unit, strict=True))
+        return again, shown
+
+    def _existing(self, rel: SubscriptionRel) -> LakeTable:
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        lake = self._dest.table(ident)
+        if lake is None:
+            raise UndefinedTable(
+                f'logical replication target relation "{ident}" does not exist',
+                hint=f"{copy_again(self._sub.subname, rel)} makes and fills it anew; or take the "
+                "table out of its publication.",
+            )
+        return lake
 
     def _write_again(self, written: Written) -> None:
         table = written.table
@@ -356,7 +427,11 @@ class LakeWriter:
             failpoints.reach("apply.before_fence")
             self._dest.fence(ident)
             failpoints.reach("apply.fenced")
-            self._dest.drop_branches(ident)
+            rel = self._store.rel(self._sub.oid, relid)
+            if rel is not None:
+                shared = source_of(self._sub, rel)
+                prefix = branches_of(self._sub) if shared else BRANCH_PREFIX
+                self._dest.drop_branches(ident, prefix=prefix)
             log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
 
     def close(self) -> None:
@@ -370,13 +445,17 @@ def copy_again(subname: str, rel: SubscriptionRel) -> str:
     return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
 
 
-def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str) -> Stamp:
+def check_stamp(
+    rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = ""
+) -> Stamp:
     """The table's own position, if it can be trusted (55000 with two remedies if not)."""
     remedy = (
         f"Copy the table again with {copy_again(subname, rel)}, or go on without what is missing "
         f"with pgsub accept-gap {shlex.quote(subname)}."
+        if not source
+        else f"Copy the table again with {copy_again(subname, rel)}."
     )
-    stamp = lake.stamp
+    stamp = lake.position(source)
     if stamp is None:
         raise ObjectNotInPrerequisiteState(
             f'lake table "{lake.ident}" carries no replication position',

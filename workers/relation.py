@@ -17,6 +17,7 @@ from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
 from workers.lake.destination import LakeTable
 from workers.proto.messages import Relation
+from workers.shared_targets import check_source_column
 
 REPLICA_IDENTITY_FULL: Final = "f"
 
@@ -84,7 +85,10 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
 
     Raises 55000 naming every published column the lake table lacks, as PostgreSQL does.
     """
-    check_columns([column.name for column in relation.columns], table)
+    published = [column.name for column in relation.columns]
+    if options.shared:
+        check_source_column(".".join(name_of(relation)), published)
+    check_columns(published, table)
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),

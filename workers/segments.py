@@ -53,11 +53,14 @@ class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
 class TableWork:
     """One table's part of a batch: segments in order, and everything that was staged for them."""
 
-    def __init__(self, table: LakeTable, options: TableOptions, dest: Destination) -> None:
+    def __init__(
+        self, table: LakeTable, options: TableOptions, dest: Destination, source: str = ""
+    ) -> None:
         self.segments: list[Segment] = []
         self._table = table
         self._options = options
         self._dest = dest
+        self._source = source
         self._staged: list[Staged] = []
         self._folded: list[Keyed | Full | Probed] = []
 
@@ -121,6 +124,7 @@ class TableWork:
             unchanged=folded.unchanged,
             append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
             defaults=self._options.defaults,
+            source=self._source,
         )
 
     def _probed(self, changes: Changes, layout: Layout, truncate: bool) -> Segment:
@@ -151,6 +155,7 @@ class TableWork:
             columns=tuple(column.name for column in layout.columns),
             key=key,
             probe=KeyProbe(keys, resolve),
+            source=self._source,
         )
 
     def _conflict(self, changes: Changes, change: int, key: tuple[str, ...]) -> FailedTransaction:
@@ -198,6 +203,7 @@ class TableWork:
             truncate=truncate,
             full=FullSegment(images, resolve),
             defaults=self._options.defaults,
+            source=self._source,
         )
 
     def _stage(
@@ -218,12 +224,14 @@ def build_segments(
     dest: Destination,
     *,
     probe: bool,
+    source: str = "",
 ) -> TableWork:
     """Fold and stage the runs of one table, in order; after an error nothing is left staged.
 
     ``probe``: a key that a row is given may be in the table already, so the lake looks first.
+    ``source``: whose rows of a shared lake table they are.
     """
-    work = TableWork(table, options, dest)
+    work = TableWork(table, options, dest, source)
     try:
         empties = False
         for run in runs:
@@ -233,7 +241,7 @@ def build_segments(
                 work.add(run.relation, run.changes, truncate=empties, probe=probe)
                 empties = False
         if empties:
-            work.segments.append(Segment(columns=(), truncate=True))
+            work.segments.append(Segment(columns=(), truncate=True, source=source))
     except BaseException:
         work.discard()
         raise

@@ -59,6 +59,7 @@ from workers.identify_publisher import check_own_server, check_same_world
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
+from workers.shared_targets import TableLocks, branches_of, publish_copy, source_of
 from workers.stream import Stream, connect_publisher, fetch_published, start_stream
 from workers.sync_slot import create_sync_slot
 from workers.syncutils import process_syncing_tables_for_sync
@@ -88,7 +89,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     conn = connect_publisher(sub, slot, process.interrupted)
     try:
         check_own_server(conn, sub)
-        rel = _begin_attempt(process, rel, dest)
+        rel = _begin_attempt(process, sub, rel, dest)
         failpoints.reach("tablesync.datasync_stored")
         process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
         origin_startpos = create_sync_slot(conn, slot, process.settings.create_slot_timeout)
@@ -101,7 +102,8 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
             origin=origin_name(sub.oid),
             threads=1,
         )
-        branch = writer.new_branch_name()
+        prefix = branches_of(sub, rel.srrelid) if source_of(sub, rel) else ""
+        branch = writer.new_branch_name(prefix)
         rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
         failpoints.reach("tablesync.copied")
         check_own_server(conn, sub)  # a standby may have been promoted under the copy
@@ -126,13 +128,13 @@ def _system_identifier(sub: Subscription) -> str:
 
 
 def _begin_attempt(
-    process: WorkerProcess, rel: SubscriptionRel, dest: Destination
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
 ) -> SubscriptionRel:
     """Undo what an earlier attempt left, then store ``d`` with this attempt's epoch and base."""
     store, ident = process.store, LakeIdent(rel.lake_schema, rel.lake_table)
     lake = dest.table(ident)
     if lake is not None:
-        lake = _undo_published_attempt(rel, lake, dest)
+        lake = _undo_published_attempt(sub, rel, lake, dest)
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
         return store.update_rel(
@@ -147,7 +149,7 @@ def _begin_attempt(
 
 
 def _undo_published_attempt(
-    rel: SubscriptionRel, lake: LakeTable, dest: Destination
+    sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
 ) -> LakeTable | None:
     """A copy that reached main but was never stored as s is taken back.
 
@@ -155,10 +157,16 @@ def _undo_published_attempt(
     it, and is seen here, or cannot land any more. That goes for the copy of a table that left and
     came back too, whose row is new and knows no epoch. The branches go before main is set back:
     from the base they could be fast-forwarded to again.
+
+    In a shared lake table a copy replaces what its source has there, so there is nothing to take
+    back, and what others have published since stays.
     """
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
     failpoints.reach("tablesync.fenced")
+    if source_of(sub, rel):
+        dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
+        return fenced
     dest.drop_branches(lake.ident)
     started = rel.srsubstate == SubRelState.DATASYNC
     published = started and fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
@@ -282,13 +290,18 @@ def _store_syncdone(
 ) -> None:
     """Stamp, fast-forward, s in the catalog, s in memory: in this order (step 6)."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor)
+    sub, source = applier.sub, source_of(applier.sub, rel)
+    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source)
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
     still_ours(process.store, rel)
     store, subid = process.store, rel.srsubid
     check_same_world(applier.sub, store.subscription(subid))
-    dest.publish(ident, branch, stamp)
+    if source:
+        new_branch = partial(applier.writer.new_branch_name, branches_of(sub, rel.srrelid))
+        publish_copy(dest, TableLocks(process.data_dir), ident, branch, stamp, new_branch)
+    else:
+        dest.publish(ident, branch, stamp)
     failpoints.reach("tablesync.published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d: see identify_publisher.
@@ -302,6 +315,8 @@ def _store_syncdone(
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
     process.went_well()
+    if source:  # nobody else drops them, and they hold what they lead to
+        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))
     log.info(
         'action=sync_done subid=%d relid=%d lsn=%s table synchronisation worker for "%s.%s" '
         "has finished",

@@ -1,14 +1,17 @@
-"""``world``: a subscription without process or stream. ``quiet_afterwards``: handlers that a test
-gave the root logger do not outlive it."""
+"""``world``: a subscription without process or stream. ``sharing``: some, into one lake table.
+``quiet_afterwards``: handlers that a test gave the root logger do not outlive it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.workers.sharing import Make, Sharing
 from tests.workers.subscribed import Subscribed
+from workers.lake.memory import MemoryLake
 
 
 @pytest.fixture
@@ -28,3 +31,21 @@ def quiet_afterwards() -> Iterator[None]:
     for handler in [each for each in root.handlers if each not in before]:
         root.removeHandler(handler)
         handler.close()
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def sharing(lake: MemoryLake) -> Iterator[Make]:
+    made: list[Sharing] = []
+
+    def make(uuid: str, *names: str, data_dir: Path | None = None) -> Sharing:
+        made.append(Sharing(lake, uuid, names or ("a",), data_dir))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -18,7 +18,7 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import copy_table
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
 from workers.publication import Row, fetch_leaves, fetch_remote_table_info
@@ -160,6 +160,34 @@ def test_a_copy_whose_table_was_set_back_meanwhile_is_nobody_s(world: World) -> 
     with pytest.raises(WorkerExit, match="copied anew"):
         world.copy(PublisherTwin([b"1\n"]))
     assert world.process.store.rels(world.sub.oid)[0].floor == LSN(0)
+
+
+def test_a_copy_into_a_shared_table_has_no_rows_of_an_earlier_one(world: World) -> None:
+    """It is trusted whole: another source's rows are not in its way."""
+    options = TableOptions(shared=True)
+    world.sub = world.process.store.update_subscription(world.sub.oid, tables={"public.a": options})
+    rel, _ = world.copy(PublisherTwin([b"1\n", b"2\n"]))
+    source, lake = f"{world.sub.subuuid}:public.a", world.dest.lake
+    made = world.dest.table(IDENT)
+    assert made is not None
+    assert (made.owner, made.columns[-1].name, rel.copied) == (SHARED, SOURCE_COLUMN, True)
+    stamp = Stamp("pg_1", START, rel.epoch or "", START, source)
+    world.dest.write(IDENT, "pgsub_1_1_1", [], stamp)
+    world.dest.publish(IDENT, "pgsub_1_1_1", stamp)
+    other = {"id": 9, SOURCE_COLUMN: "another"}
+    lake.commit(lake.tables[IDENT], "main", [*lake.rows(IDENT), other])
+    rel, keys = world.copy(PublisherTwin([b"3\n"]))
+    assert (sorted(keys), rel.copied) == ([3, 9], True)
+    assert [row[SOURCE_COLUMN] for row in lake.rows(IDENT)] == [source, source, "another"]
+
+
+def test_a_table_that_is_not_shared_is_not_joined(world: World) -> None:
+    world.copy(PublisherTwin([b"1\n"]))
+    options = TableOptions(shared=True)
+    world.sub = world.process.store.update_subscription(world.sub.oid, tables={"public.a": options})
+    with pytest.raises(ReplicationError) as error:
+        world.copy(PublisherTwin([b"1\n"]))
+    assert error.value.code == "42P07"
 
 
 def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: World) -> None:

@@ -1,0 +1,295 @@
+"""Several sources, one lake table: each has its rows and its position, whoever dies or is first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.pg_lsn import LSN
+from tests.workers.sharing import TARGET, A, B, Make, insert
+from tests.workers.transactions import batch, relation, row
+from workers.lake.destination import (
+    SOURCE_COLUMN,
+    LakeIdent,
+    Segment,
+    Stamp,
+)
+from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
+from workers.proto.messages import Delete, Insert, Truncate, Update
+from workers.shared_targets import (
+    ATTEMPTS,
+    TableLocks,
+    branches_of,
+    publish_copy,
+)
+
+OTHER = LakeIdent("public", "another")
+
+
+WHOLE = relation(1, "a", "id", "v", identity="f")
+
+
+def branches(lake: MemoryLake) -> set[str]:
+    return {name for name in lake.tables[TARGET].refs if name != MAIN}
+
+
+def test_the_same_key_of_two_sources(sharing: Make) -> None:
+    one, two = sharing("1"), sharing("2")
+    first, second = one.worker(), two.worker()
+    first.apply_batch(batch([A, insert(1, 1), insert(2, 2)]))
+    second.apply_batch(batch([A, insert(1, 5)], [Delete(1, "K", row("2", ""))]))
+    first.apply_batch(batch([Update(1, None, None, row("1", "9"))], after=500))
+    assert (one.rows(), two.rows()) == ([(1, 9), (2, 2)], [(1, 5)])
+    assert (one.position(), two.position()) == (600, 200)
+    second.apply_batch(batch([Truncate(False, False, (1,))], after=500))
+    assert (one.rows(), two.rows()) == ([(1, 9), (2, 2)], [])
+
+
+def test_equal_rows_of_two_sources(sharing: Make) -> None:
+    one, two = sharing("1"), sharing("2")
+    for each in (one, two):
+        each.worker().apply_batch(batch([WHOLE, insert(1, 1), insert(1, 1)]))
+    worker = two.worker()
+    worker.apply_batch(batch([WHOLE, Delete(1, "O", row("1", "1"))], after=100))
+    assert (one.rows(), two.rows()) == ([(1, 1), (1, 1)], [(1, 1)])
+
+
+def test_a_key_of_another_source_is_not_in_the_way(sharing: Make) -> None:
+    one, two = sharing("1"), sharing("2")
+    one.worker().apply_batch(batch([A, insert(1, 1)]))
+    rel = two.rel("a")
+    two.store.update_rel(rel.srsubid, rel.srrelid, copied=False)  # so that it is looked for
+    worker = two.worker()
+    worker.apply_batch(batch([A, insert(1, 1)]))
+    with pytest.raises(ReplicationError, match="insert_exists"):
+        worker.apply_batch(batch([A, insert(1, 1)], after=100))
+    assert (one.rows(), two.rows()) == ([(1, 1)], [(1, 1)])
+
+
+class Meeting(MemoryDestination):
+    """Lets others publish just before it does, so often."""
+
+    def __init__(self, lake: MemoryLake, meets: Sequence[Callable[[], None]]) -> None:
+        super().__init__(lake)
+        self.meets = list(meets)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+        if self.meets:
+            self.meets.pop(0)()
+        return super().publish(ident, branch, stamp)
+
+
+def test_who_is_overtaken_writes_again_from_there(lake: MemoryLake, sharing: Make) -> None:
+    """As between data directories, which have no lock in common."""
+    one, two = sharing("1"), sharing("2")
+    other = two.worker()
+    dest = Meeting(
+        lake,
+        [partial(other.apply_batch, batch([A, insert(n, n)], after=100 * n)) for n in range(3)],
+    )
+    worker = one.worker(dest)
+    worker.apply_batch(batch([A, insert(1, 1)], [Update(1, None, None, row("1", "2"))]))
+    assert (one.rows(), two.rows()) == ([(1, 2)], [(0, 0), (1, 1), (2, 2)])
+    assert (one.position(), two.position()) == (200, 300)
+    assert dest.staged == 0
+
+
+def test_who_is_overtaken_for_ever_gives_up(lake: MemoryLake, sharing: Make) -> None:
+    one = sharing("1")
+    dest = Meeting(lake, [lambda: commit(lake)] * (ATTEMPTS + 1))
+    with pytest.raises(ReplicationError, match="faster than one can publish") as caught:
+        one.worker(dest).apply_batch(batch([A, insert(1, 1)]))
+    assert caught.value.code == "40001"
+    one.worker().apply_batch(batch([A, insert(1, 1)]))
+    assert one.rows() == [(1, 1)]
+
+
+def commit(lake: MemoryLake) -> None:
+    """A commit to main that changes nothing."""
+    MemoryDestination(lake).fence(TARGET)
+
+
+def test_a_successor_leaves_the_others_alone(lake: MemoryLake, sharing: Make) -> None:
+    """One dies while it publishes; its successor's fence only makes the other one write again."""
+    one, two = sharing("1"), sharing("2")
+
+    def die(operation: str) -> None:
+        if operation == "publish":
+            raise ConnectionFailure("gone")
+
+    with pytest.raises(ConnectionFailure):
+        one.worker(MemoryDestination(lake, failpoint=die)).apply_batch(batch([A, insert(1, 1)]))
+    left = branches(lake)
+    assert len(left) == 1
+
+    def succeed() -> None:
+        before = branches(lake)
+        one.worker()
+        assert before - branches(lake) == left
+
+    two.worker(Meeting(lake, [succeed])).apply_batch(batch([A, insert(7, 7)]))
+    assert (one.rows(), one.position(), two.rows()) == ([], 0, [(7, 7)])
+    one.worker().apply_batch(batch([A, insert(1, 1)]))
+    assert one.rows() == [(1, 1)]
+
+
+def test_a_batch_shown_before_its_worker_died_is_not_applied_again(
+    lake: MemoryLake, sharing: Make
+) -> None:
+    one, two = sharing("1"), sharing("2")
+
+    class Dying(MemoryDestination):
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            super().publish(ident, branch, stamp)
+            raise ConnectionFailure("gone")
+
+    received = batch([WHOLE, insert(1, 1)])
+    with pytest.raises(ConnectionFailure):
+        one.worker(Dying(lake)).apply_batch(received)
+    two.worker().apply_batch(batch([WHOLE, insert(1, 1)], after=700))
+    one.worker().apply_batch(received)
+    assert (one.rows(), two.rows()) == ([(1, 1)], [(1, 1)])
+
+
+def test_a_batch_that_main_shows_although_it_was_refused(lake: MemoryLake, sharing: Make) -> None:
+    one = sharing("1")
+
+    class Deaf(MemoryDestination):
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            super().publish(ident, branch, stamp)
+            raise ReplicationError("main was moved", sqlstate="40001")
+
+    one.worker(Deaf(lake)).apply_batch(batch([WHOLE, insert(1, 1)]))
+    assert (one.rows(), one.position()) == ([(1, 1)], 100)
+
+
+def test_two_tables_of_one_subscription_show_together(lake: MemoryLake, sharing: Make) -> None:
+    """A row that moves between partitions is never in none of them."""
+    one = sharing("1", "a", "b")
+    worker = one.worker()
+    worker.apply_batch(batch([A, B, insert(1, 1), insert(2, 2, relid=2)]))
+    shown: list[int] = []
+
+    class Watched(MemoryDestination):
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            done = super().publish(ident, branch, stamp)
+            shown.append(len(self.lake.rows(ident)))
+            return done
+
+    moved = [A, B, Delete(1, "K", row("1", "")), insert(1, 1, relid=2)]
+    one.worker(Watched(lake)).apply_batch(batch(moved, after=100))
+    assert (one.rows("a"), one.rows("b")) == ([], [(1, 1), (2, 2)])
+    assert shown == [2]
+    assert (one.position("a"), one.position("b")) == (200, 200)
+    assert one.store.in_flight(one.sub.oid) == []
+    last = one.worker()
+    last.apply_batch(
+        batch([A, B, Truncate(False, False, (1,)), insert(5, 5), insert(6, 6, 2)], after=200)
+    )
+    assert (one.rows("a"), one.rows("b")) == ([(5, 5)], [(1, 1), (2, 2), (6, 6)])
+
+
+def test_a_column_of_the_publisher_that_says_the_source(sharing: Make) -> None:
+    late = relation(1, "a", "id", SOURCE_COLUMN)
+    one = sharing("1")
+    with pytest.raises(ReplicationError, match="in the way") as caught:
+        one.worker().apply_batch(batch([late, insert(1, 1)]))
+    assert caught.value.code == "42701"
+
+
+def test_no_branch_outlives_its_batch_by_more_than_one(lake: MemoryLake, sharing: Make) -> None:
+    one = sharing("1")
+    worker = one.worker()
+    for n in range(3):
+        worker.apply_batch(batch([A, insert(n, n)], after=100 * n))
+    assert len(branches(lake)) == 1
+
+
+# -- copies -------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_shown_though_main_has_moved(lake: MemoryLake, sharing: Make) -> None:
+    one, two = sharing("1"), sharing("2")
+    for each in (one, two):
+        each.worker().apply_batch(batch([WHOLE, insert(1, 1)]))
+    rel = one.rel("a")
+    stamp, prefix = one.stamp(rel, LSN(900)), branches_of(one.sub, rel.srrelid)
+    dest = MemoryDestination(lake)
+    copy = f"{prefix}1"
+    dest.create_branch(TARGET, copy)
+    dest.write(TARGET, copy, [Segment((), truncate=True, source=stamp.source)], stamp)
+    two.worker().apply_batch(batch([WHOLE, insert(2, 2)], after=100))
+    names = iter(f"{prefix}{n}" for n in range(2, 9))
+    overtaken = Meeting(lake, [lambda: commit(lake)])
+    publish_copy(overtaken, TableLocks(None), TARGET, copy, stamp, lambda: next(names))
+    assert (one.rows(), one.position()) == ([], 900)
+    assert (two.rows(), two.position()) == ([(1, 1), (2, 2)], 200)
+
+
+# -- whose turn it is ---------------------------------------------------------------------------
+
+
+def test_batches_of_one_data_directory_take_turns(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
+    written: list[str] = []
+
+    def note(who: str) -> Callable[[str], None]:
+        return lambda operation: written.append(who) if operation == "create_branch" else None
+
+    two_dest = MemoryDestination(lake, failpoint=note("two"))
+    other = threading.Thread(
+        target=lambda: two.worker(two_dest).apply_batch(batch([A, insert(2, 2)]))
+    )
+    dest = Meeting(lake, [other.start])
+    dest.failpoint = note("one")
+    one.worker(dest).apply_batch(batch([A, insert(1, 1)]))
+    other.join()
+    assert written == ["one", "two"]
+    assert (one.rows(), two.rows()) == ([(1, 1)], [(2, 2)])
+
+
+def test_a_failed_batch_lets_the_others_go_on(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
+    too_large = Insert(1, row("1", "99999999999"))
+    with pytest.raises(ReplicationError, match="cannot hold"):
+        one.worker().apply_batch(batch([A, too_large]))
+
+    def die(operation: str) -> None:
+        if operation == "publish":
+            raise ConnectionFailure("gone")
+
+    with pytest.raises(ConnectionFailure):
+        one.worker(MemoryDestination(lake, failpoint=die)).apply_batch(batch([A, insert(1, 1)]))
+    two.worker().apply_batch(batch([A, insert(2, 2)]))
+    assert two.rows() == [(2, 2)]
+
+
+def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
+    """Two that want the same two tables, named the other way round, both get them."""
+    first, second = TableLocks(tmp_path), TableLocks(tmp_path)
+    rounds = 200
+    done: list[str] = []
+
+    def go(locks: TableLocks, idents: Sequence[LakeIdent], who: str) -> None:
+        for _ in range(rounds):
+            with locks.held(idents):
+                done.append(who)
+
+    threads = [
+        threading.Thread(target=go, args=(first, [TARGET, OTHER], "first"), daemon=True),
+        threading.Thread(target=go, args=(second, [OTHER, TARGET], "second"), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 2 * rounds

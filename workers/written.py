@@ -1,0 +1,58 @@
+"""A worker's tables, and their parts of a batch between branch and ``main``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.lake.destination import Counts, LakeIdent, LakeTable, Stamp
+from workers.segments import TableWork
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table as this worker last read or published it; ``lsn`` is where its branch stands.
+
+    A shared lake table's branch is made for each batch, and ``source`` says whose rows are ours.
+    """
+
+    rel: SubscriptionRel
+    lake: LakeTable
+    lsn: LSN
+    floor: LSN
+    branch: str | None
+    own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A table's part of a batch, complete on its branch and not yet visible."""
+
+    table: OpenTable
+    work: TableWork
+    stamp: Stamp
+    counts: Counts
+    snapshot_id: int | None = None
+
+    @property
+    def position(self) -> str:
+        """Where it is in the lake, for people: what ``local_lsn`` shows."""
+        if self.snapshot_id is None:
+            return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
+        return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
+
+
+def by_lake_table(
+    items: Iterable[T], table_of: Callable[[T], OpenTable]
+) -> dict[LakeIdent, list[T]]:
+    """What goes to one lake table together; more than one item only where it is shared."""
+    found: dict[LakeIdent, list[T]] = {}
+    for item in items:
+        found.setdefault(table_of(item).lake.ident, []).append(item)
+    return found
