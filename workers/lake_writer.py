@@ -215,7 +215,9 @@ class LakeWriter:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._with_branch(table)
-            counts = self._dest.write(ready.lake.ident, ready.branch or "", work.segments, stamp)
+            counts = self._dest.write(
+                ready.lake.ident, ready.branch or "", work.segments, stamp, _base(table)
+            )
             if not table.own_branch:
                 failpoints.reach("apply.table_written")
         except BaseException as error:
@@ -403,7 +405,11 @@ class LakeWriter:
         table = written.table
         try:
             self._dest.write(
-                table.lake.ident, table.branch or "", written.work.segments, written.stamp
+                table.lake.ident,
+                table.branch or "",
+                written.work.segments,
+                written.stamp,
+                _base(table),
             )
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.
@@ -484,6 +490,11 @@ def _same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
     """Whether what was read of a table still describes it."""
     names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
     return all(getattr(known, name) == getattr(rel, name) for name in names)
+
+
+def _base(table: OpenTable) -> LSN | None:
+    """What a fresh branch of a shared table must hold of us."""
+    return table.lsn if table.source and not table.own_branch else None
 
 
 def _results(futures: Iterable[Future[T]]) -> list[T]:

@@ -202,6 +202,22 @@ def test_a_column_of_the_publisher_that_says_the_source(sharing: Make) -> None:
     assert caught.value.code == "42701"
 
 
+def test_a_table_that_was_set_back_between_two_batches(lake: MemoryLake, sharing: Make) -> None:
+    one, two = sharing("1"), sharing("2")
+    worker, other = one.worker(), two.worker()
+    worker.apply_batch(batch([WHOLE, insert(1, 1)]))
+    before = lake.tables[TARGET].refs[MAIN]
+    worker.apply_batch(batch([WHOLE, insert(2, 2)], after=100))
+    MemoryDestination(lake).rollback(TARGET, before)
+    with pytest.raises(ReplicationError, match="is behind what was published") as caught:
+        worker.apply_batch(batch([WHOLE, insert(3, 3)], after=200))
+    assert caught.value.code == "55000"
+    other.apply_batch(batch([WHOLE, insert(7, 7)]))  # which has lost nothing
+    assert (one.rows(), two.rows()) == ([(1, 1)], [(7, 7)])
+    with pytest.raises(ReplicationError, match="is behind what was published"):
+        one.worker().apply_batch(batch([WHOLE, insert(3, 3)], after=200))
+
+
 def test_no_branch_outlives_its_batch_by_more_than_one(lake: MemoryLake, sharing: Make) -> None:
     one = sharing("1")
     worker = one.worker()

@@ -22,6 +22,7 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
 
 from catalog.errcodes import ReplicationError, UniqueViolation
+from catalog.pg_lsn import LSN
 from workers.lake.destination import (
     NO_KEY_FOUND,
     SOURCE_COLUMN,
@@ -33,6 +34,7 @@ from workers.lake.destination import (
     Segment,
     Staged,
     Stamp,
+    check_base,
 )
 from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges, choose_bounds
@@ -97,9 +99,11 @@ class BranchWriter:
     _appended: int = 0
     _operation_count: int = 0
 
-    def write(self, segments: Sequence[Segment], stamp: Stamp) -> Counts:
+    def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Counts:
         """Run everything; the branch's tip carries ``stamp`` when this returns."""
-        properties = stamp_properties(stamp, self._sources() if stamp.source else None)
+        sources = self._sources() if stamp.source else {}
+        check_base(self.ident, sources.get(stamp.source), stamp, base)
+        properties = stamp_properties(stamp, sources)
         held: Operation | None = None
         for operation in self._operations(segments):
             if held is not None and held.run is not None:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
 
 BRANCH_PREFIX: Final = "pgsub_"
@@ -192,6 +193,19 @@ class Identity:
     branch: str = field(default="")
 
 
+def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | None) -> None:
+    """See ``Destination.write``; ``found`` is the source's position on the branch (55000)."""
+    if base is None or (found and found.epoch == stamp.epoch and found.lsn >= base):
+        return
+    stands = "at no position" if found is None else f"at {found.lsn} of epoch {found.epoch}"
+    raise ObjectNotInPrerequisiteState(
+        f'lake table "{ident}" is behind what was published to it',
+        detail=f"It stands {stands} for this source; {base} was published. It was set back.",
+        hint="Set the lake table to the snapshot it had, or copy the table again (drop the "
+        "subscription and create it anew).",
+    )
+
+
 class Destination(Protocol):
     """The lake as the workers see it. Every call may raise ``ReplicationError``."""
 
@@ -250,9 +264,18 @@ class Destination(Protocol):
         """Remove staged files; missing is fine."""
 
     def write(
-        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+        self,
+        ident: LakeIdent,
+        branch: str,
+        segments: Sequence[Segment],
+        stamp: Stamp,
+        base: LSN | None = None,
     ) -> Counts:
-        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
+
+        ``base`` is how far the stamp's source of a shared table must be on the branch already: its
+        branches do not stand, so that nobody else would notice a ``main`` that was set back.
+        """
 
     def copy(
         self,

@@ -28,6 +28,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedTable,
 )
+from catalog.pg_lsn import LSN
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.conf import CATALOG
 from workers.lake.copyjob import run_copy
@@ -239,13 +240,18 @@ class IcebergDestination:
         self._staging.discard(staged)
 
     def write(
-        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+        self,
+        ident: LakeIdent,
+        branch: str,
+        segments: Sequence[Segment],
+        stamp: Stamp,
+        base: LSN | None = None,
     ) -> Counts:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         try:
-            counts = self._writer(session, ident, branch).write(segments, stamp)
+            counts = self._writer(session, ident, branch).write(segments, stamp, base)
         except BaseException:
             self._forget(ident)
             raise

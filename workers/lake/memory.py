@@ -24,6 +24,7 @@ from catalog.errcodes import (
     UndefinedTable,
     UniqueViolation,
 )
+from catalog.pg_lsn import LSN
 from workers.copy_task import read_copy
 from workers.lake.destination import (
     BRANCH_PREFIX,
@@ -38,6 +39,7 @@ from workers.lake.destination import (
     Segment,
     Staged,
     Stamp,
+    check_base,
 )
 
 MAIN: Final = "main"
@@ -82,9 +84,8 @@ class MemoryLake:
             sources = None
             if stamp is not None and stamp.source:
                 sources = {**_sources(table, ref), stamp.source: stamp}
-            snapshot = MemorySnapshot(
-                next(self._ids), table.refs.get(ref), tuple(rows), stamp, sources
-            )
+            tip = table.refs.get(ref)
+            snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources)
             table.snapshots[snapshot.snapshot_id] = snapshot
             table.refs[ref] = snapshot.snapshot_id
             return snapshot
@@ -131,8 +132,8 @@ class MemoryDestination:
             if table is None:
                 return None
             stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
-            tip, sources = table.refs.get(MAIN), _sources(table, MAIN)
-            return LakeTable(ident, table.columns, table.owner, tip, stamp, sources)
+            found = (table.refs.get(MAIN), stamp, _sources(table, MAIN))
+            return LakeTable(ident, table.columns, table.owner, *found)
 
     def create_table(
         self,
@@ -162,8 +163,7 @@ class MemoryDestination:
         if table.owner not in (None, owner, *former_owners):
             raise ObjectInUse(f'lake table "{ident}" belongs to another subscription')
         table.owner = owner
-        unsourced = None if stamp.source else stamp
-        self.lake.commit(table, MAIN, self._rows(table, MAIN), unsourced)
+        self.lake.commit(table, MAIN, self._rows(table, MAIN), None if stamp.source else stamp)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
@@ -221,13 +221,19 @@ class MemoryDestination:
         return len(self._staged)
 
     def write(
-        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+        self,
+        ident: LakeIdent,
+        branch: str,
+        segments: Sequence[Segment],
+        stamp: Stamp,
+        base: LSN | None = None,
     ) -> Counts:
         """Apply the segments in order on the branch."""
         self._enter("write")
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
+        check_base(ident, _sources(table, branch).get(stamp.source), stamp, base)
         work = _Work(ident, table.columns, list(self._rows(table, branch)))
         for segment in segments:
             if segment.from_branch is not None:
@@ -260,13 +266,12 @@ class MemoryDestination:
                 plan.relation,
             )
             names = [column.name for column in plan.columns]
-            for batch in batches:
-                copied += (
-                    _complete(
-                        table.columns, dict(zip(names, row.values(), strict=True)), {}, plan.source
-                    )
-                    for row in batch.to_pylist()
-                )
+            read = (
+                dict(zip(names, row.values(), strict=True))
+                for b in batches
+                for row in b.to_pylist()
+            )
+            copied += (_complete(table.columns, row, {}, plan.source) for row in read)
         progress(len(plan.statements), len(plan.statements))
         self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
         return len(copied)
@@ -425,10 +430,9 @@ class _Work:
             self._append(segment, append)
 
     def _append(self, segment: Segment, staged: Staged) -> None:
+        defaults, source = dict(segment.defaults), segment.source
         fresh = [
-            _complete(
-                self.columns, _new_values(segment, row), dict(segment.defaults), segment.source
-            )
+            _complete(self.columns, _new_values(segment, row), defaults, source)
             for row in _dicts(staged)
         ]
         self.appended += len(fresh)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
 from tests.workers.lake.contract import (
     COLUMNS,
     PUBLISHED,
@@ -182,6 +183,20 @@ def test_a_copy_replaces_its_source_s_rows(shared: SharedTable) -> None:
     dest.publish(shared.ident, moved, of(ONE, 30))
     assert shared.rows() == [(1, "old", TWO), (2, "new", ONE), (3, "new", ONE), (4, "more", TWO)]
     assert shared.positions() == {ONE: 30, TWO: 25}
+
+
+def test_a_branch_that_is_behind_is_not_written_to(shared: SharedTable) -> None:
+    dest = shared.dest
+    for lsn in (20, 30):
+        shared.batch(ONE, [append(dest, [(lsn, "a", None)])], lsn)
+    rows = [replace(append(dest, [(1, "b", None)]), source=ONE)]
+    dest.write(shared.ident, shared.branch(), rows, of(ONE, 40), LSN(30))
+    for stamped, base in ((of(ONE, 40), 31), (replace(of(ONE, 40), epoch="another"), 30)):
+        with pytest.raises(ReplicationError) as error:
+            dest.write(shared.ident, shared.branch(), rows, stamped, LSN(base))
+        assert error.value.code == "55000"
+    with pytest.raises(ReplicationError):
+        dest.write(shared.ident, shared.branch(), rows, of(TWO, 1), LSN(1))
 
 
 def test_only_the_named_branches_go(shared: SharedTable) -> None:
