@@ -239,7 +239,9 @@ class TableModel(BaseModel):
 
     to: str | None = Field(None, description="lake table as schema.table; default: the same names")
     adopt: bool = Field(False, description="use a lake table that exists already")
-    shared: bool = Field(False, description="several tables to one lake table; refused when true")
+    shared: bool = Field(
+        False, description="one of several tables that are written to one lake table"
+    )
     on_key_conflict: Literal["error", "overwrite"] | None = Field(
         None, description="an inserted row whose key is in the table"
     )
@@ -260,14 +262,6 @@ class TableModel(BaseModel):
 
     def options(self) -> TableOptions:
         """As the catalog keeps it; 42602 for a ``to`` that is not ``schema.table``."""
-        if self.shared:
-            raise problem(
-                FeatureNotSupported(
-                    "shared = true is not supported yet",
-                    hint="Map every table to a lake table of its own.",
-                ),
-                "shared",
-            )
         try:
             to = None if self.to is None else string_to_qualified_name(self.to)
         except ReplicationError as error:
@@ -396,7 +390,7 @@ class SubscriptionModel(BaseModel):
                 raise problem(SyntaxErrorOrAccess(f'table "{name}" is named twice'), "tables", key)
             target = options.to or source
             other = targets.setdefault(target, name)
-            if other != name:
+            if other != name and not (options.shared and tables[other].shared):
                 raise problem(mapped_twice(target, other, name), "tables", key)
             tables[name] = options
         return tables
@@ -406,7 +400,7 @@ def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTabl
     """Two published tables that would be written to one lake table."""
     return DuplicateTable(
         f'tables "{one}" and "{other}" are both mapped to lake table "{qualified_name(*target)}"',
-        hint="Give one of them another name with to:.",
+        hint="Give one of them another name with to:, or say shared: true for both.",
     )
 
 

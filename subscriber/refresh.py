@@ -40,6 +40,7 @@ from subscriber.subscriptioncmds import (
     wait_for_workers,
 )
 from subscriber.tablemap import MappedTable, lake_findings, lake_ident, privilege_findings
+from workers.shared_targets import source_of
 
 _FOLLOWED = (
     "subconninfo",
@@ -152,7 +153,14 @@ def refusals(
     if "slot_name" in options.specified and options.slot_name != sub.subslotname:
         yield _fixed(sub, "slot_name")
     for rel in site.store.rels(sub.oid):
-        ident, _ = lake_ident(rel.nspname, rel.relname, stmt.tables)
+        ident, table = lake_ident(rel.nspname, rel.relname, stmt.tables)
+        if table.shared != bool(source_of(sub, rel)):
+            yield FeatureNotSupported(
+                f'option "shared" of table "{qualified_name(rel.nspname, rel.relname)}" of '
+                f'subscription "{sub.subname}" cannot be changed',
+                detail="Its rows in the lake would bear the wrong source, or none.",
+                hint="Drop the subscription and create it again, with another lake table.",
+            )
         if (ident.schema, ident.table) != (rel.lake_schema, rel.lake_table):
             yield FeatureNotSupported(
                 f'table "{qualified_name(rel.nspname, rel.relname)}" of subscription '

@@ -63,8 +63,15 @@ from subscriber.tablemap import (
     table_warnings,
 )
 from workers import failpoints
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.destination import SHARED, LakeIdent, Stamp
 from workers.publication import tables_of_other_origins
+from workers.shared_targets import (
+    TableLocks,
+    join,
+    owner_of,
+    source_of,
+    with_source_column,
+)
 
 WORKER_EXIT_TIMEOUT: Final = 120.0
 """Seconds a command waits for a worker to end; it finishes the lake commit in flight first."""
@@ -272,18 +279,21 @@ def make_lake_table(
 ) -> SubscriptionRel:
     """The lake table of a table that is not copied, stamped with where its changes begin."""
     epoch = str(uuid.uuid4())
-    stamp = Stamp(origin_name(sub.oid), floor, epoch, floor)
+    source, owner = source_of(sub, rel), owner_of(sub, rel)
+    stamp = Stamp(origin_name(sub.oid), floor, epoch, floor, source)
     lake = site.lake()
-    if lake.table(table.ident) is None:
+    existing = lake.table(table.ident)
+    if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
         columns = table.remote.lake_columns(as_text=table.options.on_unrepresentable == "text")
-        lake.create_table(table.ident, columns, owner=sub.subuuid, relid=rel.srrelid, stamp=stamp)
-    else:
+        if source:
+            columns = with_source_column(columns)
+        lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+    elif existing.owner != SHARED:
         lake.adopt_table(
-            table.ident,
-            owner=sub.subuuid,
-            stamp=stamp,
-            former_owners=site.store.former_owners(),
+            table.ident, owner=owner, stamp=stamp, former_owners=site.store.former_owners()
         )
+    if source:
+        join(lake, TableLocks(site.data_dir), table.ident, sub, stamp)
     return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
 
 

@@ -22,7 +22,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.report import Notice, warning
-from workers.lake.destination import LakeIdent, LakeTable
+from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
 from workers.publication import (
     PARTITIONED_TABLE,
     PLAIN_TABLE,
@@ -32,6 +32,7 @@ from workers.publication import (
     fetch_table_list,
     missing_publications,
 )
+from workers.shared_targets import source_column_taken, source_of
 
 RESERVED_COLUMNS: Final = frozenset(
     {
@@ -137,6 +138,8 @@ _MAY_NOT_READ: Final = (
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
     remote = table.remote
+    if table.options.shared and SOURCE_COLUMN in {column.name for column in remote.columns}:
+        yield source_column_taken(table.name)
     if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
         yield ReplicationError(
             f'cannot use relation "{table.name}" as logical replication source',
@@ -168,11 +171,14 @@ def lake_findings(
     free = store.former_owners()
     found = lake_tables([table.ident for table in mapped])
     for table, existing in zip(mapped, found, strict=True):
-        owner = taken.get(table.ident)
-        if owner is not None and not table.options.shared:
+        owner, shares = taken.get(table.ident, ("", True))
+        if owner and not (shares and table.options.shared):
             yield ObjectInUse(
                 f'lake table "{table.ident}" belongs to subscription "{owner}"',
-                hint="Map the table to another name with to:.",
+                detail="It is shared." if shares else None,
+                hint="Say shared: true for the table, or map it to another name with to:."
+                if shares
+                else "Map the table to another name with to:.",
             )
         elif existing is not None:
             yield from _existing_findings(table, existing, sub.subuuid, free)
@@ -183,14 +189,22 @@ def _existing_findings(
 ) -> Iterator[ReplicationError]:
     """``own`` is the subscription's uuid, ``free`` those of dropped ones."""
     options, owner = table.options, existing.owner
-    if owner != own and not (options.adopt or options.shared):
+    if owner == SHARED and not options.shared:
+        yield ObjectInUse(
+            f'lake table "{table.ident}" is shared',
+            detail="Other publisher tables are written to it, or were.",
+            hint="Say shared: true for the table, or map it to another name with to:.",
+        )
+        return
+    wanted = SHARED if options.shared else own
+    if owner != wanted and not options.adopt:
         yield DuplicateTable(
             f'lake table "{table.ident}" already exists',
             hint="Set adopt: true for the table if its rows belong to it, map it to another name "
             "with to:, or drop the lake table.",
         )
         return
-    if owner is not None and owner != own and owner not in free and not options.shared:
+    if owner is not None and owner != wanted and owner not in free:
         yield ObjectInUse(
             f'lake table "{table.ident}" is written by another subscription',
             detail=f"Its owner is {owner}, which this data directory does not know.",
@@ -201,19 +215,20 @@ def _existing_findings(
     from workers.relation import check_columns
 
     try:
-        check_columns([column.name for column in table.remote.columns], existing)
+        needed = [column.name for column in table.remote.columns]
+        check_columns([*needed, SOURCE_COLUMN] if options.shared else needed, existing)
     except ReplicationError as error:
         yield error
 
 
-def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, str]:
-    """Lake table → name of the other subscription of this data directory that writes it."""
-    return {
-        LakeIdent(rel.lake_schema, rel.lake_table): other.subname
-        for other in store.subscriptions()
-        if other.oid != sub.oid
-        for rel in store.rels(other.oid)
-    }
+def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tuple[str, bool]]:
+    """Lake table → another subscription of this data directory that writes it; whether shared."""
+    taken: dict[LakeIdent, tuple[str, bool]] = {}
+    for other in store.subscriptions():
+        for rel in store.rels(other.oid) if other.oid != sub.oid else ():
+            ident = LakeIdent(rel.lake_schema, rel.lake_table)
+            taken[ident] = (other.subname, bool(source_of(other, rel)))
+    return taken
 
 
 def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:

@@ -191,7 +191,7 @@ def test_tables() -> None:
         ("{a.b: {to: pg_catalog.b}}", "42501", 'permission denied to create "pg_catalog.b"'),
         ("{a.b: {}, '\"a\".b': {}}", "42601", "named twice"),
         ("{a.b: {to: x.y}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
-        ("{a.b: {shared: true}}", "0A000", "shared = true is not supported yet"),
+        ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
         ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
         ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
     ],
@@ -200,3 +200,9 @@ def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:
     error = refused(more=f"    tables: {tables}\n")
     assert error.code == sqlstate
     assert said in error.primary
+
+
+def test_tables_that_share_a_lake_table() -> None:
+    spec = "{a.b: {to: x.y, shared: true}, a.c: {to: x.y, shared: true}, x.y: {shared: true}}"
+    stmt = statement(more=f"    tables: {spec}\n")
+    assert {options.shared for options in stmt.tables.values()} == {True}

@@ -1,6 +1,6 @@
 """PostgreSQL's 010_truncate, in order with the changes around it.
 
-Left out: S-010-2 (no sequences), -8 and -9 (two subscriptions into one lake table).
+Left out: S-010-2 (no sequences).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     _publish_set(flow)
     _linked_tables(flow)
     _synchronous(flow)
+    _two_subscriptions(flow)
     return flow
 
 
@@ -96,6 +97,29 @@ def _synchronous(flow: Flow) -> None:
     flow.checkpoint("synchronous", "tab1")
 
 
+def _two_subscriptions(flow: Flow) -> None:
+    """Both copy, both insert, both truncate: into one lake table, which they have to declare."""
+    flow.both("CREATE TABLE tab5 (a int)")
+    flow.pub.run("CREATE PUBLICATION pub5 FOR TABLE tab5", "INSERT INTO tab5 VALUES (7)")
+    for name in ("sub5_1", "sub5_2"):
+        flow.subscribe(name, ["pub5"], tables={"tab5": {"shared": True}})
+    flow.checkpoint("two copies", "tab5")
+    before = _apply_pids(flow)
+    flow.pub.run("TRUNCATE tab5", "INSERT INTO tab5 VALUES (1), (2), (3)")
+    flow.checkpoint("two inserts", "tab5")
+    flow.facts["sources"] = flow.lake(
+        "SELECT count(*) n, count(DISTINCT _pgsub_source) sources FROM {t}.tab5"
+    )
+    flow.pub.run("TRUNCATE tab5")
+    flow.checkpoint("two truncates", "tab5")
+    flow.facts["apply workers"] = before, _apply_pids(flow)
+
+
+def _apply_pids(flow: Flow) -> list[int]:
+    found = [flow.pgsub.worker(name) for name in flow.subscriptions]
+    return [worker["pid"] for worker in found if worker is not None]
+
+
 def test_s_010_1_truncate_empties_the_table(flow: Flow) -> None:
     assert n_min_max(flow.same("before", "tab1")) == (3, 1, 3)
     assert flow.same("truncated", "tab1") == []
@@ -124,3 +148,16 @@ def test_s_010_7_the_subscription_is_the_synchronous_standby(flow: Flow) -> None
     assert n_min_max(flow.facts["synchronous"])[0] == 4  # 21 and the three
     assert flow.facts["synchronous truncate"] == []
     assert flow.same("synchronous", "tab1") == []
+
+
+def test_s_010_8_two_subscriptions_into_one_table(flow: Flow) -> None:
+    assert flow.same("two copies", "tab5") == [(7,), (7,)]
+    assert n_min_max(flow.same("two inserts", "tab5")) == (6, 1, 3)
+    assert flow.facts["sources"] == [{"n": 6, "sources": 2}]
+    assert flow.same("two truncates", "tab5") == []
+
+
+def test_s_010_9_nobody_failed_on_the_other(flow: Flow) -> None:
+    before, after = flow.facts["apply workers"]
+    assert len(before) == len(flow.subscriptions)
+    assert before == after

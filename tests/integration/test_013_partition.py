@@ -1,6 +1,6 @@
 """PostgreSQL's 013_partition: changes under the leaf's identity, or under the root's.
 
-Left out: S-013-2 and -5 (several leaves into one lake table), -3 (triggers), -10, -21, -22
+Left out: S-013-3 (triggers), -10, -21, -22
 (conflict counters), -23 (DDL on the target), -25 (identity of local objects). S-013-12 needs a
 publisher of 16 or newer, as both here are.
 """
@@ -21,6 +21,7 @@ LEAVES = ("tab1_1", "tab1_2", "tab1_def")
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t013_{request.param}")
     _leaf_identity(flow)
+    _one_target(flow)
     _via_root(flow)
     _via_root_dml(flow)
     _columns_change(flow)
@@ -52,6 +53,34 @@ def _leaf_identity(flow: Flow) -> None:
     flow.checkpoint("truncate a leaf", *LEAVES)
     flow.pub.run("TRUNCATE tab1")
     flow.checkpoint("truncate the root", *LEAVES)
+
+
+def _one_target(flow: Flow) -> None:
+    """Leaves sent as themselves, all of them to one lake table, as to one partitioned table."""
+    leaves = {
+        "tab5_1": "FOR VALUES IN (1, 2, 3)",
+        "tab5_2": "FOR VALUES IN (4, 5, 6)",
+        "tab5_def": "DEFAULT",
+    }
+    flow.both(
+        "CREATE TABLE tab5 (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
+        *(f"CREATE TABLE {leaf} PARTITION OF tab5 {bound}" for leaf, bound in leaves.items()),
+    )
+    flow.pub.run("CREATE PUBLICATION pub5 FOR TABLE tab5", "INSERT INTO tab5 VALUES (1), (0)")
+    target = {"to": f"{flow.name}.tab5", "shared": True}
+    flow.subscribe("sub5", ["pub5"], tables=dict.fromkeys(leaves, target))
+    flow.catch_up()
+    flow.pub.run("INSERT INTO tab5 VALUES (3), (5)")
+    flow.checkpoint("one target", "tab5")
+    for new, old in ((6, 5), (4, 6), (6, 4)):
+        flow.pub.run(f"UPDATE tab5 SET a = {new} WHERE a = {old}")
+    flow.checkpoint("inside, one target", "tab5")
+    flow.pub.run("UPDATE tab5 SET a = 2 WHERE a = 0", "UPDATE tab5 SET a = 4 WHERE a = 2")
+    flow.checkpoint("across, one target", "tab5")
+    flow.pub.run("TRUNCATE tab5_1")
+    flow.checkpoint("one leaf truncated", "tab5")
+    flow.pub.run("INSERT INTO tab5 VALUES (1)", "DELETE FROM tab5 WHERE a = 4")
+    flow.checkpoint("delete, one target", "tab5")
 
 
 def _via_root(flow: Flow) -> None:
@@ -131,6 +160,18 @@ def _leaves(flow: Flow, label: str) -> dict[str, list[int]]:
 def test_s_013_1_changes_carry_the_leaf_s_identity(flow: Flow) -> None:
     assert _leaves(flow, "insert") == {"tab1_1": [1, 3], "tab1_2": [5], "tab1_def": [0]}
     assert "tab1" not in flow.facts["tables"]
+
+
+def test_s_013_2_leaves_into_one_table(flow: Flow) -> None:
+    assert first(flow.same("one target", "tab5")) == [0, 1, 3, 5]
+    assert first(flow.same("across, one target", "tab5")) == [1, 3, 4, 6]
+    assert first(flow.same("one leaf truncated", "tab5")) == [4, 6]
+    assert first(flow.same("delete, one target", "tab5")) == [1, 6]
+    assert not {"tab5_1", "tab5_2", "tab5_def"} & flow.facts["tables"]
+
+
+def test_s_013_5_an_update_that_comes_back(flow: Flow) -> None:
+    assert first(flow.same("inside, one target", "tab5")) == [0, 1, 3, 6]
 
 
 def test_s_013_4_an_update_inside_a_leaf(flow: Flow) -> None:

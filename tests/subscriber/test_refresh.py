@@ -238,6 +238,7 @@ def test_publisher_away(world: Around) -> None:
         {"with_": {"failover": True}},
         {"with_": {"slot_name": "other"}},
         {"tables": {"public.a": {"to": "x.y"}}},
+        {"tables": {"public.a": {"shared": True}}},
     ],
 )
 def test_what_cannot_change(world: Around, keys: dict[str, Any]) -> None:

@@ -32,7 +32,6 @@ from tests.subscriber.twins import (
     PublishedTable,
     WorkerTwin,
     nothing_is_left,
-    shared,
     statement,
 )
 from workers.lake.destination import LakeIdent
@@ -224,8 +223,8 @@ def test_two_tables_into_one(world: Around) -> None:
     with pytest.raises(DuplicateTable, match="both mapped to lake table"):
         create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.site)
     nothing_is_left(world)
-    both = {"public.a": ("x", "y"), "public.b": ("x", "y")}
-    sub = create_subscription(shared(statement(), both), world.site)
+    both = {name: {"to": "x.y", "shared": True} for name in ("public.a", "public.b")}
+    sub = create_subscription(statement(tables=both), world.site)
     assert len({rel.srrelid for rel in world.store.rels(sub.oid)}) == 2
 
 
@@ -234,7 +233,55 @@ def test_two_subscriptions_into_one(world: Around) -> None:
     with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
         create_subscription(statement("two"), world.site)
     assert list(world.publisher.slots) == ["mysub"]
-    create_subscription(shared(statement("two"), {"public.a": ("public", "a")}), world.site)
+    sharing = {"public.a": {"shared": True}}
+    with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
+        create_subscription(statement("two", tables=sharing), world.site)
+
+
+def test_two_subscriptions_share_a_lake_table(world: Around) -> None:
+    sharing = {"public.a": {"shared": True}}
+    no_copy = {"copy_data": False}
+    one = create_subscription(statement("one", tables=sharing, with_=no_copy), world.site)
+    create_subscription(statement("two", tables=sharing, with_=no_copy), world.site)
+    found = world.lake.tables[LakeIdent("public", "a")]
+    assert found.owner == "shared"
+    assert [column.name for column in found.columns] == ["id", "v", "_pgsub_source"]
+    assert len(found.sources) == 2
+    position = found.position(f"{one.subuuid}:public.a")
+    assert position is not None
+    assert position.lsn == position.floor == POINT
+    (rel,) = world.store.rels(one.oid)
+    assert position.epoch == rel.epoch
+    with pytest.raises(ObjectInUse, match="belongs to subscription") as caught:
+        create_subscription(statement("three"), world.site)
+    assert "shared: true" in (caught.value.hint or "")
+
+
+def test_a_shared_lake_table_that_exists(world: Around) -> None:
+    columns = ("id", "v", "_pgsub_source")
+    world.lake.add("a", columns, owner="shared")
+    for adopt in (False, True):
+        with pytest.raises(ObjectInUse, match="is shared"):
+            create_subscription(statement(tables={"public.a": {"adopt": adopt}}), world.site)
+    create_subscription(statement("one", tables={"public.a": {"shared": True}}), world.site)
+    world.lake.add("a", columns, owner="somebody")
+    world.store.delete_subscription(world.store.subscriptions()[0].oid)
+    with pytest.raises(DuplicateTable):
+        create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.site)
+    both = {"public.a": {"shared": True, "adopt": True}}
+    with pytest.raises(ObjectInUse, match="written by another subscription"):
+        create_subscription(statement("two", tables=both), world.site)
+    world.lake.add("a", ("id", "v"))
+    with pytest.raises(ObjectNotInPrerequisiteState, match=r'missing .*"_pgsub_source"'):
+        create_subscription(statement("two", tables=both), world.site)
+
+
+def test_a_column_of_the_publisher_in_the_way(world: Around) -> None:
+    world.publisher.tables["a"] = PublishedTable(columns=("id", "_pgsub_source"))
+    with pytest.raises(ReplicationError, match="in the way") as caught:
+        create_subscription(statement(tables={"public.a": {"shared": True}}), world.site)
+    assert caught.value.code == "42701"
+    create_subscription(statement(), world.site)
 
 
 def test_lake_table_exists(world: Around) -> None:

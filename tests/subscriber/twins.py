@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import parse
 from config.subscription import CreateSubscriptionStmt
 from subscriber.report import Notice
 from subscriber.site import Site
-from workers.lake.destination import Destination, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.destination import (
+    Destination,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Segment,
+    Stamp,
+)
 from workers.publication import Row
 
 POINT = LSN.parse("0/19BD9E8")
@@ -209,7 +216,8 @@ class LakeTwin:
         for call in ("create_table", f"create_table {ident.table}"):
             if call in self.fail:
                 raise self.fail[call]
-        self.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, stamp)
+        unsourced = None if stamp.source else stamp
+        self.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, unsourced)
         return self.tables[ident]
 
     def adopt_table(
@@ -221,6 +229,22 @@ class LakeTwin:
 
     def drop_table(self, ident: LakeIdent) -> None:
         del self.tables[ident]
+
+    def create_branch(self, ident: LakeIdent, branch: str) -> None:
+        """Nothing is ever on one."""
+
+    def drop_branches(self, ident: LakeIdent, *, prefix: str) -> None:
+        """Nothing was."""
+
+    def write(
+        self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp
+    ) -> None:
+        assert not segments
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> None:
+        old = self.tables[ident]
+        sources = {**old.sources, stamp.source: stamp}
+        self.tables[ident] = dataclasses.replace(old, sources=sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +312,6 @@ def around(data_dir: Path) -> Around:
         notify=notices.append,
     )
     return Around(store, publisher, lake, notices, wakes, events, workers, site)
-
-
-def shared(
-    stmt: CreateSubscriptionStmt, tables: dict[str, tuple[str, str]]
-) -> CreateSubscriptionStmt:
-    """The statement with tables that may share a lake table, which no file can say yet."""
-    options = {name: TableOptions(to=to, shared=True) for name, to in tables.items()}
-    return dataclasses.replace(stmt, tables=options)
 
 
 def statement(name: str = "mysub", **keys: Any) -> CreateSubscriptionStmt:
