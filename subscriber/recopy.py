@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import (
-    FeatureNotSupported,
     ObjectInUse,
     ObjectNotInPrerequisiteState,
     UndefinedTable,
@@ -40,7 +39,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.refresh import await_workers
 from subscriber.remoteslot import renew_slot
@@ -111,15 +110,7 @@ def _chosen(sub: Subscription, tables: Sequence[str], site: Site) -> list[Subscr
             detail=f"Its tables are: {others}.",
             hint="pgsub up FILE adds tables that have joined its publications.",
         )
-    chosen = [rel for rel in rels if not tables or (rel.nspname, rel.relname) in wanted]
-    for rel in chosen:
-        name = qualified_name(rel.nspname, rel.relname)
-        if sub.tables.get(name, TableOptions()).shared:
-            raise FeatureNotSupported(
-                f'table "{name}" shares its lake table and cannot be copied again',
-                detail="Its copy would replace the rows of the other tables too.",
-            )
-    return chosen
+    return [rel for rel in rels if not tables or (rel.nspname, rel.relname) in wanted]
 
 
 def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:

@@ -62,6 +62,7 @@ from workers.publication import (
 )
 from workers.relation import check_columns
 from workers.shared_targets import (
+    TableLocks,
     check_source_column,
     owner_of,
     source_of,
@@ -95,9 +96,13 @@ def copy_table(
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     leaves = fetch_leaves(conn, remote)
     _lock(conn, leaves)
-    lake = prepare_lake_table(
-        sub, rel, remote, options, dest, former_owners=process.store.former_owners()
-    )
+    source = source_of(sub, rel)
+    # Of the sources of a shared table one makes it.
+    locks = TableLocks(process.data_dir if source else None)
+    with locks.held([LakeIdent(rel.lake_schema, rel.lake_table)]):
+        lake = prepare_lake_table(
+            sub, rel, remote, options, dest, former_owners=process.store.former_owners()
+        )
     with process.store.transaction():
         still_ours(process.store, rel)
         rel = process.store.update_rel(
@@ -110,7 +115,6 @@ def copy_table(
         )
     dest.create_branch(lake.ident, branch)
     failpoints.reach("tablesync.branch_created")
-    source = source_of(sub, rel)
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
     ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)

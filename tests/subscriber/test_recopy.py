@@ -10,7 +10,6 @@ import pytest
 
 from catalog.errcodes import (
     ConnectionFailure,
-    FeatureNotSupported,
     ObjectInUse,
     ObjectNotInPrerequisiteState,
     ReplicationError,
@@ -18,7 +17,7 @@ from catalog.errcodes import (
 )
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import SubCreate, Subscription, TableOptions
+from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber import recopy
 from subscriber.recopy import recopy_tables
@@ -117,14 +116,6 @@ def test_a_table_that_is_not_there_changes_nothing(world: Around) -> None:
     assert caught.value.primary == ('table "public.nosuch" is not part of subscription "mysub"')
     assert caught.value.detail == "Its tables are: public.a, public.b, public.c, public.d."
     assert (states(world), world.events) == (before, [])
-
-
-def test_a_shared_lake_table_is_not_emptied(world: Around) -> None:
-    options = {"public.a": TableOptions(shared=True)}
-    world.store.update_subscription(row(world).oid, tables=options)
-    with pytest.raises(FeatureNotSupported, match="shares its lake table"):
-        recopy_tables("mysub", [], world.site)
-    assert states(world)["b"] == "s"
 
 
 def test_half_a_subscription(world: Around) -> None:

@@ -79,7 +79,7 @@ def test_once_s_is_stored_nothing_is_to_be_copied_again(world: Subscribed) -> No
 def begin(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> SubscriptionRel:
     """What the next sync worker does first."""
     process = cast("WorkerProcess", SimpleNamespace(store=world.store))
-    return _begin_attempt(process, rel, dest)
+    return _begin_attempt(process, world.sub, rel, dest)
 
 
 def test_a_copy_in_the_place_of_another_is_taken_back_as_a_first_one_is(world: Subscribed) -> None:
