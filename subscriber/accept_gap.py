@@ -43,11 +43,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from catalog.errcodes import ObjectInUse, ObjectNotInPrerequisiteState, ReplicationError
+from catalog.errcodes import (
+    FeatureNotSupported,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import SubCreate, Subscription, TableOptions
+from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.remoteslot import create_main_slot
 from subscriber.report import notice, warning
@@ -56,9 +61,10 @@ from subscriber.subscriptioncmds import must_have
 from workers import failpoints
 from workers.identify_publisher import fetch_history
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
-from workers.lake_writer import check_stamp
+from workers.lake_writer import check_stamp, copy_again
 from workers.remote_slots import RemoteSlot, fetch_slot
 from workers.same_publisher import SYNCED, ServerMisfit, highest_lsn, judge_server, judge_slot
+from workers.shared_targets import source_of
 from workers.walreceiver import SystemIdentity
 
 T = TypeVar("T")
@@ -225,8 +231,13 @@ def _look_at_tables(
 
 
 def _check_owner(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> None:
-    options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
-    if lake.owner != sub.subuuid and not options.shared:
+    if source_of(sub, rel):
+        name = qualified_name(rel.nspname, rel.relname)
+        raise FeatureNotSupported(
+            f'table "{name}" shares its lake table, where no gap can be accepted',
+            hint=f"Copy it again with {copy_again(sub.subname, rel)}.",
+        )
+    if lake.owner != sub.subuuid:
         raise ObjectInUse(
             f'lake table "{lake.ident}" does not belong to subscription "{sub.subname}"',
             detail="It was made anew by somebody else; no gap could be told of it.",

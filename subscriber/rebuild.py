@@ -252,7 +252,8 @@ def _gather(sub: Subscription, conn: Publisher, site: Site) -> tuple[Subscriptio
         if table.options.shared:
             raise FeatureNotSupported(
                 f'table "{table.name}" has shared = true, which cannot be rebuilt',
-                detail="Its lake table does not say which rows came from this subscription.",
+                detail="Its lake table belongs to no one subscription: it does not say which this "
+                "was.",
                 hint=_BEGIN_ANEW,
             )
     claims = _claims(mapped, site.lake_tables([table.ident for table in mapped]))

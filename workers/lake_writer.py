@@ -216,7 +216,7 @@ class LakeWriter:
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._with_branch(table)
             counts = self._dest.write(
-                ready.lake.ident, ready.branch or "", work.segments, stamp, _base(table)
+                ready.lake.ident, ready.branch or "", work.segments, stamp, table.base
             )
             if not table.own_branch:
                 failpoints.reach("apply.table_written")
@@ -409,7 +409,7 @@ class LakeWriter:
                 table.branch or "",
                 written.work.segments,
                 written.stamp,
-                _base(table),
+                table.base,
             )
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.
@@ -451,9 +451,7 @@ def copy_again(subname: str, rel: SubscriptionRel) -> str:
     return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
 
 
-def check_stamp(
-    rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = ""
-) -> Stamp:
+def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = "") -> Stamp:
     """The table's own position, if it can be trusted (55000 with two remedies if not)."""
     remedy = (
         f"Copy the table again with {copy_again(subname, rel)}, or go on without what is missing "
@@ -490,11 +488,6 @@ def _same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
     """Whether what was read of a table still describes it."""
     names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
     return all(getattr(known, name) == getattr(rel, name) for name in names)
-
-
-def _base(table: OpenTable) -> LSN | None:
-    """What a fresh branch of a shared table must hold of us."""
-    return table.lsn if table.source and not table.own_branch else None
 
 
 def _results(futures: Iterable[Future[T]]) -> list[T]:

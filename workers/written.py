@@ -29,6 +29,11 @@ class OpenTable:
     own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
     source: str = ""
 
+    @property
+    def base(self) -> LSN | None:
+        """What a fresh branch of a shared table must hold of us."""
+        return self.lsn if self.source and not self.own_branch else None
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

@@ -10,10 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ObjectInUse, ObjectNotInPrerequisiteState
+from catalog.errcodes import (
+    ConnectionFailure,
+    FeatureNotSupported,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+)
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.accept_gap import accept_gap, anchor
 from subscriber.site import Site
@@ -263,6 +268,17 @@ def test_a_table_that_somebody_else_made_is_refused(left: Left) -> None:
     dest.create_table(ident, COLUMNS, owner="x", relid=1, stamp=Stamp("o", LSN(1), "e", LSN(1)))
     with pytest.raises(ObjectInUse, match="does not belong to"):
         accept_gap("mysub", left.site)
+
+
+def test_a_shared_lake_table_is_left_alone(left: Left) -> None:
+    """Its branches and its newest position are others', too."""
+    tables = {"public.ready": TableOptions(shared=True)}
+    left.world.store.update_subscription(left.sub.oid, tables=tables)
+    left.server(xlogpos=LSN(200))
+    before = left.stamp("ready")
+    with pytest.raises(FeatureNotSupported, match="shares its lake table"):
+        accept_gap("mysub", left.site)
+    assert (left.stamp("ready"), left.rel("ready").lake_lsn) == (before, before.lsn)
 
 
 def test_a_table_that_is_gone_is_told_and_left(left: Left) -> None:

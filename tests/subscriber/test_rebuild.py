@@ -31,7 +31,6 @@ from tests.subscriber.twins import (
     Identity,
     PublishedTable,
     Slot,
-    shared,
     statement,
 )
 from workers.lake.destination import LakeTable, Stamp
@@ -221,7 +220,7 @@ def test_tables_of_another_subscription_of_this_directory(lost: Around) -> None:
 
 
 def test_shared_tables(lost: Around) -> None:
-    stmt = shared(statement(), {"public.a": ("public", "a")})
+    stmt = statement(tables={"public.a": {"shared": True}})
     with pytest.raises(FeatureNotSupported, match="shared = true"):
         rebuild_subscription(stmt, lost.site)
 
