@@ -11,15 +11,15 @@ from tests.crash.family import Family
 CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
 
 
-ALWAYS = "test_die.py"
-"""The module that runs with every other test."""
+ALWAYS = ("test_die.py", "test_kill.py", "test_chaos.py")
+"""The modules that run with every other test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is here kills processes, and takes longer than a test may."""
     for item in items:
         if "crash" in item.path.parts:
-            if item.path.name != ALWAYS:
+            if item.path.name not in ALWAYS:
                 item.add_marker(pytest.mark.crash)
             item.add_marker(pytest.mark.postgres)
             item.add_marker(pytest.mark.spark)

@@ -1,7 +1,8 @@
 """A TCP proxy before a publisher that understands just enough of the protocol to disturb it.
 
 It can hold a connection when a certain statement comes, stop passing the answers of certain
-connections on, and put garbage into the next change that is streamed. Connections through it must
+connections on, put garbage into the next change that is streamed, cut all connections, and pass
+nothing on for a while. Connections through it must
 use neither TLS nor GSS (``conninfo`` sees to it).
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.fix_publisher import Database
@@ -54,6 +55,8 @@ class Proxy:
         self._garble: Garble | None = None
         self._statement: Hold | None = None
         self._answers: Hold | None = None
+        self._open_road = threading.Event()
+        self._open_road.set()
         self.garbled = 0
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
@@ -88,18 +91,37 @@ class Proxy:
         self._answers = Hold(appname.encode())
         return self._answers
 
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Nothing is passed on in either direction meanwhile; connections stay open."""
+        self._open_road.clear()
+        try:
+            yield
+        finally:
+            self._open_road.set()
+
+    def cut(self) -> int:
+        """Cut every connection; new ones are let in. How many there were."""
+        with self._lock:
+            cut, self._sockets = self._sockets, []
+        for each in cut:
+            _shut(each)
+        return len(cut) // 2
+
     def close(self) -> None:
         """Cut every connection and stop listening."""
+        self._open_road.set()
         for hold in (self._statement, self._answers):
             if hold is not None:
                 hold.release()
-        with self._lock:
-            for each in (self._listener, *self._sockets):
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
+        _shut(self._listener)
+        self.cut()
 
     # -- threads ---------------------------------------------------------------------------------
+
+    def wait_for_road(self) -> None:
+        """Stand still while connections are stalled."""
+        self._open_road.wait()
 
     def _accept(self) -> None:
         while True:
@@ -166,6 +188,7 @@ class _Link:
                 hold = self._proxy.statement_hold(message) if message[:1] == b"Q" else None
                 if hold is not None:
                     hold.pass_by()
+                self._proxy.wait_for_road()
                 self._server.sendall(message)
         self._cut()
 
@@ -182,6 +205,7 @@ class _Link:
                         hold.pass_by()
                     payload = self._proxy.change_to_send(message[5:])
                     message = _COPY_DATA + struct.pack(">I", len(payload) + 4) + payload
+                self._proxy.wait_for_road()
                 self._client.sendall(message)
         self._cut()
 
@@ -189,6 +213,12 @@ class _Link:
         for each in (self._client, self._server):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 def _message(sock: socket.socket) -> bytes:

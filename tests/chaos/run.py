@@ -1,0 +1,476 @@
+"""One seed: a random workload, random faults, and whether every row came through once.
+
+The plan (faults, how partitions are published, whether columns and tables come and go) follows
+from the seed alone, and so does every statement; what happens when is the machine's. While a run
+goes on every step is written to ``events.jsonl`` in its folder, which is kept when a row is wrong
+or the subscription stands still, and removed when all is well.
+
+1. Tables and first rows on the publisher, the same tables on a native subscriber; both subscribe,
+   ours through a proxy that can be stalled and cut.
+2. The workload runs; a thread beside it causes the faults when their time comes.
+3. Everything is healed, both subscribers catch up, and the rows are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from pyiceberg.exceptions import NoSuchTableError
+
+from catalog.errcodes import ReplicationError
+from catalog.store_sqlite import CatalogStore
+from config.load import from_stored, load
+from subscriber.publisher import EmbeddedPublisher
+from subscriber.real_site import open_site
+from subscriber.refresh import refresh_publication
+from subscriber.site import Site
+from subscriber.subscriptioncmds import create_subscription, drop_subscription
+from tests.chaos.compare import Compared, compare
+from tests.chaos.faults import Fault, Victims, cause, plan_faults
+from tests.chaos.workload import (
+    LATE,
+    TABLES,
+    Workload,
+    create_statements,
+    first_rows,
+    late_table,
+)
+from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
+from tests.crash.proxy import Proxy
+from tests.fix_publisher import Database, new_database
+from tests.twin import NativeTwin
+from tests.waiting import wait_until
+
+PUBLISHER_CONF: Final = {"wal_sender_timeout": "4s"}
+"""A stalled connection is to be noticed within a run."""
+
+NAME: Final = "chaos"
+PATIENCE: Final = 180.0
+"""Seconds after healing until a subscription that does not catch up counts as standing still."""
+
+TRANSACTIONS: Final = 150
+_REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableError)
+"""What a command or a statement of ours may meet while something is down."""
+
+_STEP_PAUSE: Final = 0.008
+_LOCK_TIMEOUT: Final = "50ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed does, but for its statements."""
+
+    seed: int
+    transactions: int
+    faults: tuple[Fault, ...]
+    via_root: bool
+    late_after: int | None
+    column_after: int | None
+    column_dropped_after: int | None
+
+    def __str__(self) -> str:
+        return "; ".join(str(fault) for fault in self.faults) or "no faults"
+
+
+def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True) -> Plan:
+    """From the seed alone."""
+    chance = random.Random(f"plan {seed}")
+    late = chance.randrange(transactions) if chance.random() < 0.5 else None
+    column = chance.randrange(transactions) if chance.random() < 0.4 else None
+    dropped = (
+        chance.randrange(column, transactions)
+        if column is not None and chance.random() < 0.6
+        else None
+    )
+    via_root = chance.random() < 0.5
+    planned = tuple(plan_faults(chance, transactions)) if faults else ()
+    return Plan(seed, transactions, planned, via_root, late, column, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed; ``error`` is what stopped the run, None if it came to its end."""
+
+    plan: Plan
+    seconds: float
+    transactions: int
+    compared: Compared | None
+    error: str | None
+    folder: Path
+
+    @property
+    def good(self) -> bool:
+        """Whether every row is right."""
+        return self.error is None and self.compared is not None and not self.compared.wrong
+
+    def __str__(self) -> str:
+        head = f"seed {self.plan.seed}: {self.transactions} transactions, {self.seconds:.0f} s"
+        if self.compared is None or self.error:
+            return f"{head}: FAILED: {self.error} (events in {self.folder})"
+        told = f"{head}, {self.compared.rows} rows, {len(self.plan.faults)} faults"
+        if self.compared.wrong:
+            wrong = "\n  ".join(map(str, self.compared.wrong))
+            return f"{told}: WRONG (events in {self.folder}):\n  {wrong}"
+        return f"{told}: right" + (" (native subscriber is not)" * bool(self.compared.native_wrong))
+
+
+class Events:
+    """What happened in a run, a JSON object a line."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / "events.jsonl").open("w")
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def add(self, what: str, **more: Any) -> None:
+        """Now."""
+        with self._lock:
+            at = round(time.monotonic() - self._began, 3)
+            print(json.dumps({"at": at, "what": what, **more}), file=self._file, flush=True)
+
+    def close(self) -> None:
+        """The run is over."""
+        self._file.close()
+
+
+@dataclass
+class Run:
+    """A seed on servers that other seeds use too; ``play`` it once."""
+
+    plan: Plan
+    family: Family
+    publisher: EmbeddedPublisher
+    twin: NativeTwin | None
+    folder: Path
+    meddle: Callable[[Run], None] = lambda _run: None  # with the lake, before rows are compared
+    ended: threading.Event = field(default_factory=threading.Event)
+    commands: threading.Lock = field(default_factory=threading.Lock)
+
+    def play(self) -> Outcome:
+        """All of it; the folder stays only if something is wrong."""
+        began = time.monotonic()
+        self.events = Events(self.folder)
+        self.events.add("plan", plan=str(self.plan), **_plain(self.plan))
+        self.schema = f"s{self.plan.seed}"
+        self.workload = Workload(self.plan.seed, self.schema)
+        log_offset = self.family.log_size()
+        compared, error = None, None
+        try:
+            with self._databases() as (self.pub, self.native), Proxy(self.pub) as self.proxy:
+                self._subscribe()
+                try:
+                    self._disturbed_workload()
+                    compared = self._settle_and_compare()
+                finally:
+                    self._leave()
+        except Exception as failure:
+            error = _named(failure)
+        outcome = Outcome(
+            self.plan,
+            time.monotonic() - began,
+            self.workload.transactions,
+            compared,
+            error,
+            self.folder,
+        )
+        self.events.add("outcome", outcome=str(outcome))
+        self.events.close()
+        if outcome.good:
+            shutil.rmtree(self.folder)
+        else:
+            (self.folder / "pgsub.log").write_text(self.family.log_since(log_offset))
+        return outcome
+
+    # -- before ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _databases(self) -> Iterator[tuple[Database, Database | None]]:
+        pub = new_database(self.publisher, f"chaos_{self.plan.seed}")
+        native = new_database(self.twin.server, f"chaos_{self.plan.seed}") if self.twin else None
+        try:
+            yield pub, native
+        finally:
+            if native is not None:
+                native.run(f"DROP SUBSCRIPTION IF EXISTS {self._native_name}")
+                native.drop()
+            pub.drop()
+
+    @property
+    def _native_name(self) -> str:
+        return f"native_{self.plan.seed}"
+
+    def _subscribe(self) -> None:
+        root = "true" if self.plan.via_root else "false"
+        self.pub.run(
+            *create_statements(self.schema),
+            *first_rows(self.schema),
+            f"CREATE PUBLICATION {NAME} FOR TABLES IN SCHEMA {self.schema}"
+            f" WITH (publish_via_partition_root = {root})",
+        )
+        if self.twin and self.native:
+            self.native.run(*create_statements(self.schema))
+            self.twin.subscribe(self.native, self.pub, self._native_name, [NAME])
+        entry = {"connection": self.proxy.conninfo, "publication": [NAME]}
+        content = {"subscriptions": {NAME: entry}, "settings": FAMILY_SETTINGS}
+        file = self.family.pgsub.file(content, f"{NAME}.yaml")
+
+        def create(site: Site) -> None:
+            create_subscription(load(file).subscriptions[0], site)
+
+        self._command("create", create)
+        self.family.subscriptions[NAME] = entry
+
+    def _command(self, what: str, act: Callable[[Site], None]) -> None:
+        """What a command does, in this process: starting one takes seconds."""
+        self.events.add(what)
+        data_dir = self.family.pgsub.data_dir
+        store = CatalogStore.open(data_dir)
+        try:
+            with open_site(
+                data_dir, store, from_stored(store.settings()), notify=lambda _: None
+            ) as site:
+                act(site)
+        finally:
+            store.close()
+
+    def _persist(self, what: str, act: Callable[[], object]) -> None:
+        """Until it works: a fault may be in the way."""
+
+        def works() -> bool:
+            try:
+                with self.commands:
+                    act()
+            except _REFUSED as error:
+                self.events.add("refused", command=what, error=str(error))
+                return False
+            return True
+
+        wait_until(works, PATIENCE, what, pause=1.0)
+
+    # -- meanwhile -------------------------------------------------------------------------------
+
+    def _disturbed_workload(self) -> None:
+        """The faults are this thread's: a child ends with the thread that started it."""
+        with ThreadPoolExecutor(1, thread_name_prefix="workload") as pool:
+            working = pool.submit(self._work)
+            try:
+                self._disturb(working)
+                working.result()
+            finally:
+                self.ended.set()
+        self._heal()
+
+    def _disturb(self, working: Future[None]) -> None:
+        victims = Victims(self.family, self.publisher, self.proxy, NAME, self.ended, self.commands)
+        for fault in self.plan.faults:
+            while self.workload.transactions < fault.after and not working.done():
+                wait([working], 0.02)
+            self.events.add("fault", fault=str(fault))
+            try:
+                self.events.add("hit", fault=fault.kind, hit=cause(fault, victims))
+            except Exception as error:
+                self.events.add("missed", fault=fault.kind, error=_named(error))
+
+    def _heal(self) -> None:
+        self.family.failpoints.clear()
+        self.events.add("healed")
+        # Only a fault may end the launcher, and that starts it again.
+        assert self.family.pgsub.launcher.is_running(), self.family.log_tail()
+
+    def _work(self) -> None:
+        sessions = _Sessions(self.pub)
+        plan, workload = self.plan, self.workload
+        late, column, dropped = plan.late_after, plan.column_after, plan.column_dropped_after
+        try:
+            for step in workload.steps():
+                error = sessions.execute(step.session, step.sql)
+                self.events.add("step", session=step.session, sql=step.sql, error=error)
+                self.ended.wait(_STEP_PAUSE)
+                if late is not None and workload.transactions >= late:
+                    late = None
+                    self._add_late_table()
+                if column is not None and workload.transactions >= column:
+                    column = None
+                    self._add_column(sessions)
+                if dropped is not None and column is None and workload.transactions >= dropped:
+                    dropped = None
+                    self._drop_column(sessions)
+                if workload.transactions >= plan.transactions:
+                    break
+        finally:
+            sessions.close()
+
+    def _add_late_table(self) -> None:
+        create, rows = late_table(self.schema)
+        self._persist("late table", lambda: self._on_both(create))
+        self._persist("late rows", lambda: self.pub.run(rows))
+        self.workload.late = True
+
+        def refresh(site: Site) -> None:
+            sub = site.store.subscription_by_name(NAME)
+            assert sub is not None
+            conn = site.connect(sub)
+            try:
+                refresh_publication(sub, conn, site, copy_data=True)
+            finally:
+                conn.close()
+
+        self._persist("refresh", lambda: self._command("refresh", refresh))
+        if self.native:
+            again = f"ALTER SUBSCRIPTION {self._native_name} REFRESH PUBLICATION"
+            self._persist("native refresh", lambda: self.native and self.native.run(again))
+
+    def _on_both(self, statement: str) -> None:
+        for database in filter(None, (self.native, self.pub)):
+            with suppress(psycopg.errors.DuplicateTable, psycopg.errors.DuplicateColumn):
+                database.run(statement)
+
+    def _add_column(self, sessions: _Sessions) -> None:
+        """On the subscribers first, as PostgreSQL's manual says; no transaction is open then.
+
+        Who copies the table after the column is dropped again has no values in it, so both have
+        to have copied it before.
+        """
+        sessions.finish()
+        wait_until(
+            lambda: self.family.states(NAME).get("acc") == "r", PATIENCE, self.family.log_tail
+        )
+        if self.twin and self.native:
+            with suppress(AssertionError):  # a bug of PostgreSQL's may have ended it for good
+                self.twin.wait_synced(self.native, 60)
+        table = f"{self.schema}.acc"
+
+        def on_the_lake() -> None:
+            columns = self.family.pgsub.iceberg_table(self.schema, "acc").schema().column_names
+            if "extra" not in columns:
+                self.family.pgsub.command("sql", f"ALTER TABLE lake.{table} ADD COLUMN extra int")
+
+        self._persist("lake column", on_the_lake)
+        add = f"ALTER TABLE {table} ADD COLUMN extra int"
+        self._persist("column", lambda: self._on_both(add))
+        self.workload.extra = "extra"
+
+    def _drop_column(self, sessions: _Sessions) -> None:
+        """On the publisher only: subscribers keep what they have."""
+        sessions.finish()
+        self.workload.extra = None
+        drop = f"ALTER TABLE {self.schema}.acc DROP COLUMN IF EXISTS extra"
+        self._persist("drop column", lambda: self.pub.run(drop))
+
+    # -- after -----------------------------------------------------------------------------------
+
+    def _settle_and_compare(self) -> Compared:
+        self._await_publisher()
+        self.settle()
+        native = self.native if self.native and self._native_is_there() else None
+        self.events.add("caught up", native=native is not None)
+        self.meddle(self)
+        return compare(self.pub, native, self.family.pgsub, self.schema, self._tables())
+
+    def settle(self) -> None:
+        """Until all that was committed is in the lake, and every table is ready."""
+        wait_confirmed(self.family, self.pub, NAME, timeout=PATIENCE)
+        wait_until(
+            lambda: set(self.family.states(NAME).values()) == {"r"},
+            PATIENCE,
+            lambda: f"all tables are ready: {self.family.states(NAME)}\n{self.family.log_tail()}",
+        )
+        wait_confirmed(self.family, self.pub, NAME, timeout=PATIENCE)
+
+    def _await_publisher(self) -> None:
+        """It may be coming up still."""
+        wait_until(lambda: _answers(self.pub), 60, "the publisher answers")
+
+    def _native_is_there(self) -> bool:
+        """Its worker may be one of those that a bug of PostgreSQL's ends for good."""
+        assert self.twin
+        assert self.native
+        try:
+            self.twin.wait_synced(self.native, 60)
+            self.twin.wait_caught_up(self.pub, self._native_name, 60)
+        except AssertionError as error:
+            self.events.add("native subscriber stands still", error=str(error))
+            return False
+        return True
+
+    def _tables(self) -> Sequence[str]:
+        tables = [table for table in TABLES if table != "par" or self.plan.via_root]
+        leaves = [] if self.plan.via_root else ["par_1", "par_2"]
+        return [*tables, *leaves, *([LATE] if self.workload.late else [])]
+
+    def _leave(self) -> None:
+        self.ended.set()
+        self.family.failpoints.clear()
+        del self.family.subscriptions[NAME]
+        self._persist("drop", lambda: self._command("drop", lambda s: drop_subscription(NAME, s)))
+        self.family.forget_tables(self.schema)
+
+
+class _Sessions:
+    """Two connections of a workload, made anew after the publisher ended them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connections: list[psycopg.Connection | None] = [None, None]
+
+    def execute(self, session: int, statement: str) -> str | None:
+        """Run one; the name of the error if it failed. Waits for a publisher that restarts."""
+        try:
+            self._get(session).execute(sql.SQL(statement))
+        except psycopg.Error as error:
+            return type(error).__name__
+        return None
+
+    def finish(self) -> None:
+        """Commit what is open."""
+        for session in (0, 1):
+            self.execute(session, "COMMIT")
+
+    def close(self) -> None:
+        """End both; what is open is undone."""
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
+
+    def _get(self, session: int) -> psycopg.Connection:
+        connection = self._connections[session]
+        if connection is None or connection.closed:
+            wait_until(lambda: _answers(self._database), 60, "the publisher answers")
+            connection = self._connections[session] = self._database.connect()
+            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            connection.add_notice_handler(lambda _: None)
+        return connection
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _answers(database: Database) -> bool:
+    with suppress(psycopg.OperationalError):
+        database.execute("SELECT 1")
+        return True
+    return False
+
+
+def _plain(plan: Plan) -> dict[str, Any]:
+    return {
+        "seed": plan.seed,
+        "via_root": plan.via_root,
+        "late_after": plan.late_after,
+        "column_after": plan.column_after,
+        "column_dropped_after": plan.column_dropped_after,
+    }

@@ -1,0 +1,62 @@
+"""Random workloads under random faults; and that the comparison would find what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
+from tests.crash.family import Family
+from tests.twin import NativeTwin
+
+SEEDS = (2, 11, 14)
+
+
+@pytest.fixture(scope="module")
+def chaos_publisher() -> Iterator[EmbeddedPublisher]:
+    """A publisher that faults may restart."""
+    with EmbeddedPublisher(18, conf=PUBLISHER_CONF) as server:
+        yield server
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_row_comes_once(
+    seed: int,
+    family: Family,
+    chaos_publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    tmp_path: Path,
+) -> None:
+    outcome = Run(make_plan(seed), family, chaos_publisher, twin, tmp_path / "run").play()
+    assert outcome.good, str(outcome)
+
+
+def test_what_is_wrong_is_found(
+    family: Family, chaos_publisher: EmbeddedPublisher, tmp_path: Path
+) -> None:
+    plan = make_plan(7, transactions=40, faults=False)
+    run = Run(plan, family, chaos_publisher, None, tmp_path / "run", meddle=_lose_double_change)
+    outcome = run.play()
+    assert outcome.compared is not None, str(outcome)
+    found = {
+        each.table.rpartition(".")[2]: (each.missing.total(), each.extra.total())
+        for each in outcome.compared.wrong
+    }
+    assert found == {"acc": (1, 0), "log": (0, 1), "typ": (1, 1)}
+    assert (tmp_path / "run" / "events.jsonl").exists(), "it is kept for whoever looks into it"
+
+
+def _lose_double_change(run: Run) -> None:
+    """One row in each of three tables."""
+    for table in ("acc", "typ"):
+        run.pub.run(f"INSERT INTO {run.schema}.{table} (id) VALUES (1000)")
+    run.settle()
+    for statement in (
+        "DELETE FROM lake.{s}.acc WHERE id = 1000",
+        "INSERT INTO lake.{s}.log SELECT * FROM lake.{s}.log LIMIT 1",
+        "UPDATE lake.{s}.typ SET o = true WHERE id = 1000",
+    ):
+        run.family.pgsub.command("sql", statement.format(s=run.schema))
