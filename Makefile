@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full unit lint chaos soak bench lock clean
+.PHONY: help setup demo test test-full unit lint chaos bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,11 +45,8 @@ lint: setup ## lock, style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-chaos: setup ## random workloads under random faults (SEED=1 N=20)
+chaos: setup ## a random workload under random faults (SEED=1 N=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1)
-
-soak: setup ## a steady load with kills, for an hour (MINUTES=60 RATE=200)
-	PYTHONPATH=. $(BIN)/python -P -m tests.chaos.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run

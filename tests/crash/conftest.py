@@ -11,7 +11,7 @@ from tests.crash.family import Family
 CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
 
 
-ALWAYS = ("test_die.py", "test_kill.py", "test_chaos.py")
+ALWAYS = ("test_die.py", "test_chaos.py")
 """The modules that run with every other test."""
 
 
