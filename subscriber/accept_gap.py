@@ -311,6 +311,7 @@ def _store(
                 )
             )
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
+        store.forget_last_error(sub.oid, 0)
     gone = {rel.srrelid for rel in found.gone}
     return [rel for rel in stored if rel.srrelid not in gone]
 

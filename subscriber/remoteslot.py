@@ -173,9 +173,14 @@ def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
 
 
 def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
-    """Drop what was leaked earlier on the publisher that ``conn`` talks to."""
+    """Drop what was leaked earlier on the publisher that ``conn`` talks to.
+
+    Never one whose name a subscription has, on whatever server: a slot that was made use of again
+    is inactive while its worker starts.
+    """
+    used = {sub.subslotname, *(other.subslotname for other in site.store.subscriptions())}
     for slot in site.store.leaked_slots():
-        if slot.conninfo != sub.subconninfo or slot.slot_name == sub.subslotname:
+        if slot.conninfo != sub.subconninfo or slot.slot_name in used:
             continue
         try:
             found = fetch_slot(conn, slot.slot_name)

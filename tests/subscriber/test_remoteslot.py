@@ -133,6 +133,17 @@ def test_drop_with_a_missing_slot(world: Around) -> None:
     nothing_is_left(world)
 
 
+def test_a_leaked_slot_that_is_used_again_is_left_alone(world: Around) -> None:
+    create_subscription(statement(), world.site)
+    drop_subscription("mysub", world.site, leave_slot=True)
+    again = {"create_slot": False, "copy_data": False, "slot_name": "mysub"}
+    create_subscription(statement("again", with_=again), world.site)
+    world.publisher.tables = {}
+    create_subscription(statement("two"), world.site)
+    drop_subscription("two", world.site)
+    assert "mysub" in world.publisher.slots
+
+
 def test_slot_that_is_active_is_leaked_and_tried_again(
     world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
