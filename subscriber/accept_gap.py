@@ -310,6 +310,10 @@ def _store(
                     copied=False,  # a row that is inserted may be there, or one was not deleted
                 )
             )
+        if moved:
+            # What is missing may be the DELETE of a row whose key comes again.
+            for rel in (*found.rels, *found.gone):
+                store.update_rel(sub.oid, rel.srrelid, copied=False)
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
         store.forget_last_error(sub.oid, 0)
     gone = {rel.srrelid for rel in found.gone}

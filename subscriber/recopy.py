@@ -132,6 +132,8 @@ def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             hint="Drop it on the publisher if nobody needs it, then try again.",
         )
+    # Read after the slot: what a worker confirmed meanwhile was stored before it was sent.
+    sub = must_be_ready(sub.subname, site)
     origin = site.store.origin_by_name(origin_name(sub.oid))
     stands = origin.remote_lsn if origin else InvalidXLogRecPtr
     highest = highest_lsn(sub, stands, site.store.rels(sub.oid))

@@ -32,7 +32,7 @@ SETTINGS = {
     "wal_retrieve_retry_interval": "100ms",
     "wal_receiver_status_interval": "1s",
     "max_sync_workers_per_subscription": 2,
-    "max_logical_replication_workers": 8,
+    "max_logical_replication_workers": 16,
 }
 
 

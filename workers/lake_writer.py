@@ -55,7 +55,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
-from workers.written import OpenTable, Written, by_lake_table
+from workers.written import OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class LakeWriter:
         self._tables: dict[int, OpenTable] = {}
         self._commits: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
+        self._given_up: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class LakeWriter:
         position cannot be the one we left: another epoch, none, or one behind what we published.
         """
         known = self._tables.get(rel.srrelid)
-        if known is not None and _same_sync(known.rel, rel):
+        if known is not None and same_sync(known.rel, rel):
             return known
         lake = self._existing(rel)
         source = source_of(self._sub, rel)
@@ -244,6 +245,9 @@ class LakeWriter:
         branch = self.new_branch_name(prefix)
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
+        if table.rel.srrelid in self._given_up:  # the branch that was would show a main set back
+            check_stamp(table.as_left, self._existing(table.rel), self._sub.subname, table.source)
+            self._given_up.discard(table.rel.srrelid)
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
         return self._with_branch(table) if table.source and not self._tidied(ready) else ready
@@ -269,6 +273,7 @@ class LakeWriter:
         table = self._tables.get(relid)
         if table is not None:
             self._tables[relid] = replace(table, branch=None)
+            self._given_up.add(relid)
 
     def keep(self, written: Iterable[Written]) -> None:
         """The batch is where it belongs (published, or on a sync worker's branch)."""
@@ -380,7 +385,7 @@ class LakeWriter:
         first = unit[0].table
         lake = self._existing(first.rel) if first.source else self._dest.fence(ident)
         name = self._sub.subname
-        stamps = [check_stamp(each.table.rel, lake, name, each.table.source) for each in unit]
+        stamps = [check_stamp(each.table.as_left, lake, name, each.table.source) for each in unit]
         fresh = self._with_branch(replace(first, lake=lake, branch=None))
         again = [
             replace(each, table=replace(each.table, lake=lake, branch=fresh.branch))
@@ -482,12 +487,6 @@ def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str
             hint=remedy,
         )
     return stamp
-
-
-def _same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
-    """Whether what was read of a table still describes it."""
-    names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
-    return all(getattr(known, name) == getattr(rel, name) for name in names)
 
 
 def _results(futures: Iterable[Future[T]]) -> list[T]:

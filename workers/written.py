@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from catalog.pg_lsn import LSN
@@ -28,6 +28,11 @@ class OpenTable:
     branch: str | None
     own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
     source: str = ""
+
+    @property
+    def as_left(self) -> SubscriptionRel:
+        """The row as it is since this worker published last: the lake must hold no less."""
+        return replace(self.rel, lake_lsn=LSN(max(self.rel.lake_lsn, self.lsn)))
 
     @property
     def base(self) -> LSN | None:
@@ -61,3 +66,9 @@ def by_lake_table(
     for item in items:
         found.setdefault(table_of(item).lake.ident, []).append(item)
     return found
+
+
+def same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
+    """Whether what was read of a table still describes it."""
+    names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
+    return all(getattr(known, name) == getattr(rel, name) for name in names)

@@ -206,6 +206,23 @@ def test_a_table_is_read_when_its_first_change_comes_and_after_its_row_changed(
     assert dest.read == ["a"]
 
 
+def test_a_table_set_back_under_a_worker_is_noticed(world: Subscribed) -> None:
+    """A batch that fails gives the branch up; the next one would begin where main was set back."""
+    dest = MemoryDestination(world.lake)
+    worker, ident = world.worker(dest), LakeIdent("public", "a")
+    worker.apply_batch(batch([A, Insert(1, row("1", "1"))]))
+    old = dest.table(ident)
+    assert old is not None
+    assert old.snapshot_id is not None
+    worker.apply_batch(batch([A, Insert(1, row("2", "2"))], after=100))
+    dest.rollback(ident, old.snapshot_id)
+    bad = batch([A, Insert(1, row("3", "3"))], [A, Insert(1, row("4", TOO_LARGE))], after=200)
+    with pytest.raises(ReplicationError, match="behind what was published to it") as caught:
+        worker.apply_batch(bad)
+    assert caught.value.code == "55000"
+    assert world.rows("a") == [(1, 1)], "nothing was added to it"
+
+
 @pytest.mark.parametrize(("small_from", "batches"), [(10_000, 10), (1, 100)])
 def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, batches: int

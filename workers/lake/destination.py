@@ -201,8 +201,8 @@ def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | 
     raise ObjectNotInPrerequisiteState(
         f'lake table "{ident}" is behind what was published to it',
         detail=f"It stands {stands} for this source; {base} was published. It was set back.",
-        hint="Set the lake table to the snapshot it had, or copy the table again (drop the "
-        "subscription and create it anew).",
+        hint="Set the lake table to the snapshot it had, or copy it again from each of its sources "
+        "with pgsub refresh NAME --recopy TABLE.",
     )
 
 
