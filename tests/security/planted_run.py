@@ -32,6 +32,9 @@ PASSWORD = "planted-7f3aQpassword"
 VALUE = "planted9b1cRvalue"
 ROWS = 20_000
 
+SURELY_THERE = b"org.apache.spark"
+"""What the lake server's memory holds whatever it does: it is seen that it was read."""
+
 LIMITS = {
     **SETTINGS,
     "copy_range_bytes": "1MB",
@@ -58,7 +61,8 @@ class Found:
     staged: list[Path] = field(default_factory=list)
     staged_after_crash: list[Path] = field(default_factory=list)
     in_memory: list[bytes] | None = None
-    """Which of the two the lake server's memory held; None where it may not be read."""
+    """What of the password and ``SURELY_THERE`` was in the lake server's memory; None where that
+    may not be read."""
     rows: tuple[Any, Any] = ((), ())
     bytes_left: dict[str, bytes] = field(default_factory=dict)
     """Every file but the lake's own, before DROP."""
@@ -215,12 +219,13 @@ class PlantedRun:
 
     def _look_around(self) -> None:
         found = self.found
+        wait_until(lambda: self.pgsub.worker("planted"), 60, "a worker again")
         self.command("status")
         self._look_at_views()
         for process in self.pgsub.family():
             found.arguments += [" ".join(process.cmdline()), str(process.environ())]
         found.in_memory = held_in_memory(
-            self.pgsub.lake_server().pid, [PASSWORD.encode(), VALUE.encode()]
+            self.pgsub.lake_server().pid, [PASSWORD.encode(), SURELY_THERE]
         )
         found.bytes_left = {name: path.read_bytes() for name, path in self._files()}
 
