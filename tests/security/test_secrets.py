@@ -45,7 +45,8 @@ def test_it_replicated(found: Found) -> None:
     assert len(lake) > 10_000
 
 
-@pytest.mark.parametrize("secret", [PASSWORD, VALUE])
+# Named, because the name of the first test that runs is in the environment of all processes.
+@pytest.mark.parametrize("secret", [PASSWORD, VALUE], ids=["password", "value"])
 def test_nothing_said_it(found: Found, secret: str) -> None:
     assert len(found.said) > 30
     assert [text for text in found.said if secret in text] == []
