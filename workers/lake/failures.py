@@ -20,6 +20,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from catalog import remedies
 from catalog.errcodes import ConnectionFailure, IoError, ReplicationError
 
+_NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
 """A copy task puts its error behind this word as one line of JSON."""
 
@@ -74,6 +75,11 @@ def translated(what: str) -> Iterator[None]:
         raise
     except (PySparkException, grpc.RpcError, AssertionError, ValueError) as error:
         raise as_replication_error(error, what) from None
+
+
+def is_missing(error: ReplicationError) -> bool:
+    """Whether the lake said that there is no such table, or no such schema."""
+    return isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND)
 
 
 def as_replication_error(error: BaseException, what: str) -> ReplicationError:

@@ -44,7 +44,7 @@ from workers.lake.destination import (
     Staged,
     Stamp,
 )
-from workers.lake.failures import LakeFailure
+from workers.lake.failures import LakeFailure, is_missing
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.session import LakeSession, Sessions
@@ -68,7 +68,6 @@ from workers.lake.statements import (
 )
 from workers.lake.typemap import arrow_type
 
-_NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _NOT_ANCESTOR: Final = "is not an ancestor"
 
 
@@ -112,7 +111,7 @@ class IcebergDestination:
             columns = self._read_columns(session, ident)
             history = read_history(session, ident)
         except ReplicationError as error:
-            if _is_missing(error):
+            if is_missing(error):
                 return None
             raise
         return self._as_table(ident, columns, self._owner(session, ident), history)
@@ -220,7 +219,7 @@ class IcebergDestination:
                 join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
             )
         except ReplicationError as error:
-            if _is_missing(error):
+            if is_missing(error):
                 return
             raise
         names: list[Any] = rows.column(0).to_pylist()
@@ -401,10 +400,6 @@ class IcebergDestination:
     ) -> LakeTable:
         tip = history.refs.get(MAIN)
         return LakeTable(ident, columns, owner, tip, history.stamp(), history.sources())
-
-
-def _is_missing(error: ReplicationError) -> bool:
-    return isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND)
 
 
 def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from catalog.errcodes import ReplicationError
 from workers.lake.destination import LakeIdent
-from workers.lake.failures import LakeFailure
+from workers.lake.failures import is_missing
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import write_options
 from workers.lake.statements import call, create_namespace, join, name_of, table_path, text
@@ -36,7 +36,6 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": str(SNAPSHOTS_KEPT),
 }
-_NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def _read(session: LakeSession, ident: LakeIdent) -> _Written | None:
     try:
         rows = session.query(sql, f'reading status table "{ident}"')
     except ReplicationError as error:
-        if isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND):
+        if is_missing(error):
             return None
         raise
     return _Written(rows.column(0)[0].as_py(), rows.column(1)[0].as_py())
