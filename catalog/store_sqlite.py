@@ -313,6 +313,11 @@ class CatalogStore:
         """One origin."""
         return self._one("origin_by_name", origin_row, roname=name)
 
+    def origin_lsn(self, name: str) -> LSN:
+        """How far an origin is; 0/0 if there is none."""
+        origin = self.origin_by_name(name)
+        return LSN(0) if origin is None else origin.remote_lsn
+
     def origin_create(self, name: str) -> int:
         """Make an origin under the lowest free id; 42710 if the name is taken."""
         with self.transaction():

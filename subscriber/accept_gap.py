@@ -175,8 +175,7 @@ def anchor(
 
 
 def _look(sub: Subscription, conn: Publisher, site: Site) -> Found:
-    origin = site.store.origin_by_name(origin_name(sub.oid))
-    at = origin.remote_lsn if origin else InvalidXLogRecPtr
+    at = site.store.origin_lsn(origin_name(sub.oid))
     rels = site.store.rels(sub.oid)
     identity = conn.identify_system()
     server = judge_server(

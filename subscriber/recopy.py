@@ -134,8 +134,7 @@ def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:
         )
     # Read after the slot: what a worker confirmed meanwhile was stored before it was sent.
     sub = must_be_ready(sub.subname, site)
-    origin = site.store.origin_by_name(origin_name(sub.oid))
-    stands = origin.remote_lsn if origin else InvalidXLogRecPtr
+    stands = site.store.origin_lsn(origin_name(sub.oid))
     highest = highest_lsn(sub, stands, site.store.rels(sub.oid))
     server = judge_server(sub, highest, identity, fetch_history(conn, sub, identity))
     if server is not None:

@@ -262,5 +262,4 @@ def _join_at(sub: Subscription, table: MappedTable, floor: LSN, site: Site) -> N
 def _stand(sub: Subscription, site: Site) -> LSN:
     """The end of the last transaction that will not be applied again."""
     now = must_have(sub.subname, site)
-    origin = site.store.origin_by_name(origin_name(sub.oid))
-    return LSN(max(now.max_flush_lsn, origin.remote_lsn if origin else 0))
+    return LSN(max(now.max_flush_lsn, site.store.origin_lsn(origin_name(sub.oid))))
