@@ -80,6 +80,8 @@ class TlsFront:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.read(_CHUNK)
+        if not first:  # it left as soon as it had seen the certificate
+            return
         self.names.append(_application_name(first))
         self._clients.add(writer)
         from_server, to_server = await asyncio.open_connection(

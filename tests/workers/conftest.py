@@ -42,8 +42,8 @@ def lake() -> MemoryLake:
 def sharing(lake: MemoryLake) -> Iterator[Make]:
     made: list[Sharing] = []
 
-    def make(uuid: str, *names: str, data_dir: Path | None = None) -> Sharing:
-        made.append(Sharing(lake, uuid, names or ("a",), data_dir))
+    def make(uuid: str, *names: str, data_dir: Path | None = None, threads: int = 2) -> Sharing:
+        made.append(Sharing(lake, uuid, names or ("a",), data_dir, threads))
         return made[-1]
 
     yield make

@@ -44,6 +44,7 @@ class Sharing:
     uuid: str
     names: Sequence[str] = ("a",)
     data_dir: Path | None = None
+    threads: int = 2
     store: CatalogStore = field(default_factory=lambda: CatalogStore.open(":memory:"))
     sub: Subscription = field(init=False)
     writers: list[LakeWriter] = field(default_factory=list)
@@ -97,7 +98,7 @@ class Sharing:
             self.sub,
             generation=generation,
             origin=origin_name(self.sub.oid),
-            threads=2,
+            threads=self.threads,
             locks=TableLocks(self.data_dir),
         )
         self.writers.append(writer)

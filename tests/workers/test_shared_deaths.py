@@ -98,12 +98,15 @@ class Source:
 def test_whoever_dies_wherever_each_source_has_its_rows(
     lake: MemoryLake, sharing: Make, seed: int
 ) -> None:
-    """Also while another one is in the middle of a batch, with no lock between them."""
+    """Also while another one is in the middle of a batch, with no lock between them.
+
+    One thread each: who takes turns, and who draws the next number, follows from the seed alone.
+    """
     rng = random.Random(seed)
     sources = [
-        Source(sharing("1"), [A], rng),
-        Source(sharing("2"), [A], rng),
-        Source(sharing("3", "a", "b"), [A, B], rng),
+        Source(sharing("1", threads=1), [A], rng),
+        Source(sharing("2", threads=1), [A], rng),
+        Source(sharing("3", "a", "b", threads=1), [A, B], rng),
     ]
     running: list[Source] = []
 
