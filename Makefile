@@ -45,8 +45,9 @@ lint: setup ## lock, style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-chaos: setup ## a random workload under random faults (SEED=1 N=1)
-	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1)
+chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1) \
+	  --jobs $(or $(JOBS),1)
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run

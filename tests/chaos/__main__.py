@@ -1,18 +1,24 @@
 """``make chaos``: seeds one after the other on servers of their own; exit status 1 if one fails.
 
-make chaos                  20 seeds from 1
+make chaos                  seed 1
 make chaos SEED=17          that one seed
 make chaos SEED=100 N=50    100 to 149
+make chaos N=200 JOBS=2     two at a time, each job on servers of its own
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from subscriber.publisher import EmbeddedPublisher
@@ -26,10 +32,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("chaos_failures"))
     options = parser.parse_args()
-    twin = NativeTwin(18)
+    seeds = iter(range(options.seed, options.seed + options.count))
+    began = time.monotonic()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        jobs = [pool.submit(_job, seeds, options.folder) for _ in range(options.jobs)]
+        outcomes = [outcome for job in jobs for outcome in job.result()]
+    print(_summary(outcomes, time.monotonic() - began))
+    return 0 if len(outcomes) == options.count and all(each.good for each in outcomes) else 1
+
+
+def _job(seeds: Iterator[int], folder: Path) -> list[Outcome]:
+    """Seeds for as long as there are any, in a process of its own, whose threads' children the
+    workers' parents are."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=play, args=(theirs, folder))
+    process.start()
+    theirs.close()
     outcomes: list[Outcome] = []
+    with suppress(EOFError):  # it died: a seed is missing then
+        for seed in seeds:
+            ours.send(seed)
+            outcomes.append(ours.recv())
+            print(f"{outcomes[-1]}\n  {outcomes[-1].plan}", flush=True)
+        ours.send(None)
+    process.join()
+    return outcomes
+
+
+def play(seeds: Connection, folder: Path) -> None:
+    """Seeds that come through the pipe, until None; the outcomes go back."""
+    twin = NativeTwin(18)
     with (
         tempfile.TemporaryDirectory(prefix="pgsub-chaos-") as scratch,
         EmbeddedPublisher(18, conf=PUBLISHER_CONF) as publisher,
@@ -37,19 +72,16 @@ def main() -> int:
     ):
         family = _family(Path(scratch) / "first")
         try:
-            for seed in range(options.seed, options.seed + options.count):
-                plan, folder = make_plan(seed), options.folder / f"seed-{seed}"
-                print(f"seed {seed}: {plan}", flush=True)
-                outcomes.append(Run(plan, family, publisher, twin, folder).play())
-                print(outcomes[-1], flush=True)
-                if not outcomes[-1].good:
+            while (seed := seeds.recv()) is not None:
+                kept = folder / f"seed-{seed}"
+                outcome = Run(make_plan(seed), family, publisher, twin, kept).play()
+                seeds.send(outcome)
+                if not outcome.good:
                     _stop(family)
-                    shutil.move(family.pgsub.data_dir, folder / "data")
+                    shutil.move(family.pgsub.data_dir, kept / "data")
                     family = _family(Path(scratch) / f"after_{seed}")
         finally:
             _stop(family)
-    print(_summary(outcomes))
-    return 0 if all(outcome.good for outcome in outcomes) else 1
 
 
 def _family(folder: Path) -> Family:
@@ -63,7 +95,7 @@ def _stop(family: Family) -> None:
         family.pgsub.stop()
 
 
-def _summary(outcomes: list[Outcome]) -> str:
+def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     faults = Counter(fault.kind for outcome in outcomes for fault in outcome.plan.faults)
     compared = [outcome.compared for outcome in outcomes if outcome.compared]
     lines = [
@@ -72,7 +104,8 @@ def _summary(outcomes: list[Outcome]) -> str:
         f" rows compared {sum(each.rows for each in compared)},"
         f" seeds wrong {sum(bool(each.wrong) for each in compared)},"
         f" seeds stopped {sum(outcome.error is not None for outcome in outcomes)},"
-        f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)}",
+        f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)},"
+        f" {seconds / 60:.0f} minutes",
         *(f"  {count:4} {kind}" for kind, count in sorted(faults.items())),
     ]
     return "\n".join(lines)
