@@ -139,7 +139,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
     conn = connect_publisher(sub, sub.subname, process.interrupted)
     standby: WalReceiverConn | None = None
     try:
-        watch, standby = watch_standby(conn, sub, process.interrupted)
+        watch, standby = watch_standby(
+            conn, sub, process.interrupted, process.settings.wal_receiver_timeout
+        )
         sub = identify_publisher(conn, store, sub, origin)
         start = start_position(origin, store.rels(sub.oid))
         with (

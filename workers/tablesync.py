@@ -60,6 +60,7 @@ from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.process import WorkerProcess
 from workers.shared_targets import TableLocks, branches_of, publish_copy, source_of
+from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import Stream, connect_publisher, fetch_published, start_stream
 from workers.sync_slot import create_sync_slot
 from workers.syncutils import process_syncing_tables_for_sync
@@ -87,7 +88,11 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     failpoints.reach("tablesync.started")
     slot = sync_slot_name(sub.oid, rel.srrelid, _system_identifier(sub))
     conn = connect_publisher(sub, slot, process.interrupted)
+    standby: WalReceiverConn | None = None
     try:
+        watch, standby = watch_standby(
+            conn, sub, process.interrupted, process.settings.wal_receiver_timeout
+        )
         check_own_server(conn, sub)
         rel = _begin_attempt(process, sub, rel, dest)
         failpoints.reach("tablesync.datasync_stored")
@@ -117,9 +122,11 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
             own_relid=rel.srrelid,
             gated=origin_startpos,
         )
-        _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch)
+        _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch, watch)
     finally:
         conn.close()
+        if standby is not None:
+            standby.close()
 
 
 def _system_identifier(sub: Subscription) -> str:
@@ -229,6 +236,7 @@ def _catch_up(
     rel: SubscriptionRel,
     dest: Destination,
     branch: str,
+    watch: StandbyWatch,
 ) -> None:
     """Stream to the position of c (step 5), then step 6."""
     process.process_config_file()  # the copy may have taken hours
@@ -249,14 +257,18 @@ def _catch_up(
             done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
             if done is not None:
                 break
-            _one_turn(process, applier, stream, rel)
+            _one_turn(process, applier, stream, rel, watch)
         _store_syncdone(process, applier, rel, dest, branch, done)
     finally:
         stream.end()
 
 
 def _one_turn(
-    process: WorkerProcess, applier: Applier, stream: Stream, rel: SubscriptionRel
+    process: WorkerProcess,
+    applier: Applier,
+    stream: Stream,
+    rel: SubscriptionRel,
+    watch: StandbyWatch,
 ) -> None:
     """Apply one batch to the branch, or let an idle stream's position count, or wait."""
     if process.interrupted():
@@ -269,6 +281,7 @@ def _one_turn(
     reload_settings(process, stream)
     idle = stream.receiver.idle_position()
     if idle is not None and idle > applier.gated:
+        watch.check()
         applier.gated = idle
         return
     settings = process.settings
@@ -276,6 +289,7 @@ def _one_turn(
     if batch is None:
         process.link.latch.wait(NAPTIME_PER_CYCLE)
         return
+    watch.check()
     applier.apply_batch(batch)
     stream.receiver.mark_durable(batch.last_end)
 

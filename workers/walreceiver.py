@@ -247,6 +247,9 @@ class WalReceiverConn:
         self.server_version: int = pgconn.server_version // 10000
         self._interrupted = interrupted
         self._deadline: float | None = None
+        self.patience: float | None = None
+        """Seconds a statement may take on a connection that must not be waited for."""
+        self._give_up = math.inf
 
     @property
     def pgconn_ptr(self) -> int:
@@ -290,6 +293,8 @@ class WalReceiverConn:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._deadline = None
                 self.pgconn.get_cancel().cancel()
+            if time.monotonic() > self._give_up:
+                raise ConnectionFailure("the publisher does not answer")
             ready, _, _ = select.select([self.pgconn.socket], [], [], _SLICE_SECONDS)
             if ready:
                 self.pgconn.consume_input()
@@ -309,6 +314,7 @@ class WalReceiverConn:
 
     def _run(self, sql: str) -> pq.abc.PGresult:
         """Send one statement; the last result, any error raised after all were read."""
+        self._give_up = time.monotonic() + self.patience if self.patience else math.inf
         try:
             self.pgconn.send_query(sql.encode())
         except Exception as error:

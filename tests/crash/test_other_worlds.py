@@ -144,7 +144,7 @@ def test_a_standby_that_we_read_from_is_promoted(family: Family, pair: Pair) -> 
         promote(standby)
         subscribed.insert(3, server=standby)
         subscribed.arrives(1, 2, 3, server=standby)
-        subscribed.logged(since, "was a standby and was promoted", "action=timeline")
+        subscribed.logged(since, "its timeline has changed", "action=timeline")
         assert subscribed.sub().timeline == 2
         family.drop(name)
     database.drop()

@@ -21,12 +21,12 @@ from workers.exits import WorkerExit
 from workers.latch import Latch
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
-from workers.publication import Row
 from workers.receive import ReceiveLimits
 from workers.spool import Spool
 from workers.standby_watch import StandbyWatch
 from workers.stream import Stream
 from workers.tablesync import _one_turn
+from workers.walreceiver import SystemIdentity
 
 A = relation(1, "a", "id", "v")
 
@@ -89,7 +89,7 @@ class Loop:
             return
         applier = self.world.worker()
         while not self.process.interrupted():
-            _one_turn(self.process, applier, self.stream, self.world.rel("a"))
+            _one_turn(self.process, applier, self.stream, self.world.rel("a"), self.watch)
 
 
 @pytest.fixture
@@ -151,23 +151,20 @@ def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) 
 
 
 class StandbyTwin:
-    """Is promoted when it was asked so often."""
-
-    server_version = 18
+    """Is on another timeline when it was asked so often after the first time."""
 
     def __init__(self, asked: int) -> None:
-        self.left = asked
+        self.left = asked + 1
 
-    def exec(self, sql: str) -> list[Row]:
-        assert "pg_is_in_recovery" in sql
+    def identify_system(self) -> SystemIdentity:
         self.left -= 1
-        return [("t" if self.left >= 0 else "f",)]
+        return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop")
 
 
 def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:
     """It may be of the new timeline; the next worker finds out."""
     loop.watch = StandbyWatch(StandbyTwin(2))
-    with pytest.raises(WorkerExit, match="was promoted"):
+    with pytest.raises(WorkerExit, match="timeline has changed"):
         loop.run(*inserts(0, 3))
     assert loop.receiver.durable == [100, 200]
     assert [key for key, _ in loop.world.rows("a")] == [0, 1]
@@ -176,7 +173,7 @@ def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:
 def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
     subid, watch = loop.world.sub.oid, StandbyWatch(StandbyTwin(1))
     _remember_flush(loop.world.store, subid, LSN(700), watch)
-    with pytest.raises(WorkerExit, match="was promoted"):
+    with pytest.raises(WorkerExit, match="timeline has changed"):
         _remember_flush(loop.world.store, subid, LSN(800), watch)
     sub = loop.world.store.subscription(subid)
     assert sub is not None
