@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from subscriber.publisher import EmbeddedPublisher
-from tests.chaos.run import PUBLISHER_CONF, Outcome, Run, make_plan
-from tests.crash.family import Family
-from tests.twin import NativeTwin
+from tests.chaos.job import play
+from tests.chaos.run import Outcome
 
 
 def main() -> int:
@@ -52,7 +47,7 @@ def _job(seeds: Iterator[int], folder: Path) -> list[Outcome]:
     process.start()
     theirs.close()
     outcomes: list[Outcome] = []
-    with suppress(EOFError):  # it died: a seed is missing then
+    with suppress(EOFError, OSError):  # it died: a seed is missing then
         for seed in seeds:
             ours.send(seed)
             outcomes.append(ours.recv())
@@ -60,39 +55,6 @@ def _job(seeds: Iterator[int], folder: Path) -> list[Outcome]:
         ours.send(None)
     process.join()
     return outcomes
-
-
-def play(seeds: Connection, folder: Path) -> None:
-    """Seeds that come through the pipe, until None; the outcomes go back."""
-    twin = NativeTwin(18)
-    with (
-        tempfile.TemporaryDirectory(prefix="pgsub-chaos-") as scratch,
-        EmbeddedPublisher(18, conf=PUBLISHER_CONF) as publisher,
-        twin.server,
-    ):
-        family = _family(Path(scratch) / "first")
-        try:
-            while (seed := seeds.recv()) is not None:
-                kept = folder / f"seed-{seed}"
-                outcome = Run(make_plan(seed), family, publisher, twin, kept).play()
-                seeds.send(outcome)
-                if not outcome.good:
-                    _stop(family)
-                    shutil.move(family.pgsub.data_dir, kept / "data")
-                    family = _family(Path(scratch) / f"after_{seed}")
-        finally:
-            _stop(family)
-
-
-def _family(folder: Path) -> Family:
-    family = Family(folder / "data")
-    family.start()
-    return family
-
-
-def _stop(family: Family) -> None:
-    with suppress(AssertionError):  # what became of the rows is what counts
-        family.pgsub.stop()
 
 
 def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:

@@ -1,0 +1,47 @@
+"""A process that plays seeds on a publisher, a native subscriber and a lake server of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from subscriber.publisher import EmbeddedPublisher
+from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
+from tests.crash.family import Family
+from tests.twin import NativeTwin
+
+
+def play(seeds: Connection, folder: Path) -> None:
+    """Seeds that come through the pipe, until None; the outcomes go back."""
+    twin = NativeTwin(18)
+    with (
+        tempfile.TemporaryDirectory(prefix="pgsub-chaos-") as scratch,
+        EmbeddedPublisher(18, conf=PUBLISHER_CONF) as publisher,
+        twin.server,
+    ):
+        family = _family(Path(scratch) / "first")
+        try:
+            while (seed := seeds.recv()) is not None:
+                kept = folder / f"seed-{seed}"
+                outcome = Run(make_plan(seed), family, publisher, twin, kept).play()
+                seeds.send(outcome)
+                if not outcome.good:
+                    _stop(family)
+                    shutil.move(family.pgsub.data_dir, kept / "data")
+                    family = _family(Path(scratch) / f"after_{seed}")
+        finally:
+            _stop(family)
+
+
+def _family(folder: Path) -> Family:
+    family = Family(folder / "data")
+    family.start()
+    return family
+
+
+def _stop(family: Family) -> None:
+    with suppress(AssertionError):  # what became of the rows is what counts
+        family.pgsub.stop()
