@@ -28,8 +28,9 @@ class Pair:
         )
 
     @contextmanager
-    def standby(self) -> Iterator[EmbeddedPublisher]:
-        """One that has caught up; the primary runs again when it is gone."""
+    def standby(self, *, port: int | None = None) -> Iterator[EmbeddedPublisher]:
+        """One that has caught up; the primary runs again when it is gone. ``port`` 0: a free one,
+        for one more than the pair."""
         folder = Path(tempfile.mkdtemp(dir=self.primary.data_dir.parent))
         _give_to_server(folder)
         data = folder / "data"
@@ -39,7 +40,10 @@ class Pair:
             *("-d", self.primary.dsn),
         )
         server = EmbeddedPublisher(
-            18, port=self.port, data_dir=data, conf={"hot_standby_feedback": "on"}
+            18,
+            port=self.port if port is None else port,
+            data_dir=data,
+            conf={"hot_standby_feedback": "on"},
         )
         with server:
             self.caught_up(server)
@@ -81,6 +85,15 @@ def not_idle(primary: EmbeddedPublisher) -> Iterator[None]:
 def promote(standby: EmbeddedPublisher) -> None:
     """It takes writes when this returns."""
     assert standby.execute("SELECT pg_promote(true, 60)")[0][0]
+
+
+def follow(standby: EmbeddedPublisher, primary: EmbeddedPublisher) -> None:
+    """It receives from another server than before; returns when it replays that one's timeline."""
+    standby.execute(f"ALTER SYSTEM SET primary_conninfo = '{primary.dsn}'")
+    standby.execute("SELECT pg_reload_conf()")
+    timeline = "SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'"
+    there = primary.execute("SELECT timeline_id FROM pg_control_checkpoint()")
+    wait_until(lambda: standby.execute(timeline) == there, 60, "the standby follows")
 
 
 def cut_off(standby: EmbeddedPublisher) -> None:

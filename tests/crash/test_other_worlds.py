@@ -19,7 +19,7 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
-from tests.crash.standby import Pair, cut_off, not_idle, promote
+from tests.crash.standby import Pair, cut_off, follow, not_idle, promote
 from tests.fix_publisher import Database, new_database
 from tests.waiting import wait_until
 from workers.remote_slots import fetch_slot
@@ -146,6 +146,35 @@ def test_a_standby_that_we_read_from_is_promoted(family: Family, pair: Pair) -> 
         subscribed.arrives(1, 2, 3, server=standby)
         subscribed.logged(since, "its timeline has changed", "action=timeline")
         assert subscribed.sub().timeline == 2
+        family.drop(name)
+    database.drop()
+
+
+def test_a_standby_that_we_read_from_follows_another_primary(family: Family, pair: Pair) -> None:
+    """It stays a standby, and what it sends from then on is another timeline's."""
+    name = f"worlds_{next(_number)}"
+    database = new_database(pair.primary, name, schema=name)
+    database.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1)")
+    database.run(f"CREATE PUBLICATION pub FOR TABLES IN SCHEMA {name}")
+    with pair.standby() as heir, pair.standby(port=0) as standby:
+        subscribed = Subscribed(family, pair, Database(heir, database.name, name), name)
+        with not_idle(pair.primary):
+            family.create(name, standby.conninfo(database.name), ["pub"])
+            wait_until(lambda: set(family.states(name).values()) == {"r"}, 120, family.log_tail)
+        subscribed.insert(2)
+        wait_until(lambda: subscribed.rows() == [1, 2], 60, family.log_tail)
+        since = family.log_size()
+        pair.primary.halt("fast")  # both standbys have all of it then
+        promote(heir)
+        follow(standby, heir)
+        subscribed.insert(3, server=heir)
+        wait_until(lambda: subscribed.rows() == [1, 2, 3], 120, family.log_tail)
+        subscribed.logged(since, "its timeline has changed", "action=timeline")
+        assert subscribed.sub().timeline == 2
+        family.pgsub.command("disable", name)
+        family.pgsub.command("enable", name)  # nothing comes twice
+        subscribed.insert(4, server=heir)
+        wait_until(lambda: subscribed.rows() == [1, 2, 3, 4], 120, family.log_tail)
         family.drop(name)
     database.drop()
 
