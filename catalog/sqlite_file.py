@@ -1,18 +1,28 @@
-"""The file of the catalog: where it lies, who may read it, and what SQLite says of it."""
+"""The file of the catalog: SQLite in WAL mode, every commit on disk.
+
+``synchronous=FULL`` because positions are promises: a flush position that was sent, a generation
+that was handed out and a table that became ``s`` must still be there after a power cut. All
+processes of a data directory open the same file; a writer waits up to ten seconds for another.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypeVar
 
-from catalog.errcodes import IoError
+from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
+BUSY_TIMEOUT_S: Final = 10.0
+SCHEMA_VERSION: Final = 3
+
+Row = TypeVar("Row")
 
 
 def read_queries() -> dict[str, str]:
@@ -45,3 +55,109 @@ def sqlite_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise IoError(f'could not use the catalog "{path}": {error}') from error
+
+
+_SQL: Final = read_queries()
+
+
+class CatalogFile:
+    """The file open, its transactions and the statements of ``queries.sql``.
+
+    Safe to use from several threads. Every method that writes is a transaction of its own unless
+    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030).
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    @classmethod
+    def open(cls, data_dir: Path | str, *, must_exist: bool = False) -> Self:
+        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` keeps nothing.
+
+        With ``must_exist`` nothing is made, and a missing catalog is 58P01.
+        """
+        if must_exist and not (Path(data_dir) / FILE_NAME).exists():
+            raise IoError(
+                f'"{data_dir}" is not a data directory of pgsub',
+                hint="Name one with --data-dir or PGSUB_DATA_DIR; pgsub up makes one.",
+                sqlstate="58P01",
+            )
+        path = ":memory:" if str(data_dir) == ":memory:" else str(prepare_file(Path(data_dir)))
+        with sqlite_errors(path):
+            connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            try:
+                store = cls(connection, path)
+                store._configure()
+            except BaseException:
+                connection.close()
+                raise
+        return store
+
+    def close(self) -> None:
+        """Close the file; the store is of no use afterwards."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, alone among writers. Inside another transaction it joins that one."""
+        with self._lock, sqlite_errors(self._path):
+            if self._depth:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+
+    def data_version(self) -> int:
+        """A number that grows whenever anything in the catalog changed, whoever changed it."""
+        with self._lock, sqlite_errors(self._path):
+            others: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            return others + self._connection.total_changes
+
+    def _configure(self) -> None:
+        run = self._connection.execute
+        if run("PRAGMA journal_mode").fetchone()[0] == "delete":
+            run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA foreign_keys = ON")
+        with self.transaction():
+            version = run("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                schema = resources.files("catalog").joinpath("schema.sql")
+                for statement in schema.read_text(encoding="utf-8").split(";\n"):
+                    run(statement)
+                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif version != SCHEMA_VERSION:
+                raise ObjectNotInPrerequisiteState(
+                    "data directory was made by an incompatible version of pgsub",
+                    detail=f"Its catalog has version {version}, this is {SCHEMA_VERSION}.",
+                    hint="Use the version that made it, or another --data-dir.",
+                )
+
+    def _all(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> list[Row]:
+        with self._lock, sqlite_errors(self._path):
+            return [make(row) for row in self._connection.execute(_SQL[query], values)]
+
+    def _one(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> Row | None:
+        rows = self._all(query, make, **values)
+        return rows[0] if rows else None
+
+    def _write(self, query: str, values: Mapping[str, object]) -> int:
+        """Run one writing statement; how many rows it touched."""
+        with self.transaction():
+            return self._connection.execute(_SQL[query], values).rowcount

@@ -1,8 +1,5 @@
-"""The durable catalog of a data directory: SQLite in WAL mode, every commit on disk.
+"""The durable catalog of a data directory: what may be read of it and what may be changed.
 
-``synchronous=FULL`` because positions are promises: a flush position that was sent, a generation
-that was handed out and a table that became ``s`` must still be there after a power cut. All
-processes of a data directory open the same file; a writer waits up to ten seconds for another.
 Reads return frozen rows; a row is never changed in place.
 """
 
@@ -12,19 +9,13 @@ import dataclasses
 import json
 import math
 import sqlite3
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from catalog.errcodes import (
     DuplicateObject,
     InternalError,
-    IoError,
-    ObjectNotInPrerequisiteState,
     ReplicationError,
     UndefinedObject,
 )
@@ -48,16 +39,9 @@ from catalog.rows import (
     subscription_row,
     subscription_values,
 )
-from catalog.sqlite_file import FILE_NAME, prepare_file, read_queries, sqlite_errors
+from catalog.sqlite_file import CatalogFile
 
-BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 3
-
-Row = TypeVar("Row")
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
-
-
-_SQL: Final = read_queries()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,109 +55,12 @@ class LeakedSlot:
     reason: str
 
 
-class CatalogStore:
+class CatalogStore(CatalogFile):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and what the fence needs.
 
     Safe to use from several threads. Every method that writes is a transaction of its own unless
     it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030).
     """
-
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
-        self._connection = connection
-        self._path = path
-        self._lock = threading.RLock()
-        self._depth = 0
-
-    # Opening and transactions
-
-    @classmethod
-    def open(cls, data_dir: Path | str, *, must_exist: bool = False) -> CatalogStore:
-        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` keeps nothing.
-
-        With ``must_exist`` nothing is made, and a missing catalog is 58P01.
-        """
-        if must_exist and not (Path(data_dir) / FILE_NAME).exists():
-            raise IoError(
-                f'"{data_dir}" is not a data directory of pgsub',
-                hint="Name one with --data-dir or PGSUB_DATA_DIR; pgsub up makes one.",
-                sqlstate="58P01",
-            )
-        path = ":memory:" if str(data_dir) == ":memory:" else str(prepare_file(Path(data_dir)))
-        with sqlite_errors(path):
-            connection = sqlite3.connect(
-                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
-            connection.row_factory = sqlite3.Row
-            try:
-                store = cls(connection, path)
-                store._configure()
-            except BaseException:
-                connection.close()
-                raise
-        return store
-
-    def close(self) -> None:
-        """Close the file; the store is of no use afterwards."""
-        with self._lock:
-            self._connection.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, alone among writers. Inside another transaction it joins that one."""
-        with self._lock, sqlite_errors(self._path):
-            if self._depth:
-                yield
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._depth = 1
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-            finally:
-                self._depth = 0
-
-    def data_version(self) -> int:
-        """A number that grows whenever anything in the catalog changed, whoever changed it."""
-        with self._lock, sqlite_errors(self._path):
-            others: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            return others + self._connection.total_changes
-
-    def _configure(self) -> None:
-        run = self._connection.execute
-        if run("PRAGMA journal_mode").fetchone()[0] == "delete":
-            run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
-        run("PRAGMA foreign_keys = ON")
-        with self.transaction():
-            version = run("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                schema = resources.files("catalog").joinpath("schema.sql")
-                for statement in schema.read_text(encoding="utf-8").split(";\n"):
-                    run(statement)
-                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                raise ObjectNotInPrerequisiteState(
-                    "data directory was made by an incompatible version of pgsub",
-                    detail=f"Its catalog has version {version}, this is {SCHEMA_VERSION}.",
-                    hint="Use the version that made it, or another --data-dir.",
-                )
-
-    def _all(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> list[Row]:
-        with self._lock, sqlite_errors(self._path):
-            return [make(row) for row in self._connection.execute(_SQL[query], values)]
-
-    def _one(self, query: str, make: Callable[[sqlite3.Row], Row], **values: object) -> Row | None:
-        rows = self._all(query, make, **values)
-        return rows[0] if rows else None
-
-    def _write(self, query: str, values: Mapping[str, object]) -> int:
-        """Run one writing statement; how many rows it touched."""
-        with self.transaction():
-            return self._connection.execute(_SQL[query], values).rowcount
 
     def _next_oid(self) -> int:
         oid = self._one("next_oid", _integer)
