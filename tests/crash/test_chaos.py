@@ -23,7 +23,7 @@ def chaos_publisher() -> Iterator[EmbeddedPublisher]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_row_comes_once(
+def test_s_p_10_every_row_comes_once(
     seed: int,
     family: Family,
     chaos_publisher: EmbeddedPublisher,

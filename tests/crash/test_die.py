@@ -43,9 +43,30 @@ def test_every_place_of_an_apply_worker_is_armed() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=["-".join(case) for case in CASES])
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
+    """H-1, H-2: the origin is a commit's end, and an error does not move it."""
+    assert_right(rounds, case)
+
+
+def assert_right(rounds: KillRounds, case: Case) -> None:
     what = rounds.outcome(case)
     if what is not None:
         pytest.fail(what, pytrace=False)
+
+
+def test_s_p_1_killed_in_the_middle_of_a_copy(rounds: KillRounds) -> None:
+    assert_right(rounds, ("itself", "kill", "tablesync.range_copied"))
+
+
+def test_s_p_3_killed_when_caught_up(rounds: KillRounds) -> None:
+    assert_right(rounds, ("itself", "kill", "tablesync.caught_up"))
+
+
+def test_s_p_4_killed_after_s_is_stored(rounds: KillRounds) -> None:
+    assert_right(rounds, ("itself", "kill", "tablesync.syncdone_stored"))
+
+
+def test_s_p_5_killed_between_the_lake_and_the_origin(rounds: KillRounds) -> None:
+    assert_right(rounds, ("itself", "kill", "apply.all_tables_published"))
 
 
 @pytest.fixture(scope="module")

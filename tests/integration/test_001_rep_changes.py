@@ -1,6 +1,6 @@
 """PostgreSQL's 001_rep_changes: inserts, updates, deletes under every replica identity.
 
-Left out: S-001-8 (a table without columns), -10 and -31 (publisher's affairs), -23, -24, -27
+Left out: S-001-8 (refused: tests/subscriber), -10 and -31 (publisher's affairs), -23, -24, -27
 (ALTER SUBSCRIPTION, REFRESH).
 """
 
@@ -233,6 +233,7 @@ def test_s_001_3_updates_of_the_key_itself(flow: Flow) -> None:
 
 
 def test_s_001_4_other_column_order_and_a_local_default(flow: Flow) -> None:
+    """H-17: in the copy and in the stream."""
     rows = flow.same("dml", "tab_mixed")
     assert [(d, a, b) for d, _, b, a in rows] == [("local", 1, "foo"), ("local", 2, "bar")]
 
@@ -263,10 +264,12 @@ def test_s_001_13_each_publication_has_its_own_publish_set(flow: Flow) -> None:
 
 
 def test_s_001_14_one_of_equal_rows_is_updated(flow: Flow) -> None:
+    """H-33."""
     assert n_min_max(flow.same("full", "tab_full")) == (20, 1, 100)
 
 
 def test_s_001_15_the_same_for_text(flow: Flow) -> None:
+    """H-33."""
     assert first(flow.same("full", "tab_full2")) == ["a", "bb", "bb"]
 
 
@@ -306,8 +309,10 @@ def test_s_001_26_the_publish_set_changes(flow: Flow) -> None:
 
 
 def test_s_001_28_an_empty_transaction_moves_the_confirmed_position(flow: Flow) -> None:
+    """H-34."""
     assert flow.facts["confirmed"]
 
 
 def test_s_001_30_drop_leaves_nothing(flow: Flow) -> None:
+    """H-10: of a subscription whose workers live."""
     assert flow.facts["left"] == {"subscriptions": [], "tables": [], "origins": [], "slots": 0}

@@ -98,9 +98,11 @@ def test_s_004_6_a_table_that_joins_later_waits_for_refresh(flow: Flow) -> None:
 
 
 def test_s_004_10_drop_while_copying_removes_the_slots(flow: Flow) -> None:
+    """H-8."""
     assert flow.facts["held state"] == {"tab_rep_next": "d"}
     assert flow.facts["while copying"] == (0, 0)
 
 
 def test_s_004_11_and_leaves_no_origin(flow: Flow) -> None:
+    """H-9."""
     assert flow.facts["origins"] == []

@@ -91,6 +91,7 @@ def test_s_008_1_the_copy_fills_local_columns_by_their_defaults(flow: Flow) -> N
 
 
 def test_s_008_2_an_update_leaves_local_columns(flow: Flow) -> None:
+    """H-16."""
     assert len(flow.same("update", "test_tab")[0][1]) == 64
     assert flow.facts["update"] == flow.facts["native update"] == (2, 2, 2)
 

@@ -147,6 +147,7 @@ def test_s_010_5_linked_tables_in_one_message(flow: Flow) -> None:
 
 
 def test_s_010_7_the_subscription_is_the_synchronous_standby(flow: Flow) -> None:
+    """H-36."""
     assert flow.facts["state"] == "sync"
     assert n_min_max(flow.facts["synchronous"])[0] == 4  # 21 and the three
     assert flow.facts["synchronous truncate"] == []
@@ -154,6 +155,7 @@ def test_s_010_7_the_subscription_is_the_synchronous_standby(flow: Flow) -> None
 
 
 def test_s_010_8_two_subscriptions_into_one_table(flow: Flow) -> None:
+    """H-36."""
     assert flow.same("two copies", "tab5") == [(7,), (7,)]
     assert n_min_max(flow.same("two inserts", "tab5")) == (6, 1, 3)
     assert flow.facts["sources"] == [{"n": 6, "sources": 2}]

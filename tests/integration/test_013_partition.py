@@ -158,6 +158,7 @@ def _leaves(flow: Flow, label: str) -> dict[str, list[int]]:
 
 
 def test_s_013_1_changes_carry_the_leaf_s_identity(flow: Flow) -> None:
+    """H-17: a leaf has another column order than its root."""
     assert _leaves(flow, "insert") == {"tab1_1": [1, 3], "tab1_2": [5], "tab1_def": [0]}
     assert "tab1" not in flow.facts["tables"]
 
@@ -212,6 +213,7 @@ def test_s_013_13_inserts_through_the_root(flow: Flow) -> None:
 
 
 def test_s_013_14_the_order_of_the_publications_does_not_matter(flow: Flow) -> None:
+    """H-23."""
     assert first(flow.same("list swapped", "tab4")) == [-1, 0, 1]
 
 
@@ -234,4 +236,5 @@ def test_s_013_19_truncate_of_the_root_is(flow: Flow) -> None:
 
 
 def test_s_013_24_the_publisher_s_columns_come_and_go(flow: Flow) -> None:
+    """H-21."""
     assert flow.same("columns change", "tab2") == [(1, "eins"), (2, "two")]

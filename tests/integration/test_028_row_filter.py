@@ -254,6 +254,7 @@ def test_s_028_22_an_unchanged_large_value_that_enters_the_filter_is_sent(flow: 
 
 
 def test_s_028_23_only_the_topmost_ancestor_s_filter(flow: Flow) -> None:
+    """H-23."""
     assert first(flow.same("stream", "rf_viaroot")) == [16]
     assert "rf_viaroot_1" not in flow.facts["tables"]
 

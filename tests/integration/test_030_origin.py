@@ -82,12 +82,14 @@ def _warnings(flow: Flow) -> None:
 
 
 def test_s_030_2_rows_from_a_third_node_are_not_forwarded(flow: Flow) -> None:
+    """H-39."""
     assert flow.facts["on b"] == [1, 2, 32]
     assert flow.same("third node", "tab") == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("label", ["table", "partition", "ancestor"])
 def test_s_030_6_9_10_a_copy_that_may_hold_others_rows_is_warned_of(flow: Flow, label: str) -> None:
+    """H-39."""
     assert "WARNING" in flow.facts[label]
     assert f"t030_{label}" in flow.facts[label]
 

@@ -44,7 +44,7 @@ CREATE PUBLICATION leaves FOR TABLE parent;
 """
 
 
-@pytest.fixture(scope="module", params=[16, 18])
+@pytest.fixture(scope="module", params=[16, 18], ids=["pg16", "pg18"])
 def conn(
     request: pytest.FixtureRequest, make_database: Callable[..., Database]
 ) -> Iterator[WalReceiverConn]:
@@ -72,11 +72,12 @@ def test_publications(conn: WalReceiverConn) -> None:
     assert tables_of_other_origins(conn, ["it's", "root"]) == []
 
 
-def test_lists_must_agree(conn: WalReceiverConn) -> None:
+def test_s_031_24_lists_must_agree(conn: WalReceiverConn) -> None:
     assert fetch_table_list(conn, ["two", "three"]) == [("public", "filtered")]
-    with pytest.raises(FeatureNotSupported):
+    said = 'different column lists for table "public.filtered"'
+    with pytest.raises(FeatureNotSupported, match=said):
         fetch_table_list(conn, ["two", "lists"])
-    with pytest.raises(FeatureNotSupported):
+    with pytest.raises(FeatureNotSupported, match=said):
         fetch_remote_table_info(conn, "public", "filtered", ["two", "lists"])
 
 
@@ -130,7 +131,7 @@ def test_partitions(conn: WalReceiverConn) -> None:
     assert everything == sorted(by_leaf[0] + by_leaf[1])
 
 
-def test_slot(conn: WalReceiverConn) -> None:
+def test_s_100_9_a_slot_is_made_and_dropped_at_once(conn: WalReceiverConn) -> None:
     assert fetch_slot(conn, "nosuch") is None
     name = f"queries_{conn.server_version}"
     point = conn.create_slot(name, temporary=True, snapshot="nothing")

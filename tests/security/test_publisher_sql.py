@@ -76,6 +76,7 @@ QUERIES: Mapping[str, Callable[[Any, Names], object]] = {
 @example(names=WORST)
 @example(names=[":publications", ":relid", ":schema", "$$"])
 def test_a_catalog_query_is_the_same_whatever_the_names(names: Names) -> None:
+    """H-38."""
     for read in QUERIES.values():
         for version in (10, 14, 15, 18):
 
@@ -100,6 +101,7 @@ def copied(names: Names) -> RemoteTable:
 @given(names=FOUR)
 @example(names=WORST)
 def test_a_copy_is_the_same_whatever_the_names(names: Names) -> None:
+    """H-38."""
     same_but_for_names(lambda n: copy_statement(copied(n)), names, POSTGRES)
 
     def a_range(n: Names) -> str:
@@ -133,6 +135,8 @@ def commanded(command: Callable[[Walsender], object]) -> str:
 @given(names=FOUR)
 @example(names=WORST)
 def test_a_replication_command_is_the_same_whatever_the_names(names: Names) -> None:
+    """H-38."""
+
     def start(n: Names) -> str:
         # The option holds a list of quoted names, which the plugin takes apart.
         options = {"publication_names": ",".join(map(quote_identifier, n[1:]))}

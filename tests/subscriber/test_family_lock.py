@@ -111,7 +111,7 @@ def _is_up(family: Family, pid: int) -> bool:
 
 
 @pytest.mark.crash
-def test_a_killed_launcher_takes_its_children_with_it(family: Family) -> None:
+def test_s_p_7_a_killed_launcher_takes_its_children_with_it(family: Family) -> None:
     first, _, _ = family.subscribe("crowded", "stubborn", "silent")
     launcher = family.start(settings={"max_logical_replication_workers": 8})
     family.await_worker(first, 1)
@@ -132,7 +132,7 @@ def _is_silent(process: psutil.Process) -> bool:
 
 
 @pytest.mark.crash
-def test_a_frozen_child_of_a_killed_launcher_keeps_the_next_one_out(family: Family) -> None:
+def test_s_p_7_a_frozen_child_of_a_killed_launcher_keeps_the_next_one_out(family: Family) -> None:
     (subid,) = family.subscribe("silent")
     launcher = family.start()
     (row,) = family.status().workers

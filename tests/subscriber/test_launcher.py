@@ -120,8 +120,8 @@ def test_after_a_gap_only_a_command_makes_it_try_again_soon(family: Family) -> N
 
 
 def test_a_failing_subscription_does_not_delay_the_restart_of_another(family: Family) -> None:
-    names = ["fails-1", "quits", "steady-1", "steady-2", "steady-3"]
-    subids = family.subscribe(*names)
+    """H-13, H-14: five at once, one of which fails; the others start, and restart, at once."""
+    subids = family.subscribe("fails-1", "quits", "steady-1", "steady-2", "steady-3")
     settings = {"wal_retrieve_retry_interval": "1min", "max_logical_replication_workers": 8}
     family.start(settings=settings)
     for subid in subids[1:]:

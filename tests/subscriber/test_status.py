@@ -132,6 +132,7 @@ def test_origins(store: CatalogStore) -> None:
 
 
 def test_copy_progress_ends_with_the_copy(store: CatalogStore) -> None:
+    """H-40."""
     sub, rel = subscribed(store)
     store.set_rel_state(sub.oid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
     progress = {"tuples_processed": 5, "done": 1, "ranges": 2}

@@ -207,6 +207,14 @@ def test_tables_that_cannot_be_written(
     nothing_is_left(world)
 
 
+def test_s_001_8_a_table_without_columns_is_refused(world: Around) -> None:
+    """H-31: no COPY without columns is ever asked for."""
+    world.publisher.tables["empty"] = PublishedTable(columns=())
+    with pytest.raises(FeatureNotSupported, match=r'"public\.empty" has no published'):
+        create_subscription(statement(), world.site)
+    nothing_is_left(world)
+
+
 def test_all_findings_are_told(world: Around) -> None:
     world.publisher.tables = {
         "a": PublishedTable(columns=("_pos", "_file")),

@@ -36,6 +36,7 @@ def keys(world: Subscribed, name: str) -> list[int]:
 def test_a_poison_value_stops_its_transaction_and_no_other_before_it(
     world: Subscribed, poison: tuple[str, str], before: int
 ) -> None:
+    """H-1, H-2: the origin stands at the end of the last whole transaction."""
     good = [both(n) for n in range(before)]
     after = [both(before + 1), both(before + 2)]
     with pytest.raises(ReplicationError) as caught:

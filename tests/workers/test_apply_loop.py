@@ -224,6 +224,7 @@ def test_a_table_that_a_command_set_back_does_not_become_ready(world: Subscribed
 
 
 def test_a_table_that_has_left_does_not_become_ready(world: Subscribed) -> None:
+    """H-7."""
     key = synced(world)
     applier = world.worker()
     world.store.delete_rel(*key)

@@ -58,6 +58,7 @@ def test_rows_that_were_not_found_are_counted_in_one_line_a_table(
 def test_whole_rows_that_were_not_found_are_counted_too(
     world: Subscribed, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """H-32: an old row that does not fit what is here is a miss that is told."""
     caplog.set_level(logging.INFO, "workers")
     world.put("a", (1, 1), (1, 1))
     gone = in_full("D", ("1", "1"))

@@ -80,6 +80,7 @@ def sent(receiver: Receiver) -> list[bytes]:
 
 
 def test_silence_for_half_of_the_timeout_asks_for_a_reply_once(receiver: Receiver) -> None:
+    """H-12: one request at half of it, whatever turns there are, and an error at all of it."""
     receiver.set_limits(replace(LIMITS, wal_receiver_timeout=20.0))
     receiver._heard -= 11.0
     for _ in range(2):

@@ -49,10 +49,12 @@ def rel(state: SubRelState, lsn: int | None = None, relid: int = 7) -> Subscript
 def test_the_gate_of_the_apply_worker(
     state: SubRelState, lsn: int | None, expected: list[bool]
 ) -> None:
+    """H-42: of commits before, at and after s it takes those at and after."""
     assert should_apply_changes_for_rel(rel(state, lsn), COMMITS).tolist() == expected
 
 
 def test_an_unknown_table_is_skipped() -> None:
+    """H-45: whether or not it is in the lake."""
     assert not should_apply_changes_for_rel(None, COMMITS).any()
 
 

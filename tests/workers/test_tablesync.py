@@ -113,6 +113,7 @@ def test_who_begins_goes_by_what_the_catalog_says_then(world: Subscribed) -> Non
 
 
 def test_the_copy_of_a_table_that_came_back_is_nobody_s(world: Subscribed) -> None:
+    """H-7: REFRESH took the table out and in again while it was copied."""
     rel, dest = copied(world)
     world.store.update_rel(rel.srsubid, rel.srrelid, epoch="another")
     before = position(world)
@@ -258,6 +259,7 @@ def test_time_alone_is_counted_anew_after_an_apply_worker_came(world: Subscribed
 def test_a_copy_that_is_done_ends_with_its_subscription(
     world: Subscribed, change: dict[str, Any]
 ) -> None:
+    """H-5: a command does not wait for a table in w."""
     subid = world.rel("a").srsubid
 
     def alter() -> None:

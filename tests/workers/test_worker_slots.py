@@ -114,6 +114,7 @@ def test_a_worker_that_ran_for_long_is_started_again_at_once() -> None:
 
 
 def test_an_exit_on_purpose_is_followed_at_once_while_a_failing_one_waits() -> None:
+    """H-14."""
     launcher = FakeLauncher([Sub(1), Sub(2)])
     launcher.turn()
     launcher.exits(1)
@@ -123,6 +124,7 @@ def test_an_exit_on_purpose_is_followed_at_once_while_a_failing_one_waits() -> N
 
 
 def test_one_failing_subscription_delays_no_other() -> None:
+    """H-14."""
     subs = [Sub(number) for number in range(1, 6)]
     launcher = FakeLauncher(subs, Settings(max_logical_replication_workers=8))
     assert launcher.turn().launch == (1, 2, 3, 4, 5)
@@ -145,6 +147,7 @@ def test_without_a_free_slot_it_is_tried_again_after_the_interval() -> None:
 
 
 def test_the_sync_limit_does_not_keep_the_apply_worker_out() -> None:
+    """H-15."""
     launcher = FakeLauncher([Sub(1)])
     launcher.turn()
     assert launcher.sync(1, 11) is None
