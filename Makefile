@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full unit lint chaos bench lock clean
+.PHONY: help setup demo test test-full unit conformance lint chaos bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## everything the project needs, once, into .venv
 
@@ -34,8 +34,13 @@ test: setup ## the tests but for the long crash tests (TESTS=… for a file, a f
 unit: setup ## the tests that start no server
 	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)
 
-test-full: setup ## everything
-	$(BIN)/pytest -m "" $(TESTS)
+test-full: setup ## everything; renews docs/conformance.md
+	$(BIN)/pytest -m "" --conformance=docs/conformance_results.json $(TESTS); \
+	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
+
+conformance: setup ## the scenarios of PostgreSQL's own tests; renews docs/conformance.md
+	$(BIN)/pytest -m "" --numbered --conformance=docs/conformance_results.json $(TESTS); \
+	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
 
 lint: setup ## lock, style, types, layers
 	$(PIP) check

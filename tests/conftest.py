@@ -8,7 +8,7 @@ import pytest
 
 pytest_plugins = [
     name
-    for name in ("tests.fix_publisher", "tests.fix_lake", "tests.fix_pgsub")
+    for name in ("tests.fix_publisher", "tests.fix_lake", "tests.fix_pgsub", "tests.conformance")
     if importlib.util.find_spec(name)
 ]
 
