@@ -14,7 +14,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.destination import LakeColumn, LakeIdent, Stamp
-from workers.lake.memory import MAIN, MemoryDestination
+from workers.lake.memory import MAIN, MemoryDestination, MemoryTable
 from workers.proto.messages import Insert, LogicalMessage, Message, Update
 
 A = relation(1, "a", "id", "v")
@@ -98,3 +98,24 @@ def test_a_local_column_with_a_value_hides_no_row_from_identity_full(world: Subs
     world.lake.commit(world.lake.tables[IDENT], MAIN, [{"id": 1, "v": 1, "extra": 7}])
     world.worker().apply_batch(batch([FULL, Update(1, "O", row("1", "1"), row("1", "2"))]))
     assert world.rows("a") == [(1, 2, 7)]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+def test_a_target_that_somebody_replaced_is_not_taken_for_the_one_remembered(
+    world: Subscribed, again: bool
+) -> None:
+    """H-20: neither the worker that remembers it nor the next writes to it."""
+    worker, dest = world.worker(), MemoryDestination(world.lake)
+    worker.apply_batch(batch(insert(1)))
+    dest.drop_table(IDENT)
+    if again:
+        world.lake.tables[IDENT] = MemoryTable(COLUMNS)
+        world.put("a")
+    with pytest.raises(ReplicationError):
+        worker.apply_batch(batch(insert(2), after=100))
+    with pytest.raises(ReplicationError, match=r"no replication position|does not exist") as caught:
+        world.worker().apply_batch(batch(insert(1), insert(2)))
+    assert "pgsub refresh mysub --recopy public.a" in (caught.value.hint or "")
+    assert world.position() == 100
+    if again:
+        assert world.rows("a") == []
