@@ -160,6 +160,36 @@ SELECT * FROM last_error ORDER BY subid, relid
 -- name: forget_last_error
 DELETE FROM last_error WHERE subid = :subid AND relid = :relid
 
+-- name: subscription_stats
+SELECT * FROM subscription_stats WHERE subid = :subid
+
+-- name: add_subscription_stats
+INSERT INTO subscription_stats
+SELECT oid, :apply_error_count, :sync_error_count, :confl_insert_exists,
+    :confl_update_origin_differs, :confl_update_exists, :confl_update_missing,
+    :confl_delete_origin_differs, :confl_delete_missing, :confl_multiple_unique_conflicts, NULL
+FROM pg_subscription WHERE oid = :subid
+ON CONFLICT (subid) DO UPDATE SET
+    apply_error_count = apply_error_count + excluded.apply_error_count,
+    sync_error_count = sync_error_count + excluded.sync_error_count,
+    confl_insert_exists = confl_insert_exists + excluded.confl_insert_exists,
+    confl_update_origin_differs =
+        confl_update_origin_differs + excluded.confl_update_origin_differs,
+    confl_update_exists = confl_update_exists + excluded.confl_update_exists,
+    confl_update_missing = confl_update_missing + excluded.confl_update_missing,
+    confl_delete_origin_differs =
+        confl_delete_origin_differs + excluded.confl_delete_origin_differs,
+    confl_delete_missing = confl_delete_missing + excluded.confl_delete_missing,
+    confl_multiple_unique_conflicts =
+        confl_multiple_unique_conflicts + excluded.confl_multiple_unique_conflicts
+
+-- name: reset_subscription_stats
+INSERT OR REPLACE INTO subscription_stats
+SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset FROM pg_subscription WHERE oid = :subid
+
+-- name: clear_skip_lsn
+UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn
+
 -- name: settings
 SELECT value FROM setting WHERE id = 1
 

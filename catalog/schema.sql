@@ -133,6 +133,23 @@ CREATE TABLE last_error (
     PRIMARY KEY (subid, relid)
 ) STRICT;
 
+-- What pg_stat_subscription_stats counts; a subscription without a row has counted nothing. The
+-- time is Unix's, in microseconds.
+CREATE TABLE subscription_stats (
+    subid                           INTEGER PRIMARY KEY
+                                    REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    apply_error_count               INTEGER NOT NULL,
+    sync_error_count                INTEGER NOT NULL,
+    confl_insert_exists             INTEGER NOT NULL,
+    confl_update_origin_differs     INTEGER NOT NULL,
+    confl_update_exists             INTEGER NOT NULL,
+    confl_update_missing            INTEGER NOT NULL,
+    confl_delete_origin_differs     INTEGER NOT NULL,
+    confl_delete_missing            INTEGER NOT NULL,
+    confl_multiple_unique_conflicts INTEGER NOT NULL,
+    stats_reset                     INTEGER
+) STRICT;
+
 CREATE TABLE setting (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     value TEXT NOT NULL

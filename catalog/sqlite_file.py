@@ -20,7 +20,7 @@ from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 Row = TypeVar("Row")
 

@@ -22,6 +22,7 @@ from catalog.errcodes import (
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import MAX_REPLICATION_ORIGIN, ReplicationOrigin
+from catalog.pg_stat_subscription_stats import SubscriptionStats
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import (
     Setter,
@@ -99,6 +100,11 @@ class CatalogStore(CatalogFile):
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
         return row
+
+    def clear_skip_lsn(self, subid: int, skiplsn: LSN) -> bool:
+        """``subskiplsn`` was acted on; False if it is not this one any more, which then stays."""
+        lsns = {"subskiplsn": encode_lsn(skiplsn), "none": encode_lsn(LSN(0))}
+        return bool(self._write("clear_skip_lsn", {"oid": subid, **lsns}))
 
     def delete_subscription(self, subid: int) -> None:
         """Forget a subscription, its tables and what it had in flight; missing is fine."""
@@ -342,6 +348,23 @@ class CatalogStore(CatalogFile):
     def forget_last_error(self, subid: int, relid: int) -> None:
         """It goes well again."""
         self._write("forget_last_error", {"subid": subid, "relid": relid})
+
+    def subscription_stats(self, subid: int) -> SubscriptionStats:
+        """What was counted of a subscription; nothing of one that is not there."""
+        found = self._one(
+            "subscription_stats", lambda row: SubscriptionStats(**dict(row)), subid=subid
+        )
+        return found or SubscriptionStats(subid)
+
+    def count_for_stats(self, subid: int, **counters: int) -> None:
+        """Add to counters of a subscription; nothing is counted of one that is gone."""
+        self._write(
+            "add_subscription_stats", dataclasses.asdict(SubscriptionStats(subid, **counters))
+        )
+
+    def reset_subscription_stats(self, subid: int, stats_reset: int) -> None:
+        """``pg_stat_reset_subscription_stats``: count from zero again, since that moment."""
+        self._write("reset_subscription_stats", {"subid": subid, "stats_reset": stats_reset})
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
         """Remember a slot that stays on the publisher until somebody drops it."""

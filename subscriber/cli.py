@@ -282,6 +282,21 @@ def status(
             print(draw(), end="")
 
 
+@app.command("reset-stats")
+def reset_stats(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the subscription; default: all.", metavar="[NAME]")
+    ] = None,
+) -> None:
+    """Count errors and conflicts from zero again (pg_stat_reset_subscription_stats)."""
+    from subscriber.reset_stats import reset_subscription_stats
+
+    with _catalog(context) as store:
+        reset_subscription_stats(name, store)
+    print("RESET STATS")
+
+
 @app.command()
 def wait(
     context: typer.Context,

@@ -12,7 +12,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO
@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 from catalog.errcodes import UndefinedTable
 from catalog.namespace import printable, qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_stat_subscription_stats import SubscriptionStats
 from catalog.pg_subscription import (
     LAKE_DATABASE_ID,
     PG_SUBSCRIPTION_COLUMNS,
@@ -142,6 +143,20 @@ _WORKER_TYPES: Final = {
 }
 
 
+def _pg_stat_subscription_stats(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """One row per subscription, zeros for one that has counted nothing."""
+    rows = []
+    for sub in store.subscriptions():
+        stats = store.subscription_stats(sub.oid)
+        row: Row = {"subid": sub.oid, "subname": sub.subname}
+        row |= {name: getattr(stats, name) for name in _STATS_COLUMNS[2:]}
+        rows.append(row | {"stats_reset": _time(stats.stats_reset or 0)})
+    return rows
+
+
+_STATS_COLUMNS: Final = ("subid", "subname", *(each.name for each in fields(SubscriptionStats)[1:]))
+
+
 def _pg_replication_origin(store: CatalogStore, _workers: Workers) -> list[Row]:
     return [{"roident": origin.roident, "roname": origin.roname} for origin in store.origins()]
 
@@ -236,6 +251,7 @@ VIEWS: Final[dict[str, View]] = {
     "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS, _pg_subscription),
     "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS, _pg_subscription_rel),
     "pg_stat_subscription": View(_STAT_COLUMNS, _pg_stat_subscription),
+    "pg_stat_subscription_stats": View(_STATS_COLUMNS, _pg_stat_subscription_stats),
     "pg_replication_origin": View(("roident", "roname"), _pg_replication_origin),
     "pg_replication_origin_status": View(
         ("local_id", "external_id", "remote_lsn", "local_lsn"), _pg_replication_origin_status

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.errcodes import InternalError, ReplicationError
+from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.store_sqlite import CatalogStore
 from subscriber.status import VIEWS, Row, View, Workers, json_value
 from workers import log as server_log
@@ -59,6 +60,9 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "tuples_skipped",
             "ranges_done",
             "ranges_total",
+            "apply_error_count",
+            "sync_error_count",
+            *(conflict.column for conflict in ConflictType),
         ),
         "int8",
     ),
@@ -75,7 +79,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         ),
         "bool",
     ),
-    **dict.fromkeys((*_TIMES, "since"), "timestamptz"),
+    **dict.fromkeys((*_TIMES, "since", "stats_reset"), "timestamptz"),
     "subpublications": "text[]",
 }
 """What is not text, by the column's name. An LSN is text, as everywhere."""

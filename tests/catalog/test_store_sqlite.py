@@ -2,6 +2,7 @@ import dataclasses
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
+from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore, LeakedSlot
@@ -300,3 +302,49 @@ def test_too_many_origins(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ReplicationError) as caught:
         store.origin_create("b")
     assert caught.value.code == "54000"
+
+
+def test_skip_lsn_is_cleared_only_if_it_is_that_one(store: CatalogStore) -> None:
+    subid = store.insert_subscription(dataclasses.replace(SUB, subskiplsn=LSN(0xABCDEF))).oid
+    assert not store.clear_skip_lsn(subid, LSN(0xABCDEE))
+    assert store.clear_skip_lsn(subid, LSN(0xABCDEF))
+    assert not store.clear_skip_lsn(subid, LSN(0xABCDEF))
+    cleared = store.subscription(subid)
+    assert cleared is not None
+    assert cleared.subskiplsn == 0
+
+
+def test_stats_are_counted_reset_and_dropped(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    assert store.subscription_stats(subid) == SubscriptionStats(subid)
+    store.count_for_stats(subid, apply_error_count=1, confl_update_missing=5)
+    store.count_for_stats(subid, sync_error_count=1, confl_update_missing=2)
+    counted = SubscriptionStats(
+        subid, apply_error_count=1, sync_error_count=1, confl_update_missing=7
+    )
+    assert store.subscription_stats(subid) == counted
+    store.reset_subscription_stats(subid, 77)
+    assert store.subscription_stats(subid) == SubscriptionStats(subid, stats_reset=77)
+    store.count_for_stats(subid, confl_delete_missing=1)
+    assert store.subscription_stats(subid).stats_reset == 77
+    store.delete_subscription(subid)
+    assert store.subscription_stats(subid) == SubscriptionStats(subid)
+    store.count_for_stats(subid, apply_error_count=1)
+    store.reset_subscription_stats(subid, 78)
+    assert store.subscription_stats(subid) == SubscriptionStats(subid)
+
+
+def test_counters_go_with_the_transaction(store: CatalogStore) -> None:
+    subid = store.insert_subscription(SUB).oid
+    with suppress(KeyError), store.transaction():
+        store.count_for_stats(subid, apply_error_count=1)
+        raise KeyError
+    assert store.subscription_stats(subid).apply_error_count == 0
+
+
+@pytest.mark.parametrize("conflict", ConflictType)
+def test_every_conflict_has_its_counter(store: CatalogStore, conflict: ConflictType) -> None:
+    subid = store.insert_subscription(SUB).oid
+    for _ in range(2):
+        store.count_for_stats(subid, **{conflict.column: 3})
+    assert getattr(store.subscription_stats(subid), conflict.column) == 6

@@ -39,6 +39,7 @@ VERBS = [
     "disable",
     "refresh",
     "status",
+    "reset-stats",
     "wait",
     "sql",
     "check",
@@ -110,7 +111,7 @@ def test_no_data_directory(pgsub: Shell, words: list[str]) -> None:
     assert not pgsub.data_dir.exists()
 
 
-@pytest.mark.parametrize("verb", ["drop", "enable", "disable", "wait"])
+@pytest.mark.parametrize("verb", ["drop", "enable", "disable", "reset-stats", "wait"])
 def test_unknown_subscription(pgsub: Shell, stored: Subscription, verb: str) -> None:
     ran = pgsub(verb, "nobody")
     assert (ran.status, ran.out) == (1, "")
@@ -125,6 +126,13 @@ def test_status_without_a_launcher(pgsub: Shell, stored: Subscription) -> None:
     ran = pgsub("status", "pg_nothing")
     assert (ran.status, ran.out) == (1, "")
     assert "42P01" in ran.err
+
+
+@pytest.mark.parametrize("words", [[], ["mysub"]])
+def test_reset_stats(pgsub: Shell, stored: Subscription, words: list[str]) -> None:
+    assert pgsub("reset-stats", *words).out == "RESET STATS\n"
+    shown = pgsub("status", "pg_stat_subscription_stats", "--format", "json").out
+    assert json.loads(shown)[0]["stats_reset"]
 
 
 def test_disable_and_enable(pgsub: Shell, stored: Subscription) -> None:

@@ -121,6 +121,32 @@ def test_pg_stat_subscription(store: CatalogStore) -> None:
     assert (second["received_lsn"], second["leader_pid"]) == (None, None)
 
 
+def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
+    sub, _ = subscribed(store)
+    (row,) = rows("pg_stat_subscription_stats", store)
+    assert list(row) == [
+        "subid",
+        "subname",
+        "apply_error_count",
+        "sync_error_count",
+        "confl_insert_exists",
+        "confl_update_origin_differs",
+        "confl_update_exists",
+        "confl_update_missing",
+        "confl_delete_origin_differs",
+        "confl_delete_missing",
+        "confl_multiple_unique_conflicts",
+        "stats_reset",
+    ]
+    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None]
+    store.count_for_stats(sub.oid, sync_error_count=2)
+    store.reset_subscription_stats(sub.oid, 1_763_000_000_000_001)
+    store.count_for_stats(sub.oid, confl_delete_missing=4)
+    (row,) = rows("pg_stat_subscription_stats", store)
+    assert (row["sync_error_count"], row["confl_delete_missing"]) == (0, 4)
+    assert row["stats_reset"] == datetime(2025, 11, 13, 2, 13, 20, 1, UTC)
+
+
 def test_origins(store: CatalogStore) -> None:
     subscribed(store)
     assert rows("pg_replication_origin", store) == [{"roident": 1, "roname": "pg_16384"}]

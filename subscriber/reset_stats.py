@@ -1,0 +1,23 @@
+"""``pgsub reset-stats``: PostgreSQL's function ``pg_stat_reset_subscription_stats``.
+
+A worker counts in the transaction in which its batch becomes durable, so what it counts after the
+reset is of transactions that became durable after it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from catalog.errcodes import UndefinedObject
+from catalog.store_sqlite import CatalogStore
+
+
+def reset_subscription_stats(name: str | None, store: CatalogStore) -> None:
+    """Zero the counters of one subscription, or of all, and store when; 42704 if there is none."""
+    with store.transaction():
+        subs = store.subscriptions() if name is None else [store.subscription_by_name(name)]
+        now = time.time_ns() // 1000
+        for sub in subs:
+            if sub is None:
+                raise UndefinedObject(f'subscription "{name}" does not exist')
+            store.reset_subscription_stats(sub.oid, now)
