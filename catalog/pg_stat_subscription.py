@@ -13,7 +13,8 @@ class StatSubscription:
     """A row of the view, PostgreSQL 18's columns in its order.
 
     ``relid`` is set for sync workers only. ``received_lsn`` is the highest LSN seen in any
-    message; ``latest_end_lsn`` and ``latest_end_time`` are the last position reported back.
+    message; ``latest_end_lsn`` is how far that was at the publisher's last keepalive, and
+    ``latest_end_time`` when it sent it.
     """
 
     subid: int

@@ -84,7 +84,7 @@ def flush_position(sub: Subscription, status: LauncherStatus) -> LSN:
     """What the apply worker last confirmed to the publisher; 0/0 while none runs."""
     for worker in status.workers:
         if (worker.subid, worker.relid) == (sub.oid, 0):
-            return worker.reply_lsn
+            return worker.flush_lsn
     return InvalidXLogRecPtr
 
 

@@ -220,6 +220,7 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
         last_recv_time=stats.last_recv_time,
         reply_lsn=stats.reply_lsn,
         reply_time=stats.reply_time,
+        flush_lsn=stats.flush_lsn,
     )
 
 

@@ -22,12 +22,12 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainStatus
+from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
 from workers.flush_position import FlushPositions, Positions
 from workers.proto.encode import standby_status_update
 from workers.spool import Spool
@@ -49,13 +49,18 @@ class ReceiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveStats:
-    """What pg_stat_subscription shows of a stream. Times are µs since 1970, 0 = never."""
+    """What pg_stat_subscription shows of a stream. Times are µs since 1970, 0 = never.
+
+    ``reply_lsn`` and ``reply_time`` are moved by keepalives only: how far we had received by the
+    last one, and when the publisher sent it. ``flush_lsn`` is what was last confirmed to it.
+    """
 
     last_lsn: LSN = InvalidXLogRecPtr
     last_send_time: int = 0
     last_recv_time: int = 0
     reply_lsn: LSN = InvalidXLogRecPtr
     reply_time: int = 0
+    flush_lsn: LSN = InvalidXLogRecPtr
     paused: bool = False
 
 
@@ -171,7 +176,7 @@ class Receiver(threading.Thread):
                 self._positions.received(result.last_received)
                 for end_lsn in result.commits[:, 2].tolist():
                     self._positions.store_flush_position(end_lsn)
-            self._heard_something(result.send_time)
+            self._heard_something(result)
         if result.status == DrainStatus.REPLY_REQUESTED:
             self._send_feedback(force=True)
         elif result.status == DrainStatus.FULL:
@@ -183,15 +188,18 @@ class Receiver(threading.Thread):
             if result.status == DrainStatus.IDLE:
                 self._wait()
 
-    def _heard_something(self, send_time: int) -> None:
+    def _heard_something(self, result: DrainResult) -> None:
         self._heard = time.monotonic()
         self._pinged = False
-        self._stats = ReceiveStats(
-            last_lsn=self._positions.last_received,
-            last_send_time=send_time + _PG_EPOCH_US if send_time else self._stats.last_send_time,
+        before, last_lsn = self._stats, self._positions.last_received
+        sent = result.send_time + _PG_EPOCH_US if result.send_time else before.last_send_time
+        self._stats = replace(
+            before,
+            last_lsn=last_lsn,
+            last_send_time=sent,
             last_recv_time=time.time_ns() // 1000,
-            reply_lsn=self._stats.reply_lsn,
-            reply_time=self._stats.reply_time,
+            reply_lsn=last_lsn if result.keepalive_end else before.reply_lsn,
+            reply_time=sent if result.keepalive_end else before.reply_time,
         )
         self._wake_main()
 
@@ -269,12 +277,10 @@ class Receiver(threading.Thread):
         )
         self._sent = time.monotonic()
         self._reported = positions
-        self._stats = ReceiveStats(
+        self._stats = replace(
+            self._stats,
             last_lsn=positions.write,
-            last_send_time=self._stats.last_send_time,
-            last_recv_time=self._stats.last_recv_time,
-            reply_lsn=positions.flush,
-            reply_time=now_us,
+            flush_lsn=positions.flush,
             paused=self._paused(),
         )
         self._report(self._stats)

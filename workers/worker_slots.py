@@ -32,7 +32,8 @@ class LogicalRepWorker:
 
     ``relid`` is 0 for the apply worker. ``relstate`` and ``relstate_lsn`` are what a sync worker
     and the apply worker tell each other (``w`` and ``c`` exist nowhere else). Times are
-    microseconds since 1970, 0 for never. ``progress`` is a copy's (None outside one).
+    microseconds since 1970, 0 for never. ``flush_lsn`` is what an apply worker last confirmed to
+    the publisher. ``progress`` is a copy's (None outside one).
     """
 
     slot: int
@@ -51,6 +52,7 @@ class LogicalRepWorker:
     last_recv_time: int = 0
     reply_lsn: LSN = InvalidXLogRecPtr
     reply_time: int = 0
+    flush_lsn: LSN = InvalidXLogRecPtr
     phase: str | None = None
     progress: Mapping[str, Any] | None = None
 
@@ -78,7 +80,7 @@ class LogicalRepWorker:
 Tenant = tuple[int, int, int]
 """(slot, subid, generation)."""
 
-_LSN_FIELDS: Final = ("relstate_lsn", "last_lsn", "reply_lsn")
+_LSN_FIELDS: Final = ("relstate_lsn", "last_lsn", "reply_lsn", "flush_lsn")
 
 REPORTED: Final = frozenset(
     {
@@ -87,6 +89,7 @@ REPORTED: Final = frozenset(
         "last_recv_time",
         "reply_lsn",
         "reply_time",
+        "flush_lsn",
         "phase",
         "progress",
     }

@@ -28,7 +28,7 @@ def store() -> Iterator[CatalogStore]:
 
 def launcher(*flushed: int) -> LauncherStatus:
     workers = tuple(
-        LogicalRepWorker(0, 1, WorkerType.APPLY, 16384, reply_lsn=LSN(lsn)) for lsn in flushed
+        LogicalRepWorker(0, 1, WorkerType.APPLY, 16384, flush_lsn=LSN(lsn)) for lsn in flushed
     )
     return LauncherStatus(1, 0, "running", None, None, workers)
 

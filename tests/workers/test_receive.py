@@ -13,6 +13,7 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from tests.workers.transactions import batch, put
+from workers.columnar.drain import DrainResult, DrainStatus
 from workers.receive import ReceiveLimits, Receiver
 from workers.spool import Spool
 
@@ -22,6 +23,9 @@ LIMITS = ReceiveLimits(
     wal_sender_timeout=60.0,
     spool_max_size=1 << 30,
 )
+
+
+NO_COMMITS = np.empty((0, 5), np.int64)
 
 
 class Silent:
@@ -108,6 +112,25 @@ def test_while_the_spool_is_full_a_status_goes_out_unasked_and_silence_does_not_
     receiver.set_limits(replace(full, spool_max_size=1 << 30))
     assert not receiver._paused()
     receiver._wait()
+
+
+def drained(last_received: int, send_time: int, keepalive_end: int) -> DrainResult:
+    """What a call brought; times are the publisher's, since 2000."""
+    return DrainResult(
+        0, DrainStatus.IDLE, last_received, send_time, keepalive_end, False, 0, 1, 0, NO_COMMITS
+    )
+
+
+def test_the_latest_end_is_moved_by_keepalives_only(receiver: Receiver) -> None:
+    for lsn, send_time, keepalive_end in ((700, 1, 0), (800, 2, 750), (900, 3, 0)):
+        receiver._positions.received(lsn)
+        receiver._heard_something(drained(lsn, send_time, keepalive_end))
+    stats = receiver._stats
+    assert (stats.last_lsn, stats.reply_lsn) == (900, 800)
+    assert stats.last_send_time - stats.reply_time == 1
+    assert stats.flush_lsn == 0
+    receiver._send_feedback(force=True)
+    assert (receiver._stats.flush_lsn, receiver._stats.reply_lsn) == (900, 800)
 
 
 def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Receiver) -> None:
