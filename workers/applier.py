@@ -3,7 +3,8 @@
 For each table of a batch the gate decides, transaction by transaction, then the table's own
 position; what is left goes to the tables' branches, and when all of them are complete it is
 published. An error that one transaction is to blame for cuts the batch before it, so that what came
-before is published and the error names where that transaction finished.
+before is published and the error names where that transaction finished. A transaction that is to be
+skipped (``workers.skip``) is cut out in the same way.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from workers.batch import runs_by_target
+from workers import conflicts
+from workers.batch import Run, runs_by_target
+from workers.columnar.frame import frame
 from workers.lake_writer import LakeWriter
 from workers.relation import LogicalRepRelMap, RelName
-from workers.segments import FailedTransaction
+from workers.segments import FailedChange, FailedTransaction
+from workers.skip import Skip, look_for_skip
 from workers.spool import Batch
 from workers.syncutils import should_apply_changes_for_rel
 from workers.written import Written
@@ -38,7 +42,8 @@ class Applier:
 
     ``own_relid`` is a sync worker's table, 0 in the apply worker. ``gated`` is the end LSN of the
     last transaction whose gate decisions are taken. ``published`` asks the publisher for the
-    fingerprint of every published table, as it is now.
+    fingerprint of every published table, as it is now. ``skipping`` is the finish LSN of the
+    transaction that it was last said to be skipped.
     """
 
     store: CatalogStore
@@ -50,6 +55,7 @@ class Applier:
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
     gated: LSN = InvalidXLogRecPtr
     renamed: set[RelName] = field(default_factory=set)
+    skipping: LSN = InvalidXLogRecPtr
 
     def read_rels(self) -> None:
         """Read the tables' states; called at batch boundaries only."""
@@ -58,16 +64,22 @@ class Applier:
 
     def apply_batch(self, batch: Batch) -> None:
         """Apply whole transactions; on an error of the data, all but the one at fault before it."""
+        skip = look_for_skip(self.sub.subskiplsn, batch)
+        if skip is not None and skip.txn is not None and batch.ntxns > 1:
+            self._apply_parts(batch, skip.txn)
+            return
         relmap = self.relmap.copy()
         try:
             with batch.giving_pages_back():
-                written = self._write(batch)
+                written = self._write(batch, skip)
         except FailedTransaction as failed:
             self.relmap = relmap
             self._read_trust()
-            if self.own_relid:
-                self._raise_for_transaction(batch.part(failed.txn, failed.txn + 1), failed.error)
-            self._apply_around(batch, failed.txn, failed.error)
+            if self.own_relid or batch.ntxns == 1:
+                part = batch.part(failed.txn, failed.txn + 1)
+                self._raise_for_transaction(part, failed.error, failed.change)
+            # What comes before it is published; alone it fails again, or all went well.
+            self._apply_parts(batch, failed.txn)
         except ReplicationError as error:
             self.relmap = relmap
             if self.own_relid or policy(error.code) is not Policy.DATA:
@@ -80,7 +92,7 @@ class Applier:
             self.apply_batch(batch.part(0, half))
             self.apply_batch(batch.part(half, batch.ntxns))
         else:
-            self._publish(written, batch.last_end)
+            self._publish(written, batch.last_end, skip)
 
     def _read_trust(self) -> None:
         """What the writer has found out about the tables; their states stay as they are."""
@@ -90,29 +102,66 @@ class Applier:
             for name, rel in self.rels.items()
         }
 
-    def _apply_around(self, batch: Batch, txn: int, error: ReplicationError) -> None:
-        """Publish what comes before ``txn``, try it alone, and go on if that went well."""
-        if batch.ntxns == 1:
-            self._raise_for_transaction(batch, error)
+    def _apply_parts(self, batch: Batch, txn: int) -> None:
+        """What comes before ``txn``, that one alone, and what comes after it."""
         if txn > 0:
             self.apply_batch(batch.part(0, txn))
         self.apply_batch(batch.part(txn, txn + 1))
         if txn + 1 < batch.ntxns:
             self.apply_batch(batch.part(txn + 1, batch.ntxns))
 
-    def _raise_for_transaction(self, batch: Batch, error: ReplicationError) -> None:
-        with error_context(
-            f'processing remote data for replication origin "{origin_name(self.sub.oid)}" '
-            f"in transaction finished at {LSN(int(batch.final_lsn[0]))}"
-        ):
+    def _raise_for_transaction(
+        self, batch: Batch, error: ReplicationError, change: FailedChange | None = None
+    ) -> None:
+        """``apply_error_callback``: what is known of where it happened, never a value."""
+        words = [f'processing remote data for replication origin "{origin_name(self.sub.oid)}"']
+        if change is not None:
+            words.append(f'during message type "{change.message_type}"')
+            words.append(f'for replication target relation "{change.nspname}.{change.relname}"')
+            if change.column is not None:
+                words.append(f'column "{change.column}"')
+        give_back = batch.give_pages_back if batch.mapping is not None else None
+        xid = int(frame(batch.buf, batch.start, batch.end, give_back).txns.xid[0])
+        words.append(f"in transaction {xid}, finished at {LSN(int(batch.final_lsn[0]))}")
+        with error_context(" ".join(words)):
             raise error
 
-    def _write(self, batch: Batch) -> list[Written]:
+    def _write(self, batch: Batch, skip: Skip | None) -> list[Written]:
         """Put the batch on the branches of its tables; nothing of it is visible yet."""
-        runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
+        if skip is not None and skip.txn is not None:
+            runs = self._skip(batch, skip.lsn)
+        else:
+            runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
         self._distrust(self.relmap.take_announced() & runs.keys())
         work = {self.rels[target].srrelid: own for target, own in runs.items()}
         return self.writer.write(work, batch.last_end) if work else []
+
+    def _skip(self, batch: Batch, lsn: LSN) -> dict[RelName, list[Run]]:
+        """No change of a batch of one transaction, for any of the tables that would take it.
+
+        From now on these miss something, a DELETE perhaps: a key that is inserted may be there.
+        """
+        if self.skipping != lsn:
+            self.skipping = lsn
+            log.info(
+                "action=skip_start subid=%d lsn=%s logical replication starts skipping "
+                "transaction at LSN %s",
+                self.sub.oid,
+                lsn,
+                lsn,
+            )
+        passing: set[RelName] = set()
+
+        def gate(targets: Sequence[RelName]) -> dict[RelName, NDArray[np.bool_]]:
+            takes = self._gate(targets, batch)
+            passing.update(target for target, taken in takes.items() if taken.any())
+            return {}
+
+        runs_by_target(batch, self.relmap, gate)
+        for target in passing:
+            self.writer.distrust(self.rels[target])
+            self.rels[target] = replace(self.rels[target], copied=False)
+        return {target: [] for target in passing}
 
     def _distrust(self, announced: Collection[RelName]) -> None:
         """Look whether tables are still published as they were when they were copied.
@@ -142,17 +191,68 @@ class Applier:
             self.rels[rel.nspname, rel.relname] = replace(rel, copied=False, fingerprint=now)
             self.writer.distrust(rel, fingerprint=now)
 
-    def _publish(self, written: list[Written], end_lsn: LSN) -> None:
+    def _publish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Show what was written (a sync worker keeps it on its branch).
 
         No error from here on may cut the batch: some tables show it by then, and only a successor,
         which fences them and reads their positions, knows which.
         """
+        missing = conflicts.missing_rows(written)
         if self.own_relid:
             self.writer.keep(written)
-        elif written:
-            self.writer.publish(written, end_lsn)
+            self._count(missing)
+        else:
+            self._store_progress(written, end_lsn, skip, missing)
+        conflicts.report(self.sub.oid, missing)
+        if skip is not None and skip.txn is not None:
+            log.info(
+                "action=skip_end subid=%d lsn=%s logical replication completed skipping "
+                "transaction at LSN %s",
+                self.sub.oid,
+                skip.lsn,
+                skip.lsn,
+            )
         self.gated = end_lsn
+
+    def _store_progress(
+        self,
+        written: list[Written],
+        end_lsn: LSN,
+        skip: Skip | None,
+        missing: list[conflicts.MissingRows],
+    ) -> None:
+        """Publish; origin, ``subskiplsn`` and counters move in one transaction of the catalog."""
+        cleared = False
+
+        def alongside() -> None:
+            nonlocal cleared
+            self._count(missing)
+            cleared = skip is not None and self.store.clear_skip_lsn(self.sub.oid, skip.lsn)
+
+        if written:
+            self.writer.publish(written, end_lsn, alongside)
+        elif skip is not None:
+            with self.store.transaction():
+                self.store.origin_advance(origin_name(self.sub.oid), end_lsn, f"LSN {end_lsn}")
+                alongside()
+        if skip is None:
+            return
+        self.sub = replace(self.sub, subskiplsn=InvalidXLogRecPtr)
+        if skip.passed is not None and cleared:
+            log.warning(
+                'action=skip_cleared subid=%d lsn=%s skip-LSN of subscription "%s" cleared',
+                self.sub.oid,
+                skip.lsn,
+                self.sub.subname,
+                extra={
+                    "DETAIL": f"Remote transaction's finish WAL location (LSN) {skip.passed} did "
+                    f"not match skip-LSN {skip.lsn}."
+                },
+            )
+
+    def _count(self, missing: list[conflicts.MissingRows]) -> None:
+        if missing:
+            self.store.count_for_stats(self.sub.oid, **conflicts.counters(missing))
 
     def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:
         """Which transactions this worker applies to each table: the gate, then the table's LSN."""

@@ -75,6 +75,10 @@ RETAIN_SNAPSHOTS: Final = 100
 """Snapshots of main that readers may still travel back to."""
 
 
+def _nothing() -> None:
+    """Nothing else is stored with a batch."""
+
+
 class LakeWriter:
     """The tables of one worker process; one thread uses it, and it runs its own inside."""
 
@@ -283,24 +287,16 @@ class LakeWriter:
             table = replace(each.table, lsn=each.stamp.lsn, branch=branch)
             self._tables[table.rel.srrelid] = table
             each.work.discard()
-            updates, deletes = each.work.missing(each.counts)
-            if updates or deletes:
-                log.info(
-                    "action=missing subid=%d relid=%d lsn=%s update_missing=%d delete_missing=%d "
-                    'conflict detected on relation "%s": rows to be changed were not found; '
-                    "skipped",
-                    table.rel.srsubid,
-                    table.rel.srrelid,
-                    each.stamp.lsn,
-                    updates,
-                    deletes,
-                    table.lake.ident,
-                )
 
-    def publish(self, written: Sequence[Written], end_lsn: LSN) -> None:
-        """Make a batch visible, table by table, then store how far the subscription is."""
+    def publish(
+        self, written: Sequence[Written], end_lsn: LSN, alongside: Callable[[], None] = _nothing
+    ) -> None:
+        """Make a batch visible, table by table, then store how far the subscription is.
+
+        ``alongside`` stores what else is true from that moment on, in the same transaction.
+        """
         try:
-            published = self._publish(written, end_lsn)
+            published = self._publish(written, end_lsn, alongside)
         except BaseException:
             for each in written:
                 each.work.discard()
@@ -310,7 +306,9 @@ class LakeWriter:
         self.keep(published)
         self._tend(published)
 
-    def _publish(self, written: Sequence[Written], end_lsn: LSN) -> list[Written]:
+    def _publish(
+        self, written: Sequence[Written], end_lsn: LSN, alongside: Callable[[], None]
+    ) -> list[Written]:
         relids = [each.table.rel.srrelid for each in written]
         failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
@@ -325,6 +323,7 @@ class LakeWriter:
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)
+            alongside()
         failpoints.reach("apply.origin_advanced")
         return published
 

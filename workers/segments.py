@@ -13,18 +13,20 @@ goes with it: when the batch is published, or given up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from catalog.errcodes import NumericValueOutOfRange, ReplicationError, UniqueViolation
+from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
 from workers.columnar.columns import Changes, Layout, UnrepresentableValue, UnsentValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
+from workers.conflicts import KeyConflict
 from workers.lake.destination import (
     NO_KEY_FOUND,
     Counts,
@@ -39,15 +41,29 @@ from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
 
 _INSERT = ord("I")
+_MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", ord("D"): "DELETE"}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedChange:
+    """The change that an error is about, by the publisher's names; for CONTEXT."""
+
+    message_type: str
+    nspname: str
+    relname: str
+    column: str | None = None
 
 
 class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
-    """``error`` is transaction ``txn``'s fault (an index into the batch)."""
+    """``error`` is transaction ``txn``'s fault (an index into the batch), and its ``change``'s."""
 
-    def __init__(self, txn: int, error: ReplicationError) -> None:
+    def __init__(
+        self, txn: int, error: ReplicationError, change: FailedChange | None = None
+    ) -> None:
         super().__init__(str(error))
         self.txn = txn
         self.error = error
+        self.change = change
 
 
 class TableWork:
@@ -86,11 +102,12 @@ class TableWork:
         full = relation.replident == REPLICA_IDENTITY_FULL
         try:
             if full and not _inserts_only(changes):
-                segment = self._full(changes, layout, truncate)
+                segment = self._full(relation, changes, layout, truncate)
             else:
-                segment = self._keyed(changes, layout, truncate, probe and not full)
+                probe = probe and not full
+                segment = self._keyed(relation, changes, layout, truncate, probe)
         except UnrepresentableValue as error:
-            raise _value_error(error, changes, self._table) from None
+            raise _value_error(error, relation, changes, self._table) from None
         self.segments.append(segment)
 
     def _layout(self, relation: Relation, changes: Changes) -> Layout:
@@ -101,10 +118,12 @@ class TableWork:
                 first = int(np.flatnonzero(changes.kind != _INSERT)[0])
                 check_updatable(relation, self._table)
         except ReplicationError as error:
-            raise FailedTransaction(int(changes.txn[first]), error) from None
+            raise _failed(relation, changes, first, error) from None
         return layout
 
-    def _keyed(self, changes: Changes, layout: Layout, truncate: bool, probe: bool) -> Segment:
+    def _keyed(
+        self, relation: Relation, changes: Changes, layout: Layout, truncate: bool, probe: bool
+    ) -> Segment:
         if not (probe and layout.key and gives_keys(changes)):
             folded = fold_keyed(changes, layout)
             # A key given to a second row: where the table is what the publisher's was, the first
@@ -112,7 +131,7 @@ class TableWork:
             if folded.conflict < 0:
                 self._folded.append(folded)
                 return self._segment(folded, truncate)
-        return self._probed(changes, layout, truncate)
+        return self._probed(relation, changes, layout, truncate)
 
     def _segment(self, folded: Keyed, truncate: bool = False) -> Segment:
         layout = folded.layout
@@ -127,7 +146,9 @@ class TableWork:
             source=self._source,
         )
 
-    def _probed(self, changes: Changes, layout: Layout, truncate: bool) -> Segment:
+    def _probed(
+        self, relation: Relation, changes: Changes, layout: Layout, truncate: bool
+    ) -> Segment:
         """What becomes of the rows is known when the lake has said which keys are there."""
         probed = Probed(changes, layout)
         key = _key_names(layout)
@@ -137,15 +158,18 @@ class TableWork:
             found_keys, rows = np.unique(numbers, return_counts=True)
             if (rows > 1).any():
                 change = min(map(probed.first_change, found_keys[rows > 1].tolist()))
-                raise self._not_unique(changes, change, key)
+                raise _failed(relation, changes, change, self._not_unique(key))
             overwrite = self._options.on_key_conflict == "overwrite"
             folded = probed.resolve(numbers, overwrite=overwrite)
             if folded.conflict >= 0:
-                raise self._conflict(changes, folded.conflict, key)
+                insert = changes.kind[folded.conflict] == _INSERT
+                kind = ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS
+                conflict = KeyConflict(kind, self._table.ident, key)
+                raise _failed(relation, changes, folded.conflict, conflict)
             try:
                 return self._segment(folded)
             except UnrepresentableValue as error:
-                raise _value_error(error, changes, self._table) from None
+                raise _value_error(error, relation, changes, self._table) from None
 
         self._folded.append(probed)
         if truncate:
@@ -158,30 +182,16 @@ class TableWork:
             source=self._source,
         )
 
-    def _conflict(self, changes: Changes, change: int, key: tuple[str, ...]) -> FailedTransaction:
-        insert = changes.kind[change] == _INSERT
-        what = "A row is inserted with" if insert else "The key of a row is changed to"
-        return FailedTransaction(
-            int(changes.txn[change]),
-            UniqueViolation(
-                f'conflict detected on relation "{self._table.ident}": '
-                f"conflict={'insert_exists' if insert else 'update_exists'}",
-                detail=f"{what} a key ({', '.join(key)}) that another row has.",
-                hint="Remove that row, or declare on_key_conflict: overwrite.",
-            ),
+    def _not_unique(self, key: tuple[str, ...]) -> UniqueViolation:
+        return UniqueViolation(
+            f'key ({", ".join(key)}) is not unique in lake table "{self._table.ident}"',
+            detail="More than one row has a key that the transaction names.",
+            hint="Remove the extra rows from the lake table, or copy the table again.",
         )
 
-    def _not_unique(self, changes: Changes, change: int, key: tuple[str, ...]) -> FailedTransaction:
-        return FailedTransaction(
-            int(changes.txn[change]),
-            UniqueViolation(
-                f'key ({", ".join(key)}) is not unique in lake table "{self._table.ident}"',
-                detail="More than one row has a key that the transaction names.",
-                hint="Remove the extra rows from the lake table, or copy the table again.",
-            ),
-        )
-
-    def _full(self, changes: Changes, layout: Layout, truncate: bool) -> Segment:
+    def _full(
+        self, relation: Relation, changes: Changes, layout: Layout, truncate: bool
+    ) -> Segment:
         """Whole rows; they have no key to look for."""
         full = full_images(changes, layout)
 
@@ -194,7 +204,7 @@ class TableWork:
                     self._stage(full.append_batches(), full.append_schema, full.append_rows),
                 )
             except UnrepresentableValue as error:
-                raise _value_error(error, changes, self._table) from None
+                raise _value_error(error, relation, changes, self._table) from None
 
         images = self._staged_now(full.image_batches(), full.image_schema)
         self._folded.append(full)
@@ -257,8 +267,22 @@ def _inserts_only(changes: Changes) -> bool:
     return bool((changes.kind == _INSERT).all())
 
 
+def _failed(
+    relation: Relation,
+    changes: Changes,
+    change: int,
+    error: ReplicationError,
+    column: str | None = None,
+) -> FailedTransaction:
+    """The transaction of change number ``change``, which is at fault."""
+    failed = FailedChange(
+        _MESSAGE_TYPES[int(changes.kind[change])], relation.nspname, relation.relname, column
+    )
+    return FailedTransaction(int(changes.txn[change]), error, failed)
+
+
 def _value_error(
-    error: UnrepresentableValue, changes: Changes, table: LakeTable
+    error: UnrepresentableValue, relation: Relation, changes: Changes, table: LakeTable
 ) -> FailedTransaction:
     if isinstance(error, UnsentValue):
         cause = ReplicationError(
@@ -270,14 +294,12 @@ def _value_error(
             "on_unrepresentable: null for it, which stores NULL, as PostgreSQL does.",
             sqlstate="22004",
         )
-        return FailedTransaction(int(changes.txn[error.change]), cause)
-    return FailedTransaction(
-        int(changes.txn[error.change]),
-        NumericValueOutOfRange(
+    else:
+        cause = NumericValueOutOfRange(
             f'column "{error.column}" of lake table "{table.ident}" cannot hold a value '
             "the publisher sent",
             detail=f"The column's type in the lake is {error.type}.",
             hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
             "or correct the value on the publisher.",
-        ),
-    )
+        )
+    return _failed(relation, changes, error.change, cause, error.column)

@@ -50,7 +50,7 @@ def test_a_poison_value_stops_its_transaction_and_no_other_before_it(
 def assert_stopped_at(world: Subscribed, error: ReplicationError, before: int, code: str) -> None:
     """``before`` transactions are in both tables, the next one in neither, and it is named."""
     assert error.code == code
-    assert f"in transaction finished at 0/{100 * before + 99:X}" in error.context[0]
+    assert f"in transaction {before + 1}, finished at 0/{100 * before + 99:X}" in error.context[0]
     assert keys(world, "a") == keys(world, "b") == list(range(before))
     assert world.position() == 100 * before
     assert not world.store.in_flight(world.sub.oid)
@@ -79,6 +79,27 @@ class Interfered(MemoryDestination):
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         self.before_publish(ident.table)
         return super().publish(ident, branch, stamp)
+
+
+def test_an_error_says_which_change_it_is_about(world: Subscribed) -> None:
+    transactions = [both(0), [*both(1), Update(2, None, None, row("0", TOO_LARGE))]]
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(*transactions))
+    assert caught.value.context == [
+        'processing remote data for replication origin "pg_16384" during message type "UPDATE" '
+        'for replication target relation "public.b" column "v" in transaction 2, finished at 0/C7'
+    ]
+    assert TOO_LARGE not in caught.value.report()
+
+
+def test_an_error_of_the_table_s_identity_names_no_column(world: Subscribed) -> None:
+    keyless = relation(3, "a", "id", "v", key="", identity="n")
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch([keyless, Delete(3, "K", row("1", "0"))]))
+    assert caught.value.context == [
+        'processing remote data for replication origin "pg_16384" during message type "DELETE" '
+        'for replication target relation "public.a" in transaction 1, finished at 0/63'
+    ]
 
 
 def test_an_error_while_publishing_is_left_to_the_successor(world: Subscribed) -> None:

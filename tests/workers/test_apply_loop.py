@@ -12,11 +12,18 @@ import pytest
 
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Stream as Streaming
+from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
-from workers.apply import LogicalRepApplyLoop, _remember_flush, _set_ready
+from workers.apply import (
+    LogicalRepApplyLoop,
+    _remember_flush,
+    _set_ready,
+    reread_subscription,
+)
 from workers.exits import WorkerExit
 from workers.latch import Latch
 from workers.process import WorkerProcess
@@ -142,6 +149,66 @@ def test_changed_settings_count_in_the_middle_of_the_stream(loop: Loop, sync: bo
     assert loop.receiver.durable == [100, 200, 600]
     assert loop.receiver.limits == ReceiveLimits(5.0, 1.0, 30.0, 2 << 20)
     assert loop.process.settings.spool_memory == 1 << 20
+
+
+def test_skip_counts_from_the_next_batch_on(loop: Loop) -> None:
+    before = loop.receiver.then
+
+    def skip() -> None:
+        if len(loop.receiver.durable) == 1:
+            loop.world.store.update_subscription(loop.world.sub.oid, subskiplsn=LSN(299))
+        before()
+
+    loop.receiver.then = skip
+    loop.run(*inserts(0, 4))
+    assert loop.receiver.durable == [100, 200, 300, 400]
+    assert [key for key, _ in loop.world.rows("a")] == [0, 1, 3]
+    sub = loop.world.store.subscription(loop.world.sub.oid)
+    assert sub is not None
+    assert sub.subskiplsn == 0
+
+
+CHANGED: dict[str, object] = {
+    "subconninfo": "host=other",
+    "subname": "renamed",
+    "subslotname": "another",
+    "subbinary": True,
+    "substream": Streaming.OFF,
+    "subpasswordrequired": False,
+    "suborigin": "none",
+    "subpublications": ("pub", "more"),
+    "passfile": "/another",
+    "password_env": "VARIABLE",
+    "tables": {"public.a": TableOptions(on_key_conflict="error")},
+}
+KEPT: dict[str, object] = {
+    "subskiplsn": LSN(7),
+    "subdisableonerr": True,
+    "subrunasowner": True,
+    "subsynccommit": "local",
+    "subfailover": True,
+}
+
+
+@pytest.mark.parametrize("column", CHANGED)
+def test_a_change_that_needs_another_stream_starts_the_worker_again(
+    world: Subscribed, column: str
+) -> None:
+    world.store.update_subscription(world.sub.oid, **{column: CHANGED[column]})
+    with pytest.raises(WorkerExit, match=f"has changed: {column}"):
+        reread_subscription(world.store, world.sub)
+
+
+@pytest.mark.parametrize("column", KEPT)
+def test_a_change_that_does_not_is_taken_over(world: Subscribed, column: str) -> None:
+    world.store.update_subscription(world.sub.oid, **{column: KEPT[column]})
+    assert getattr(reread_subscription(world.store, world.sub), column) == KEPT[column]
+
+
+def test_a_disabled_subscription_ends_the_worker(world: Subscribed) -> None:
+    world.store.update_subscription(world.sub.oid, subenabled=False)
+    with pytest.raises(WorkerExit, match="was disabled"):
+        reread_subscription(world.store, world.sub)
 
 
 def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) -> None:

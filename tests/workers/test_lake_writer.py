@@ -25,10 +25,13 @@ TOO_LARGE = "99999999999"
 
 
 def missing(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The counts in the lines about rows that were not found."""
+    """Kind and count of each line about rows that were not found."""
     lines = [record.getMessage() for record in caplog.records]
-    found = [line.split() for line in lines if line.startswith("action=missing")]
-    return [" ".join(word for word in words if "_missing=" in word) for words in found]
+    found = [line.split() for line in lines if line.startswith("action=conflict")]
+    return [
+        " ".join(word for word in words if word.startswith(("count=", "conflict=")))
+        for words in found
+    ]
 
 
 def in_full(kind: str, old: tuple[str, str], new: tuple[str, str] = ("", "")) -> Message:
@@ -50,7 +53,10 @@ def test_rows_that_were_not_found_are_counted_in_one_line_a_table(
             [B, Insert(2, row("1", "1")), Update(1, None, None, row("2", "3"))],
         )
     )
-    assert missing(caplog) == ["update_missing=3 delete_missing=2"]
+    assert missing(caplog) == [
+        "count=3 conflict=update_missing",
+        "count=2 conflict=delete_missing",
+    ]
     assert "987654321" not in caplog.text
     assert world.rows("a") == [(2, 3)]
 
@@ -64,7 +70,10 @@ def test_whole_rows_that_were_not_found_are_counted_too(
     gone = in_full("D", ("1", "1"))
     moved = in_full("U", ("4", "4"), ("5", "5"))
     world.worker().apply_batch(batch([FULL, gone, gone, gone, moved]))
-    assert missing(caplog) == ["update_missing=1 delete_missing=1"]
+    assert missing(caplog) == [
+        "count=1 conflict=update_missing",
+        "count=1 conflict=delete_missing",
+    ]
     assert world.rows("a") == []
 
 

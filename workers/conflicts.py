@@ -1,0 +1,111 @@
+"""Conflicts with what is in the lake, told and counted as PostgreSQL tells and counts them.
+
+Two kinds stop the transaction (``KeyConflict``): a row is given a key that another one has. Two are
+only told: an UPDATE or a DELETE did not find its row, changed nothing, and the batch goes on.
+PostgreSQL tells of each such row and quotes it; here it is one line per batch, table and kind, with
+how many there were, and no line holds a value: key columns are named, and positions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from catalog.errcodes import UniqueViolation
+from catalog.pg_lsn import LSN
+from catalog.pg_stat_subscription_stats import ConflictType
+from workers.lake.destination import LakeIdent, Segment
+
+if TYPE_CHECKING:
+    from workers.written import Written
+
+log = logging.getLogger(__name__)
+
+_MISSING: Final = {
+    ConflictType.UPDATE_MISSING: "Could not find the row to be updated.",
+    ConflictType.DELETE_MISSING: "Could not find the row to be deleted.",
+}
+_SERIALIZATION_FAILURE: Final = "40001"
+"""PostgreSQL's code of a conflict that does not stop the transaction."""
+
+
+class KeyConflict(UniqueViolation):
+    """A row is inserted with a key, or given one, that another row has."""
+
+    def __init__(self, conflict: ConflictType, ident: LakeIdent, key: Sequence[str]) -> None:
+        super().__init__(
+            f'conflict detected on relation "{ident}": conflict={conflict}',
+            detail=f'Key ({", ".join(key)}) already exists in lake table "{ident}".',
+            hint="Remove that row, or declare on_key_conflict: overwrite.",
+        )
+        self.conflict = conflict
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRows:
+    """Rows of one table that a batch was to change in one way and that were not there."""
+
+    conflict: ConflictType
+    ident: LakeIdent
+    relid: int
+    key: tuple[str, ...]
+    count: int
+    lsn: LSN
+
+
+def missing_rows(written: Iterable[Written]) -> list[MissingRows]:
+    """What the tables of a batch did not find; asked before their work is discarded."""
+    found = []
+    for each in written:
+        counts = zip(_MISSING, each.work.missing(each.counts), strict=True)
+        found += [
+            MissingRows(
+                conflict,
+                each.table.lake.ident,
+                each.table.rel.srrelid,
+                _key(each.work.segments),
+                count,
+                each.stamp.lsn,
+            )
+            for conflict, count in counts
+            if count
+        ]
+    return found
+
+
+def _key(segments: Iterable[Segment]) -> tuple[str, ...]:
+    """What rows are matched by; nothing where they are by all of their columns."""
+    return next((segment.key for segment in segments if segment.key), ())
+
+
+def counters(conflicts: Iterable[MissingRows]) -> Counter[str]:
+    """Columns of pg_stat_subscription_stats and how much they grow."""
+    grown: Counter[str] = Counter()
+    for each in conflicts:
+        grown[each.conflict.column] += each.count
+    return grown
+
+
+def report(subid: int, conflicts: Iterable[MissingRows]) -> None:
+    """A line for each, once the batch stands."""
+    for each in conflicts:
+        identity = f"replica identity ({', '.join(each.key)})" if each.key else "whole rows"
+        rows = "One such row" if each.count == 1 else f"{each.count} such rows"
+        log.info(
+            "action=conflict subid=%d relid=%d lsn=%s count=%d sqlstate=%s "
+            'conflict detected on relation "%s": conflict=%s',
+            subid,
+            each.relid,
+            each.lsn,
+            each.count,
+            _SERIALIZATION_FAILURE,
+            each.ident,
+            each.conflict,
+            extra={
+                "DETAIL": f"{_MISSING[each.conflict]}\n{rows} in the batch that ends at "
+                f"{each.lsn}, matched by {identity}."
+            },
+        )
