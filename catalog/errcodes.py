@@ -65,6 +65,13 @@ class ConnectionFailure(ReplicationError):
     sqlstate = "08006"
 
 
+class FamilyProcessGone(ConnectionFailure):
+    """The lake server or the launcher went away: processes that a worker cannot be without.
+
+    It is no error of what the worker does, as the end of a server is none of its backends'.
+    """
+
+
 class InsufficientPrivilege(ReplicationError):
     """The role may not do this."""
 

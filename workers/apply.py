@@ -166,6 +166,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
             applier = Applier(store, sub, writer, published, gated=gated)
+            process.applying = True
             LogicalRepApplyLoop(process, applier, stream, watch)
         finally:
             stream.end()

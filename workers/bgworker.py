@@ -76,7 +76,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.errcodes import AdminShutdown, ConnectionFailure, InternalError, ReplicationError
+from catalog.errcodes import AdminShutdown, FamilyProcessGone, InternalError, ReplicationError
 from catalog.pg_lsn import LSN
 from workers.latch import Latch
 from workers.launcher_socket import LineReader, ask, dial, encode, reply_error
@@ -165,7 +165,7 @@ class LauncherLink:
             die_with_parent()
         sock = dial(data_dir)
         if sock is None:
-            raise ConnectionFailure("the launcher is gone")
+            raise FamilyProcessGone("the launcher is gone")
         sock.setblocking(False)
         link = cls(sock, slot, generation, on_lost or _exit_process)
         if threading.current_thread() is threading.main_thread():
@@ -243,7 +243,7 @@ class LauncherLink:
                 return self._lake_url
         if self.shutdown_requested.is_set():
             raise AdminShutdown("terminating worker due to administrator command")
-        raise ConnectionFailure(
+        raise FamilyProcessGone(
             "the lake server is not running",
             detail=f"It did not come up within {timeout:g} s.",
             hint="See the log in the data directory.",
@@ -283,7 +283,7 @@ class LauncherLink:
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.lost.is_set() or self._closing:
-                raise ConnectionFailure("the launcher is gone")
+                raise FamilyProcessGone("the launcher is gone")
             self._next_id += 1
             number = self._next_id
             self._replies[number] = future
@@ -294,7 +294,7 @@ class LauncherLink:
         except FutureTimeoutError:
             with self._lock:
                 self._replies.pop(number, None)
-            raise ConnectionFailure("the launcher does not answer") from None
+            raise FamilyProcessGone("the launcher does not answer") from None
 
     # -- the thread ----------------------------------------------------------------------------
 
@@ -354,7 +354,7 @@ class LauncherLink:
     def _receive(self, reader: LineReader) -> None:
         data = self._sock.recv(_CHUNK)
         if not data:
-            raise ConnectionFailure("the launcher is gone")
+            raise FamilyProcessGone("the launcher is gone")
         for message in reader.feed(data):
             if "id" in message:
                 self._take_reply(message)
@@ -405,7 +405,7 @@ class LauncherLink:
         if not closing:
             self._on_lost()
         for future in waiting:
-            future.set_exception(ConnectionFailure("the launcher is gone"))
+            future.set_exception(FamilyProcessGone("the launcher is gone"))
         self.latch.set()
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from catalog import remedies
 from catalog.errcodes import (
     AdminShutdown,
+    FamilyProcessGone,
     InternalError,
-    Policy,
     ReplicationError,
     ReplicationGap,
-    policy,
 )
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
 from workers import log as worker_log
 from workers.bgworker import LauncherLink
+from workers.conflicts import KeyConflict
 from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
 from workers.process import WorkerProcess
 
@@ -78,8 +78,10 @@ def _run(process: WorkerProcess) -> int:
         shown = _as_told(error)
         if process.remember_error(shown) or not isinstance(shown, ReplicationGap):
             worker_log.report(shown, subid=process.subid, relid=process.relid)
-        if isinstance(error, ReplicationError) and policy(error.code) is not Policy.RETRY:
-            disable_on_error(process)
+        if process.applying and not isinstance(error, FamilyProcessGone):
+            count_error(process, error)
+            if disable_on_error(process):
+                return EXIT_DONE  # it starts at once when it is enabled again
         return EXIT_GAP if isinstance(shown, ReplicationGap) else EXIT_ERROR
     return EXIT_DONE
 
@@ -111,17 +113,34 @@ def _innermost(error: BaseException) -> str:
     return where
 
 
-def disable_on_error(process: WorkerProcess) -> None:
-    """``DisableSubscriptionAndExit``: with the option set, an error turns the subscription off."""
-    sub = process.store.subscription(process.subid)
-    if sub is not None and sub.subdisableonerr and sub.subenabled:
+def count_error(process: WorkerProcess, error: Exception) -> None:
+    """``pgstat_report_subscription_error``, and the conflict if that is what it was."""
+    counters = {"sync_error_count" if process.relid else "apply_error_count": 1}
+    if isinstance(error, KeyConflict):
+        counters[error.conflict.column] = 1
+    try:
+        process.store.count_for_stats(process.subid, **counters)
+    except ReplicationError:  # the disk is full, which may be the error
+        log.debug("action=count_error could not be stored")
+
+
+def disable_on_error(process: WorkerProcess) -> bool:
+    """``DisableSubscriptionAndExit``: with the option set, an error turns the subscription off.
+
+    Whether that is what happened. As in PostgreSQL every error counts that a worker meets while it
+    applies or copies, a lost connection too.
+    """
+    with process.store.transaction():
+        sub = process.store.subscription(process.subid)
+        if sub is None or not (sub.subdisableonerr and sub.subenabled):
+            return False
         process.store.update_subscription(process.subid, subenabled=False)
-        log.warning(
-            'action=disable_on_error subid=%d subscription "%s" has been disabled because of an '
-            "error",
-            process.subid,
-            sub.subname,
-        )
+    log.info(
+        'action=disable_on_error subid=%d subscription "%s" has been disabled because of an error',
+        process.subid,
+        sub.subname,
+    )
+    return True
 
 
 if __name__ == "__main__":

@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """One worker's surroundings; ``relid`` is 0 in an apply worker."""
+    """One worker's surroundings; ``relid`` is 0 in an apply worker.
+
+    ``applying``: it is where PostgreSQL counts errors and acts on ``disable_on_error``. An apply
+    worker is not before it streams, a sync worker is from its first connection on.
+    """
 
     data_dir: Path
     subid: int
@@ -45,6 +49,7 @@ class WorkerProcess:
     catalog_version: int = -1
     swept: float = 0.0
     well: bool = False
+    applying: bool = False
 
     @property
     def spool_dir(self) -> Path:

@@ -76,6 +76,7 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
     if rel is None or rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY):
         raise WorkerExit("the table is synchronised already, or left the subscription")
     dest = process.open_lake()
+    process.applying = True
     with error_context(f'synchronising table "{rel.nspname}.{rel.relname}"'):
         LogicalRepSyncTableStart(process, sub, rel, dest)
         process.hand_over_session()

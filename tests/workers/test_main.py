@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ObjectInUse, ReplicationError, ReplicationGap
+from catalog.errcodes import (
+    AdminShutdown,
+    ConnectionFailure,
+    FamilyProcessGone,
+    NumericValueOutOfRange,
+    ObjectInUse,
+    ReplicationError,
+    ReplicationGap,
+)
+from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers import main as worker
+from workers.conflicts import KeyConflict
+from workers.exits import WorkerExit
+from workers.lake.destination import LakeIdent
 from workers.launcher_socket import LOCK_FILE
+from workers.process import WorkerProcess
 
 ARGV = ["apply", "--subid", "7", "--relid", "0", "--slot", "2", "--generation", "3"]
 
@@ -112,8 +125,113 @@ def test_a_gap_is_told_once_and_ends_with_a_status_of_its_own(
     store.close()
 
 
-def _raising(error: ReplicationError) -> Callable[[object], None]:
-    def run(_process: object) -> None:
+def _raising(error: Exception, *, applying: bool = False) -> Callable[[WorkerProcess], None]:
+    def run(process: WorkerProcess) -> None:
+        process.applying = applying
         raise error
 
     return run
+
+
+EXISTS = KeyConflict(ConflictType.INSERT_EXISTS, LakeIdent("public", "a"), ("id",))
+DISABLED = 'subscription "mysub" has been disabled because of an error'
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ended]:
+    ended = Ended(tmp_path, monkeypatch)
+    yield ended
+    ended.store.close()
+
+
+class Ended:
+    """Workers of a subscription with ``disable_on_error`` that end with an error."""
+
+    def __init__(self, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.data_dir = data_dir
+        self.store = CatalogStore.open(data_dir)
+        self._monkeypatch = monkeypatch
+        row = Subscription(
+            "mysub",
+            "host=db",
+            ("pub",),
+            subuuid="u",
+            subcreate=SubCreate.READY,
+            subdisableonerr=True,
+        )
+        self.subid = self.store.insert_subscription(row).oid
+
+    def worker(self, error: Exception, *, applying: bool = True, relid: int = 0) -> int:
+        """Its exit status."""
+        self._monkeypatch.setattr(worker, "LauncherLink", Link("nowhere", error))
+        main = "tablesync.table_sync_worker_main" if relid else "apply.apply_worker_main"
+        self._monkeypatch.setattr(f"workers.{main}", _raising(error, applying=applying))
+        numbers = ["--subid", str(self.subid), "--relid", str(relid)]
+        argv = [ARGV[0], *numbers, *ARGV[5:], "--data-dir", str(self.data_dir)]
+        return worker.main(argv)
+
+    @property
+    def enabled(self) -> bool:
+        sub = self.store.subscription(self.subid)
+        assert sub is not None
+        return sub.subenabled
+
+    @property
+    def stats(self) -> SubscriptionStats:
+        return self.store.subscription_stats(self.subid)
+
+    @property
+    def log(self) -> str:
+        return (self.data_dir / "log" / "pgsub.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NumericValueOutOfRange("no value of its column"),
+        ConnectionFailure("lost the connection to the publisher"),
+        ReplicationError("permission denied", sqlstate="42501"),
+        KeyError("a bug"),
+    ],
+    ids=["data", "connection", "permission", "bug"],
+)
+def test_an_error_while_applying_disables(run: Ended, error: Exception) -> None:
+    assert run.worker(error) == worker.EXIT_DONE
+    assert not run.enabled
+    assert f"LOG:  action=disable_on_error subid={run.subid} {DISABLED}" in run.log
+    assert run.log.index("action=error") < run.log.index("action=disable_on_error")
+    assert run.stats == SubscriptionStats(run.subid, apply_error_count=1)
+
+
+def test_an_error_of_a_sync_worker_disables(run: Ended) -> None:
+    error = ConnectionFailure("could not connect to the publisher")
+    assert run.worker(error, relid=5) == worker.EXIT_DONE
+    assert not run.enabled
+    assert run.stats == SubscriptionStats(run.subid, sync_error_count=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "applying"),
+    [
+        (ConnectionFailure("could not connect to the publisher"), False),
+        (ReplicationGap("the slot is gone", sqlstate="42704"), False),
+        (FamilyProcessGone("lost the lake server while writing"), True),
+        (AdminShutdown("terminating"), True),
+        (WorkerExit("its table left"), True),
+    ],
+    ids=["before it streams", "a gap", "the lake server", "told to stop", "on purpose"],
+)
+def test_what_is_no_error_of_applying_neither_disables_nor_counts(
+    run: Ended, error: Exception, applying: bool
+) -> None:
+    run.worker(error, applying=applying)
+    assert run.enabled
+    assert run.stats == SubscriptionStats(run.subid)
+    assert DISABLED not in run.log
+
+
+def test_errors_are_counted_and_tried_again_without_the_option(run: Ended) -> None:
+    run.store.update_subscription(run.subid, subdisableonerr=False)
+    assert run.worker(EXISTS) == run.worker(EXISTS) == worker.EXIT_ERROR
+    assert run.enabled
+    assert run.stats == SubscriptionStats(run.subid, apply_error_count=2, confl_insert_exists=2)

@@ -1,7 +1,7 @@
 """Spark's and gRPC's exceptions as ReplicationErrors: one line, no row values, no Java stack.
 
 A failed call has one of two outcomes. Either the server answered: the operation is over and what it
-said is the error. Or no answer came (``ConnectionFailure``): the operation may still be running, so
+said is the error. Or no answer came (``FamilyProcessGone``): the operation may still be running, so
 the session is closed on the server before anything else is tried (see ``session``).
 """
 
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog import remedies
-from catalog.errcodes import ConnectionFailure, IoError, ReplicationError
+from catalog.errcodes import FamilyProcessGone, IoError, ReplicationError
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
@@ -53,7 +53,7 @@ _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "
 """Packages whose messages speak of files, tables and snapshots, never of rows."""
 
 
-class LakeFailure(ReplicationError):  # noqa: N818 - as in ConnectionFailure
+class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
     """An answer of the server's that is an error.
 
     ``said`` is everything it said, for recognising a refusal; it may quote rows and is never shown.
@@ -62,7 +62,7 @@ class LakeFailure(ReplicationError):  # noqa: N818 - as in ConnectionFailure
     said: str = ""
 
 
-class SessionClosed(ConnectionFailure):
+class SessionClosed(FamilyProcessGone):
     """The session was released, and not by us: a successor has taken this worker's place."""
 
 
@@ -95,7 +95,7 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             detail="The session was closed for good: a successor took this worker's place.",
         )
     if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
-        return ConnectionFailure(
+        return FamilyProcessGone(
             f"lost the lake server while {what}", detail=_connection_detail(error, text, code)
         )
     both = f"{condition(error)}\n{text}\n{trace}"
