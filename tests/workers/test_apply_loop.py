@@ -194,6 +194,7 @@ KEPT: dict[str, object] = {
 def test_a_change_that_needs_another_stream_starts_the_worker_again(
     world: Subscribed, column: str
 ) -> None:
+    """H-37."""
     world.store.update_subscription(world.sub.oid, **{column: CHANGED[column]})
     with pytest.raises(WorkerExit, match=f"has changed: {column}"):
         reread_subscription(world.store, world.sub)
@@ -201,6 +202,7 @@ def test_a_change_that_needs_another_stream_starts_the_worker_again(
 
 @pytest.mark.parametrize("column", KEPT)
 def test_a_change_that_does_not_is_taken_over(world: Subscribed, column: str) -> None:
+    """H-37."""
     world.store.update_subscription(world.sub.oid, **{column: KEPT[column]})
     assert getattr(reread_subscription(world.store, world.sub), column) == KEPT[column]
 

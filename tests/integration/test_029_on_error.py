@@ -1,0 +1,182 @@
+"""PostgreSQL's 029_on_error: an error disables, and the transaction it names can be skipped.
+
+Left out: S-029-1 and -2 (a copy is not stopped by rows that are there), -4 and -6 (prepared
+transactions). With the counters of 026_stats, for which the same errors are needed: S-026-2 and -3
+are left out as S-029-1, S-026-12 is with the slots.
+
+A publication of inserts brings a key twice without its DELETE. Both sides stop at it, and both are
+told to skip the position that ours named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from catalog.pg_lsn import LSN
+from catalog.store_sqlite import CatalogStore
+from subscriber.publisher import EmbeddedPublisher
+from tests.integration.flow import Flow, first
+from tests.waiting import wait_until
+
+FINISHED = re.compile(
+    r'processing remote data for replication origin "pg_(\d+)" during message type "INSERT" for '
+    r'replication target relation "t029\.tbl" in transaction (\d+), finished at ([0-9A-F/]+)'
+)
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(publisher, "t029")
+    flow.both(
+        "CREATE TABLE tbl (i int PRIMARY KEY, t text)", "CREATE TABLE gone (i int PRIMARY KEY)"
+    )
+    flow.facts["stats before"] = _stats(flow, "t029_sub")
+    flow.pub.run(
+        "CREATE PUBLICATION pub FOR TABLE tbl WITH (publish = 'insert')",
+        "CREATE PUBLICATION pub_gone FOR TABLE gone",
+        "INSERT INTO tbl VALUES (1, 'first')",
+        "INSERT INTO gone VALUES (1), (2)",
+    )
+    name = flow.subscribe("sub", ["pub", "pub_gone"], disable_on_error=True)
+    flow.checkpoint("copied", "tbl")
+    flow.facts["stats at first"] = _stats(flow, name)
+    _delete_what_is_gone(flow, name)
+    flow.pub.run("DELETE FROM tbl", "INSERT INTO tbl VALUES (1, 'twice'), (5, 'with it')")
+    flow.facts["xid"] = flow.pub.value("SELECT xmin::text::bigint FROM tbl WHERE i = 1")
+    wait_until(lambda: not _subscription(flow, name)["subenabled"], 120, flow.pgsub.log_tail)
+    wait_until(lambda: not _native(flow, "subenabled"), 60, "the twin is disabled")
+    flow.facts["log"] = flow.pgsub.log_tail(10_000)
+    flow.facts["stats"] = _stats(flow, name)
+    flow.facts["native stats"] = _native_stats(flow, "apply_error_count, confl_insert_exists")
+    _skip(flow, name)
+    flow.pub.run("INSERT INTO tbl VALUES (2, 'after')")
+    flow.checkpoint("skipped", "tbl")
+    flow.facts["after"] = (_subscription(flow, name)["subskiplsn"], _native(flow, "subskiplsn"))
+    flow.facts["later log"] = flow.pgsub.log_tail(10_000)
+    _reset(flow, name)
+    return flow
+
+
+def _delete_what_is_gone(flow: Flow, name: str) -> None:
+    flow.sub.run("DELETE FROM gone WHERE i = 1")
+    flow.lake("DELETE FROM {t}.gone WHERE i = 1")
+    flow.pub.run("DELETE FROM gone WHERE i = 1")
+    flow.checkpoint("gone", "gone")
+    flow.facts["missing"] = (
+        tuple(
+            _stats(flow, name)[0][f"confl_{each}"] for each in ("delete_missing", "update_missing")
+        ),
+        _native_stats(flow, "confl_delete_missing, confl_update_missing"),
+    )
+
+
+def _skip(flow: Flow, name: str) -> None:
+    """ALTER SUBSCRIPTION … SKIP and ENABLE on both sides."""
+    found = FINISHED.findall(flow.facts["log"])
+    flow.facts["finished"] = found[-1]
+    lsn = found[-1][2]
+    with closing(CatalogStore.open(flow.pgsub.data_dir)) as store:
+        sub = store.subscription_by_name(name)
+        assert sub is not None
+        store.update_subscription(sub.oid, subskiplsn=LSN.parse(lsn))
+    flow.pgsub.command("enable", name)
+    flow.sub.run(
+        f"ALTER SUBSCRIPTION {name}_native SKIP (lsn = '{lsn}')",
+        f"ALTER SUBSCRIPTION {name}_native ENABLE",
+    )
+
+
+def _reset(flow: Flow, name: str) -> None:
+    for label in ("reset", "reset again"):
+        flow.pgsub.command("reset-stats", name)
+        flow.facts[label] = _stats(flow, name)
+    flow.pgsub.command("reset-stats")
+    flow.facts["reset all"] = _stats(flow, name)
+    flow.drop(name)
+    flow.facts["stats after drop"] = _stats(flow, name)
+
+
+def _subscription(flow: Flow, name: str) -> dict[str, Any]:
+    return next(row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name)
+
+
+def _stats(flow: Flow, name: str) -> list[dict[str, Any]]:
+    found = flow.pgsub.status("pg_stat_subscription_stats")
+    return [row for row in found if row["subname"] == name]
+
+
+def _native_stats(flow: Flow, columns: str) -> tuple[int, ...]:
+    """Of the twin; its workers may keep what they counted for a second."""
+    flow.sub.execute("SELECT pg_stat_force_next_flush()")
+    query = f"SELECT {columns} FROM pg_stat_subscription_stats WHERE subname = 't029_sub_native'"
+    return wait_until(lambda: _unless_zero(flow.sub.execute(query)[0]), 60, "the twin's counters")
+
+
+def _unless_zero(counters: tuple[int, ...]) -> tuple[int, ...] | None:
+    return counters if any(counters) else None
+
+
+def _native(flow: Flow, column: str) -> Any:
+    return flow.sub.value(f"SELECT {column} FROM pg_subscription WHERE subname = 't029_sub_native'")
+
+
+def test_s_029_3_a_failing_transaction_disables(flow: Flow) -> None:
+    log = flow.facts["log"]
+    assert 'conflict detected on relation "t029.tbl": conflict=insert_exists' in log
+    assert "LOG:  action=disable_on_error" in log
+    assert 'subscription "t029_sub" has been disabled because of an error' in log
+    assert int(flow.facts["finished"][1]) == flow.facts["xid"]
+
+
+def test_s_029_3_the_position_that_is_named_can_be_skipped(flow: Flow) -> None:
+    """On the twin too, so it is the one that PostgreSQL means."""
+    assert first(flow.same("copied", "tbl")) == [1]
+    assert flow.same("skipped", "tbl") == [(1, "first"), (2, "after")]
+    assert flow.facts["after"] == ("0/0", "0/0")
+    lsn = flow.facts["finished"][2]
+    for step in ("starts", "completed"):
+        assert (
+            f"logical replication {step} skipping transaction at LSN {lsn}"
+            in (flow.facts["later log"])
+        )
+
+
+def test_s_026_1_and_6_what_there_is_at_first(flow: Flow) -> None:
+    assert flow.facts["stats before"] == []
+    (row,) = flow.facts["stats at first"]
+    assert row["stats_reset"] is None
+    assert _counted(row) == 0
+
+
+def test_s_026_4_a_failing_transaction_is_counted(flow: Flow) -> None:
+    (row,) = flow.facts["stats"]
+    ours = (row["apply_error_count"], row["confl_insert_exists"])
+    assert ours == flow.facts["native stats"] == (1, 1)
+    assert _counted(row) == 3
+
+
+def test_s_026_5_a_delete_that_finds_no_row_is_counted(flow: Flow) -> None:
+    ours, native = flow.facts["missing"]
+    assert ours == native == (1, 0)
+    assert first(flow.same("gone", "gone")) == [2]
+
+
+def test_s_026_7_8_and_9_a_reset_zeroes_and_stamps(flow: Flow) -> None:
+    rows = [flow.facts[label][0] for label in ("reset", "reset again", "reset all")]
+    assert [_counted(row) for row in rows] == [0, 0, 0]
+    stamps = [row["stats_reset"] for row in rows]
+    assert None not in stamps
+    assert stamps == sorted(set(stamps))
+
+
+def test_s_026_10_drop_removes_the_stats(flow: Flow) -> None:
+    assert flow.facts["stats after drop"] == []
+
+
+def _counted(row: dict[str, Any]) -> int:
+    return sum(row[name] for name in row if name.startswith("confl_") or name.endswith("_count"))
