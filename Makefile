@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full unit conformance lint chaos bench lock clean
+.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
 
 test: setup ## the tests but for the long crash tests (TESTS=… for a file, a folder or pytest's options)
 	$(BIN)/pytest $(TESTS)
+
+test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (fetches 14, 15, 17 once)
+	$(BIN)/pytest -m matrix $(TESTS)
 
 unit: setup ## the tests that start no server
 	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)

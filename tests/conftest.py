@@ -13,7 +13,7 @@ pytest_plugins = [
 ]
 
 MARKERS = {
-    "postgres": {"publisher", "publisher_16", "database", "make_database", "twin", "pgsub"},
+    "postgres": {"server_of", "publisher", "database", "make_database", "twin", "pgsub"},
     "spark": {"lake_server", "pgsub"},
 }
 

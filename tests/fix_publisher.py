@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from subscriber.publisher import EmbeddedPublisher
+from tests.servers import programs
 from tests.waiting import wait_until
 
 _number = itertools.count(1)
@@ -85,17 +87,27 @@ def new_database(server: EmbeddedPublisher, base: str, schema: str = "public") -
 
 
 @pytest.fixture(scope="session")
-def publisher() -> Iterator[EmbeddedPublisher]:
-    """PostgreSQL 18 for the whole run: make your own database in it."""
-    with EmbeddedPublisher(18) as server:
-        yield server
+def server_of() -> Iterator[Callable[[int], EmbeddedPublisher]]:
+    """``server_of(version)``: one server of each version for the whole run, started when asked for.
+
+    Make your own database in it.
+    """
+    with contextlib.ExitStack() as stack:
+        running: dict[int, EmbeddedPublisher] = {}
+
+        def serve(version: int) -> EmbeddedPublisher:
+            if version not in running:
+                made = EmbeddedPublisher(version, programs=programs(version))
+                running[version] = stack.enter_context(made)
+            return running[version]
+
+        yield serve
 
 
 @pytest.fixture(scope="session")
-def publisher_16() -> Iterator[EmbeddedPublisher]:
-    """PostgreSQL 16 for the whole run."""
-    with EmbeddedPublisher(16) as server:
-        yield server
+def publisher(server_of: Callable[[int], EmbeddedPublisher]) -> EmbeddedPublisher:
+    """PostgreSQL 18 for the whole run."""
+    return server_of(18)
 
 
 @pytest.fixture
@@ -107,10 +119,8 @@ def database(publisher: EmbeddedPublisher, request: pytest.FixtureRequest) -> It
 
 
 def requested_publisher(request: pytest.FixtureRequest) -> EmbeddedPublisher:
-    """The server of the version, 16 or 18, that the requesting fixture's parameter names."""
-    server: EmbeddedPublisher = request.getfixturevalue(
-        "publisher" if request.param == 18 else "publisher_16"
-    )
+    """The server of the version that the requesting fixture's parameter names."""
+    server: EmbeddedPublisher = request.getfixturevalue("server_of")(request.param)
     return server
 
 

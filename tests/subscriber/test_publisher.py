@@ -9,22 +9,25 @@ import psycopg
 import pytest
 
 from catalog.errcodes import ConnectionFailure, InvalidParameterValue
-from subscriber import publisher as module
-from subscriber.publisher import INSTALLS, EmbeddedPublisher
+from subscriber.publisher import EmbeddedPublisher
+from subscriber.publisher_programs import INSTALLS
+from tests.servers import every_version, programs
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
 
-@pytest.mark.parametrize("version", INSTALLS)
+@pytest.mark.parametrize("version", every_version(16, 18))
 def test_answers_as_the_version_asked_for_with_logical_wal(version: int) -> None:
-    with EmbeddedPublisher(version, conf={"work_mem": "7MB"}) as server:
+    conf: dict[str, str | int] = {"work_mem": "7MB"}
+    with EmbeddedPublisher(version, conf=conf, programs=programs(version)) as server:
         [(number, wal_level, work_mem)] = server.execute(
             "SELECT current_setting('server_version_num')::int / 10000,"
             " current_setting('wal_level'), current_setting('work_mem')"
         )
         assert (number, wal_level, work_mem) == (version, "logical", "7MB")
-        assert server.psql("SELECT 1, 'a'") == "1|a"
+        if version in INSTALLS:
+            assert server.psql("SELECT 1, 'a'") == "1|a"
 
 
 def test_an_unknown_version_is_refused() -> None:
@@ -57,10 +60,26 @@ def test_a_given_data_directory_is_kept() -> None:
             assert server.execute("SELECT a FROM t") == []
 
 
+SYSTEM = "SELECT system_identifier FROM pg_control_system()"
+
+
 def test_every_server_is_a_system_of_its_own(publisher: EmbeddedPublisher) -> None:
-    query = "SELECT system_identifier FROM pg_control_system()"
     with EmbeddedPublisher() as other:
-        assert other.execute(query) != publisher.execute(query)
+        assert other.execute(SYSTEM) != publisher.execute(SYSTEM)
+
+
+def test_named_programs_make_a_system_of_its_own_without_others(
+    publisher: EmbeddedPublisher,
+) -> None:
+    """As where there are but ``initdb`` and ``postgres``."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        named = EmbeddedPublisher(18, programs=publisher.bin_dir, data_dir=Path(folder, "new", "pg"))
+        with named:
+            first = named.execute(SYSTEM)
+            assert first != publisher.execute(SYSTEM)
+        with named:
+            assert named.execute(SYSTEM) == first
 
 
 def test_a_password_is_asked_for() -> None:
@@ -99,4 +118,4 @@ def test_programs_are_copied_only_where_the_server_may_not_run_as_us() -> None:
     inside = "site-packages" in programs.parts
     assert inside == (os.geteuid() != 0)
     assert (programs / "pgbench").exists()
-    assert module.INSTALLS.keys() == {16, 18}
+    assert INSTALLS.keys() == {16, 18}

@@ -69,7 +69,7 @@ def resolved_jars(java: Java, conf: Mapping[str, str] | None = None) -> tuple[Pa
     with _locked(home):
         for coordinate, jar in zip(COORDINATES, jars, strict=True):
             if not jar.is_file():
-                _resolve(java, coordinate, home, conf or {})
+                resolve(java, coordinate, home, conf or {})
     return jars
 
 
@@ -86,9 +86,10 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def _resolve(
+def resolve(
     java: Java, coordinate: tuple[str, str, str], home: Path, conf: Mapping[str, str]
-) -> None:
+) -> Path:
+    """One jar, by group, artifact and version, fetched to ``home``; raises 08006 if it cannot be."""
     group, artifact, version = coordinate
     log.info("resolving %s:%s:%s into %s", group, artifact, version, home)
     with tempfile.TemporaryDirectory(prefix="pgsub-ivy-") as name:
@@ -132,6 +133,7 @@ def _resolve(
         partial = target.with_suffix(".part")
         partial.write_bytes(jar.read_bytes())
         partial.replace(target)
+        return target
 
 
 def _reason(output: str) -> str:
