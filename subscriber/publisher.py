@@ -21,7 +21,6 @@ import ctypes
 import fcntl
 import importlib.metadata
 import os
-import pwd
 import secrets
 import shutil
 import signal

@@ -13,7 +13,10 @@ pytest_plugins = [
 ]
 
 MARKERS = {
-    "postgres": {"server_of", "publisher", "database", "make_database", "twin", "pgsub"},
+    "postgres": {
+        *("server_of", "publisher", "database", "each_database", "make_database"),
+        *("twin", "pgsub"),
+    },
     "spark": {"lake_server", "pgsub"},
 }
 

@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from subscriber.publisher import EmbeddedPublisher
-from tests.servers import programs
+from tests.servers import every_version, programs
 from tests.waiting import wait_until
 
 _number = itertools.count(1)
@@ -114,6 +114,14 @@ def publisher(server_of: Callable[[int], EmbeddedPublisher]) -> EmbeddedPublishe
 def database(publisher: EmbeddedPublisher, request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database of the test's own on PostgreSQL 18."""
     made = new_database(publisher, request.node.name)
+    yield made
+    made.drop()
+
+
+@pytest.fixture(params=every_version(18))
+def each_database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """As ``database``; in ``make test-matrix`` on every version."""
+    made = new_database(requested_publisher(request), request.node.name)
     yield made
     made.drop()
 

@@ -48,6 +48,7 @@ def every_version(*plain: int, since: int = VERSIONS[0]) -> list[Any]:
     return [
         pytest.param(
             version,
+            id=f"pg{version}",
             marks=[pytest.mark.matrix, *([] if version in plain else [pytest.mark.matrix_only])],
         )
         for version in VERSIONS

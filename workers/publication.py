@@ -235,6 +235,7 @@ def fetch_remote_table_info(
     parts = _published(conn, publications, relid).get((nspname, relname), [])
     has_lists = conn.server_version >= 15
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
+    columns = _columns(conn, relid, listed)
     qualified = conn.exec(query("row_filters", **values)) if has_lists else []  # Q7
     return RemoteTable(
         nspname=nspname,
@@ -242,7 +243,7 @@ def fetch_remote_table_info(
         relid=relid,
         relkind=relkind,
         relreplident=relreplident,
-        columns=_columns(conn, relid, listed),
+        columns=columns,
         row_filters=_filters(row[0] for row in qualified),
         actions=_together(parts),
         versions=_versions(parts),

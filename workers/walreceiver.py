@@ -402,13 +402,13 @@ class WalReceiverConn:
         ``timeout`` is for a standby, which waits for something that only its primary can do:
         55000 after so many seconds, and no slot is left.
         """
+        options = ["FAILOVER"] if failover else []  # one that is too old refuses it
         if self.server_version >= 15:
-            options = [f"SNAPSHOT '{snapshot}'"]
-            if failover:
-                options.insert(0, "FAILOVER")
+            options.append(f"SNAPSHOT '{snapshot}'")
             tail = f"({', '.join(options)})"
         else:
-            tail = "USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT"
+            options.append("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT")
+            tail = " ".join(options)
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}"
         with self._cancelled_after(timeout, name):

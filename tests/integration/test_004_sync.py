@@ -11,10 +11,11 @@ import pytest
 
 from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, n_min_max
+from tests.servers import every_version
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+@pytest.fixture(scope="module", params=every_version(16, 18))
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t004_{request.param}")
     flow.both("CREATE TABLE tab_rep (a int PRIMARY KEY)")

@@ -28,7 +28,8 @@ def world(tmp_path: Path) -> Iterator[Around]:
     made.store.close()
 
 
-def test_create_and_drop_for_real(database: Database, world: Around) -> None:
+def test_create_and_drop_for_real(each_database: Database, world: Around) -> None:
+    database = each_database
     database.run('CREATE TABLE "T t" (id int PRIMARY KEY, v text)')
     database.run('CREATE PUBLICATION "it\'s" FOR TABLE "T t"')
     stmt = statement(NAME, connection=database.dsn, publication=["it's", "nosuch"])
@@ -45,8 +46,9 @@ def test_create_and_drop_for_real(database: Database, world: Around) -> None:
 
 
 def test_origin_none_warns_of_a_publisher_that_subscribes(
-    database: Database, make_database: Callable[..., Database], world: Around
+    each_database: Database, make_database: Callable[..., Database], world: Around
 ) -> None:
+    database = each_database
     database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
     upstream = make_database(database.server, "upstream")
     upstream.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION up FOR TABLE t")
@@ -61,6 +63,13 @@ def test_origin_none_warns_of_a_publisher_that_subscribes(
     assert any("requested copy_data with origin = NONE" in text for text in world.said())
     drop_subscription(NAME, world.site)
     database.run(f"DROP SUBSCRIPTION {slot}")
+
+
+def test_check_goes_through(each_database: Database, world: Around) -> None:
+    each_database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
+    stmt = statement(connection=each_database.dsn)
+    found = check_subscription(stmt, world.site, Settings())
+    assert (found.ok, found.findings) == (True, ())
 
 
 def test_check_warns(world: Around) -> None:

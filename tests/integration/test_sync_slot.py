@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import AdminShutdown, ReplicationError
 from tests.fix_publisher import Database, requested_publisher
+from tests.servers import every_version
 from tests.waiting import wait_until
 from workers.remote_slots import fetch_slot
 from workers.sync_slot import create_sync_slot
@@ -17,7 +18,7 @@ from workers.walreceiver import WalReceiverConn, connect
 SLOT = "pg_16384_sync_16385_7"
 
 
-@pytest.fixture(scope="module", params=[16, 18])
+@pytest.fixture(scope="module", params=every_version(16, 18))
 def database(request: pytest.FixtureRequest, make_database: Callable[..., Database]) -> Database:
     server = requested_publisher(request)
     return make_database(server, f"sync_slot_{request.param}")

@@ -74,7 +74,9 @@ def test_named_programs_make_a_system_of_its_own_without_others(
     """As where there are but ``initdb`` and ``postgres``."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        named = EmbeddedPublisher(18, programs=publisher.bin_dir, data_dir=Path(folder, "new", "pg"))
+        named = EmbeddedPublisher(
+            18, programs=publisher.bin_dir, data_dir=Path(folder, "new", "pg")
+        )
         with named:
             first = named.execute(SYSTEM)
             assert first != publisher.execute(SYSTEM)

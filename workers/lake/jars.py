@@ -89,7 +89,7 @@ def _locked(home: Path) -> Iterator[None]:
 def resolve(
     java: Java, coordinate: tuple[str, str, str], home: Path, conf: Mapping[str, str]
 ) -> Path:
-    """One jar, by group, artifact and version, fetched to ``home``; raises 08006 if it cannot be."""
+    """Fetch a jar, by group, artifact and version, to ``home``; 08006 if it cannot be had."""
     group, artifact, version = coordinate
     log.info("resolving %s:%s:%s into %s", group, artifact, version, home)
     with tempfile.TemporaryDirectory(prefix="pgsub-ivy-") as name:

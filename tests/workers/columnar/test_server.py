@@ -27,6 +27,11 @@ from workers.proto.messages import Relation
 OPTIONS = "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3"
 
 
+@pytest.fixture
+def database(each_database: Database) -> Database:
+    return each_database
+
+
 def stream(database: Database, *statements: str, timezone: str = "UTC") -> npt.NDArray[np.uint8]:
     """The records of what the statements change, as a subscriber receives them."""
     database.run("CREATE PUBLICATION everything FOR ALL TABLES")

@@ -1,0 +1,218 @@
+"""What each version of the publisher makes of our commands, and what it sends."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from config.guc import Settings
+from tests.fix_publisher import Database
+from tests.servers import every_version
+from tests.waiting import wait_until
+from workers.proto import decode
+from workers.proto.messages import Begin, Commit, Insert, Message, Origin, Relation
+from workers.spool import Batch
+from workers.stream import start_options, start_stream
+from workers.sync_slot import create_sync_slot
+from workers.walreceiver import connect
+
+since_15 = pytest.mark.parametrize("each_database", every_version(18, since=15), indirect=True)
+since_18 = pytest.mark.parametrize("each_database", every_version(18, since=18), indirect=True)
+
+
+def streamed(
+    database: Database, spool: Path, publication: str, *statements: str, origin: str = "any"
+) -> list[Message]:
+    """What arrives of the statements, each a transaction, through a slot made before them."""
+    sub = Subscription("mysub", database.dsn, tuple(publication.split(",")), suborigin=origin)
+    with closing(connect(database.dsn, database.name)) as conn:
+        start = conn.create_slot(database.name, temporary=True, snapshot="nothing")
+        database.run(*statements)
+        end = LSN.parse(database.lsn())
+        stream = start_stream(
+            conn, sub, database.name, start, Settings(), spool,
+            wake_main=lambda: None, report=lambda _: None, remember_flush=lambda _: None,
+        )  # fmt: skip
+        try:
+            wait_until(lambda: stream.receiver.last_received() >= end, 60, "all has come")
+            batch = stream.spool.take(1 << 30, 1 << 30)
+            return list(messages(batch)) if batch else []
+        finally:
+            stream.end()
+
+
+def messages(batch: Batch) -> Iterator[Message]:
+    at, data = batch.start, batch.buf
+    while at < batch.end:
+        size = struct.unpack_from("<I", data, at)[0]
+        yield decode.message(data[at + 4 : at + 4 + size].tobytes())
+        at += 4 + size
+
+
+def kinds(found: list[Message]) -> list[str]:
+    return [type(each).__name__ for each in found]
+
+
+def relations(found: list[Message]) -> list[tuple[str, list[str]]]:
+    return [
+        (each.relname, [column.name for column in each.columns])
+        for each in found
+        if isinstance(each, Relation)
+    ]
+
+
+def inserted(found: list[Message]) -> list[list[bytes | None]]:
+    return [[column.value for column in each.new] for each in found if isinstance(each, Insert)]
+
+
+def version(database: Database) -> int:
+    return database.server.version
+
+
+def test_every_kind_of_change(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE unpublished (id int)",
+        'CREATE PUBLICATION "P q" FOR TABLE t',
+    )
+    found = streamed(
+        each_database,
+        tmp_path,
+        "P q",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+        "UPDATE t SET v = 'c' WHERE id = 1",
+        "INSERT INTO unpublished VALUES (1)",
+        "DELETE FROM t WHERE id = 2",
+        "TRUNCATE t",
+    )
+    changes = [each for each in found if not isinstance(each, Begin | Commit)]
+    assert kinds(changes) == [
+        *("Relation", "Insert", "Insert", "Update", "Delete"),
+        *("Relation", "Truncate"),  # a table that gets another file is described anew
+    ]
+    empty = [
+        first
+        for first, second in pairwise(found)
+        if isinstance(first, Begin) and isinstance(second, Commit)
+    ]
+    assert bool(empty) == (version(each_database) == 14), "only 14 sends empty transactions"
+
+
+def test_a_partition_under_its_own_name_and_its_root_s(
+    each_database: Database, tmp_path: Path
+) -> None:
+    each_database.run(
+        "CREATE TABLE parent (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf (v text, id int NOT NULL)",
+        "ALTER TABLE parent ATTACH PARTITION leaf FOR VALUES FROM (0) TO (10)",
+        "CREATE PUBLICATION leaves FOR TABLE parent",
+        "CREATE PUBLICATION root FOR TABLE parent WITH (publish_via_partition_root)",
+    )
+    leaves = streamed(each_database, tmp_path, "leaves", "INSERT INTO parent VALUES (1, 'a')")
+    assert (relations(leaves), inserted(leaves)) == ([("leaf", ["v", "id"])], [[b"a", b"1"]])
+    root = streamed(each_database, tmp_path, "root,leaves", "INSERT INTO parent VALUES (2, 'b')")
+    assert relations(root) == [("parent", ["id", "v"]), ("leaf", ["v", "id"])]
+    parent = next(each.relid for each in root if isinstance(each, Relation))
+    assert [each.relid for each in root if isinstance(each, Insert)] == [parent]
+    assert inserted(root) == [[b"2", b"b"]]
+
+
+@pytest.mark.parametrize("origin", ["any", "none"])
+def test_rows_from_elsewhere(each_database: Database, tmp_path: Path, origin: str) -> None:
+    name = each_database.name
+    each_database.run(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE PUBLICATION pub FOR TABLE t",
+        f"SELECT pg_replication_origin_create('{name}')",
+    )
+    found = streamed(
+        each_database,
+        tmp_path,
+        "pub",
+        "INSERT INTO t VALUES (1)",
+        f"SELECT pg_replication_origin_session_setup('{name}')",
+        "INSERT INTO t VALUES (2)",
+        origin=origin,
+    )
+    left_out = origin == "none" and version(each_database) >= 16
+    assert inserted(found) == ([[b"1"]] if left_out else [[b"1"], [b"2"]])
+    assert [each.name for each in found if isinstance(each, Origin)] == ([] if left_out else [name])
+
+
+@since_15
+def test_filters_lists_and_schemas(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, hidden text, v text)",
+        "CREATE SCHEMA whole",
+        "CREATE PUBLICATION part FOR TABLE t (id, v) WHERE (id > 5)",
+        "CREATE PUBLICATION schemas FOR TABLES IN SCHEMA whole",
+    )
+    found = streamed(
+        each_database,
+        tmp_path,
+        "part,schemas",
+        "INSERT INTO t VALUES (1, 'h', 'a'), (6, 'h', 'b')",
+        "CREATE TABLE whole.later (id int)",
+        "INSERT INTO whole.later VALUES (7)",
+    )
+    assert relations(found) == [("t", ["id", "v"]), ("later", ["id"])]
+    assert inserted(found) == [[b"6", b"b"], [b"7"]]
+
+
+@since_18
+def test_generated_columns(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED)",
+        "CREATE PUBLICATION pub FOR TABLE t WITH (publish_generated_columns = stored)",
+    )
+    found = streamed(each_database, tmp_path, "pub", "INSERT INTO t (id) VALUES (3)")
+    assert (relations(found), inserted(found)) == ([("t", ["id", "g"])], [[b"3", b"6"]])
+
+
+def test_h_27_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:
+    sub = Subscription("mysub", each_database.dsn, ("pub",))
+    spoken = {14: "2", 15: "3"}.get(version(each_database), "4")
+    assert start_options(sub, version(each_database)) == {
+        "proto_version": spoken,
+        "publication_names": '"pub"',
+    }
+    each_database.run("CREATE PUBLICATION pub")
+    with closing(connect(each_database.dsn, each_database.name)) as conn:
+        start = conn.create_slot(each_database.name, temporary=True, snapshot="nothing")
+        newer = {**start_options(sub, version(each_database)), "proto_version": f"{spoken}0"}
+        with pytest.raises(ReplicationError, match=f"protocol {spoken} or lower"):
+            conn.start_streaming(each_database.name, start, newer)
+
+
+def test_a_failover_slot(each_database: Database) -> None:
+    name = each_database.name
+    with closing(connect(each_database.dsn, name)) as conn:
+        if version(each_database) < 17:
+            with pytest.raises(ReplicationError) as refused:
+                conn.create_slot(name, temporary=False, snapshot="nothing", failover=True)
+            # A syntax error in 14; an option that 15 and 16 do not know.
+            assert refused.value.code == ("42601" if version(each_database) == 14 else "XX000")
+            return
+        conn.create_slot(name, temporary=False, snapshot="nothing", failover=True)
+    failover = "SELECT failover FROM pg_replication_slots WHERE slot_name = %s"
+    assert each_database.value(failover, (name,)) is True
+
+
+def test_copy_tasks_share_the_slot_s_snapshot(each_database: Database) -> None:
+    each_database.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+    with closing(connect(each_database.dsn, each_database.name)) as conn:
+        create_sync_slot(conn, each_database.name)
+        each_database.run("INSERT INTO t VALUES (2)")
+        [[snapshot]] = conn.exec("SELECT pg_catalog.pg_export_snapshot()")
+        with closing(connect(each_database.dsn, "task", replication=False)) as task:
+            task.command("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+            task.command(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            assert task.exec("SELECT id FROM public.t") == [("1",)]
