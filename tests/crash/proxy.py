@@ -1,13 +1,14 @@
 """A TCP proxy before a publisher that understands just enough of the protocol to disturb it.
 
-It can hold a connection when a certain statement comes, stop passing the answers of certain
-connections on, put garbage into the next change that is streamed, cut all connections, and pass
-nothing on for a while. Connections through it must
-use neither TLS nor GSS (``conninfo`` sees to it).
+It can tell what passes, hold a connection when a certain statement comes, stop passing the answers
+of certain connections on, put garbage into the next change that is streamed, cut all connections,
+and pass nothing on for a while. Connections through it must use neither TLS nor GSS (``conninfo``
+sees to it).
 """
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import threading
@@ -23,6 +24,10 @@ _XLOG_HEADER = 25  # w, start, end, send time
 
 Garble = Callable[[bytes], bytes]
 """A CopyData payload that holds a change, made wrong."""
+
+Watch = Callable[[int, bool, bytes], None]
+"""Told of each message before it is passed on: the connection's number, whether it is the
+client's, the message. The first is the client's startup packet."""
 
 
 @dataclass
@@ -46,7 +51,7 @@ class Hold:
 class Proxy:
     """Listens on a port of its own; as a context manager it is closed at the end."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, watch: Watch = lambda *_: None) -> None:
         self._target = ("127.0.0.1", database.server.port)
         self._database = database
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -58,6 +63,7 @@ class Proxy:
         self._open_road = threading.Event()
         self._open_road.set()
         self.garbled = 0
+        self.watch = watch
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def __enter__(self) -> Proxy:
@@ -124,7 +130,7 @@ class Proxy:
         self._open_road.wait()
 
     def _accept(self) -> None:
-        while True:
+        for number in itertools.count(1):
             try:
                 client, _ = self._listener.accept()
             except OSError:
@@ -136,7 +142,7 @@ class Proxy:
                 continue
             with self._lock:
                 self._sockets += [client, server]
-            link = _Link(self, client, server)
+            link = _Link(self, number, client, server)
             for run in (link.pass_statements, link.pass_answers):
                 threading.Thread(target=run, daemon=True).start()
 
@@ -172,8 +178,11 @@ class Proxy:
 class _Link:
     """One connection: a thread for each direction."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(
+        self, proxy: Proxy, number: int, client: socket.socket, server: socket.socket
+    ) -> None:
         self._proxy = proxy
+        self._number = number
         self._client = client
         self._server = server
         self._startup = b""
@@ -182,9 +191,11 @@ class _Link:
         with suppress(OSError, EOFError):
             length = _exactly(self._client, 4)
             self._startup = length + _exactly(self._client, struct.unpack(">I", length)[0] - 4)
+            self._proxy.watch(self._number, True, self._startup)
             self._server.sendall(self._startup)
             while True:
                 message = _message(self._client)
+                self._proxy.watch(self._number, True, message)
                 hold = self._proxy.statement_hold(message) if message[:1] == b"Q" else None
                 if hold is not None:
                     hold.pass_by()
@@ -205,6 +216,7 @@ class _Link:
                         hold.pass_by()
                     payload = self._proxy.change_to_send(message[5:])
                     message = _COPY_DATA + struct.pack(">I", len(payload) + 4) + payload
+                self._proxy.watch(self._number, False, message)
                 self._proxy.wait_for_road()
                 self._client.sendall(message)
         self._cut()
