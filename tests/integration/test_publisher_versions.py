@@ -8,6 +8,7 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
@@ -15,16 +16,22 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from config.guc import Settings
 from tests.fix_publisher import Database
-from tests.servers import every_version
+from tests.servers import PINNED, every_version
 from tests.waiting import wait_until
 from workers.proto import decode
-from workers.proto.messages import Begin, Commit, Insert, Message, Origin, Relation
+from workers.proto.messages import Begin, Commit, Insert, Message, Origin, Relation, Type
+from workers.publication import fetch_remote_table_info
 from workers.spool import Batch
 from workers.stream import start_options, start_stream
 from workers.sync_slot import create_sync_slot
 from workers.walreceiver import connect
 
 since_15 = pytest.mark.parametrize("each_database", every_version(18, since=15), indirect=True)
+with_extensions = pytest.mark.parametrize(
+    "each_database",
+    [param for param in every_version() if param.values[0] in PINNED],
+    indirect=True,
+)
 since_18 = pytest.mark.parametrize("each_database", every_version(18, since=18), indirect=True)
 
 
@@ -175,6 +182,25 @@ def test_generated_columns(each_database: Database, tmp_path: Path) -> None:
     )
     found = streamed(each_database, tmp_path, "pub", "INSERT INTO t (id) VALUES (3)")
     assert (relations(found), inserted(found)) == ([("t", ["id", "g"])], [[b"3", b"6"]])
+
+
+@with_extensions
+def test_s_002_11_an_extension_s_type(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(
+        "CREATE EXTENSION hstore",
+        "CREATE TABLE t (id int PRIMARY KEY, h hstore)",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    found = streamed(
+        each_database, tmp_path, "pub", """INSERT INTO t VALUES (1, '"yellow horse"=>"moaned"')"""
+    )
+    [described] = [each for each in found if isinstance(each, Type)]
+    assert (described.nspname, described.typname) == ("public", "hstore")
+    assert kinds(found).index("Type") < kinds(found).index("Relation")
+    assert inserted(found) == [[b"1", b'"yellow horse"=>"moaned"']]
+    with closing(connect(each_database.dsn, "versions")) as conn:
+        remote = fetch_remote_table_info(conn, "public", "t", ["pub"])
+    assert [column.type for column in remote.lake_columns()] == [pa.int32(), pa.string()]
 
 
 def test_h_27_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:
