@@ -10,7 +10,7 @@ TESTS ?=
 .PHONY: help setup demo test test-matrix test-full unit conformance lint chaos bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## everything the project needs, once, into .venv
 
