@@ -16,7 +16,7 @@ import pytest
 
 from tests.docs.pages import script
 
-SERVERS = {"publisher", "database", "make_database", "pgsub"}
+SERVERS = {"server_of", "publisher", "database", "each_database", "make_database", "pgsub"}
 """Fixtures that stand for a publisher of the newest version."""
 
 page = script("make_conformance")

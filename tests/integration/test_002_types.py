@@ -1,6 +1,6 @@
 """PostgreSQL's 002_types: each type through copy, insert, update and delete.
 
-Left out: S-002-11 (hstore is not among the embedded servers' extensions).
+Elsewhere: S-002-11 (`test_publisher_versions.py`: the servers of the wheel have no hstore).
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ def test_schemas(conn: WalReceiverConn) -> None:
     assert fetch_fingerprints(conn, ["schemas"])["whole", "b"] == remote.fingerprint
 
 
-def test_h_24_a_partition_is_not_listed_beside_its_root(conn: WalReceiverConn) -> None:
+def test_a_partition_is_not_listed_beside_its_root(conn: WalReceiverConn) -> None:
+    """H-24."""
     assert fetch_table_list(conn, ["root", "leaves"]) == [("public", "parent")]
     assert fetch_table_list(conn, ["leaves"]) == [("public", "leaf1"), ("public", "leaf2")]
 

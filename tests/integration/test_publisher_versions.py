@@ -203,7 +203,8 @@ def test_s_002_11_an_extension_s_type(each_database: Database, tmp_path: Path) -
     assert [column.type for column in remote.lake_columns()] == [pa.int32(), pa.string()]
 
 
-def test_h_27_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:
+def test_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:
+    """H-27."""
     sub = Subscription("mysub", each_database.dsn, ("pub",))
     spoken = {14: "2", 15: "3"}.get(version(each_database), "4")
     assert start_options(sub, version(each_database)) == {
