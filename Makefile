@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos bench lock clean
+.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: setup ## lock, style, types, layers
 chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1) \
 	  --jobs $(or $(JOBS),1)
+
+soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200)
+	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run

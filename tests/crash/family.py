@@ -27,7 +27,8 @@ from workers.failpoints import ENVIRONMENT
 
 FAMILY_SETTINGS = {
     **SETTINGS,
-    "max_logical_replication_workers": 12,
+    "max_logical_replication_workers": 16,
+    "max_sync_workers_per_subscription": 6,
     "copy_range_bytes": "256kB",
     "lake_server_memory": "1GB",
 }
@@ -36,16 +37,17 @@ FAMILY_SETTINGS = {
 class Family:
     """One data directory, its launcher, its lake server and the workers."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, settings: Mapping[str, Any] = FAMILY_SETTINGS) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
         self.pgsub = Pgsub(data_dir, {ENVIRONMENT: str(self.failpoints.directory)})
         self.subscriptions: dict[str, dict[str, Any]] = {}
+        self._settings = dict(settings)
 
     # -- commands ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """``pgsub up`` with every subscription there is; returns when all is running."""
-        content = {"subscriptions": self.subscriptions, "settings": FAMILY_SETTINGS}
+        content = {"subscriptions": self.subscriptions, "settings": self._settings}
         self.pgsub.start("up", str(self.pgsub.file(content, "up.yaml")))
         wait_until(self._runs, 240, self.log_tail)
 
@@ -68,7 +70,7 @@ class Family:
             entry["with"] = options
         if tables:
             entry["tables"] = {table: dict(words) for table, words in tables.items()}
-        content = {"subscriptions": {name: entry}, "settings": FAMILY_SETTINGS}
+        content = {"subscriptions": {name: entry}, "settings": self._settings}
         self.pgsub.command("create", str(self.pgsub.file(content, f"{name}.yaml")))
         self.subscriptions[name] = entry
 

@@ -1,16 +1,17 @@
 """Every place at which a process may die, and what dying there did to the rows.
 
-Two subscriptions are busy all the while and have their tables in ``r``; in each phase another one
+Some subscriptions are busy all the while and have their tables in ``r``; in each phase another one
 has many small tables to synchronise. Who dies, and how:
 
 * *itself*: a process that comes to the place is killed there, or meets an error there. The next
   place is armed when the last one was reached, so each is met by a process that lives.
-* the *lake server* and the *launcher*: processes stand still at several places at once, the victim
-  is killed, the others go on. Rounds of this kind take a victim through all places, so that the
-  JVM, whose start is what takes time here, is started eight times and not thirty.
+* the *lake server* and the *launcher*: processes stand still at many places at once, the victim is
+  killed, the others go on. Four rounds of this kind take a victim through all places, because the
+  start of a JVM is what takes time here.
 
-Places that only a successor comes to (around a fence, the first branch) are armed before those
-that stand still are let go, and the round is compared together with the next one.
+A round's first places are armed before those of the round before it are let go, so that successors
+come to them; the others when the first are held. A round whose successors are looked at in the next
+one is compared together with it.
 
 After each round the busy tables are compared with the publisher's, at the end of a phase those
 that were synchronised in it. A round that finds a difference blames its places.
@@ -71,39 +72,55 @@ ONE_BY_ONE: Final = (
 
 @dataclass(frozen=True)
 class Round:
-    """Processes stand at these places at once. ``early`` are places of their successors."""
+    """Processes stand at these places at once; ``first`` are waited for before the others."""
 
-    apply: tuple[str, ...]
-    sync: tuple[str, ...] = ()
-    early: bool = False
+    first: tuple[str, ...]
+    then: tuple[str, ...] = ()
 
     @property
     def places(self) -> tuple[str, ...]:
         """All of them."""
-        return (*self.apply, *self.sync)
+        return (*self.first, *self.then)
 
 
-# A table becomes ready only while nobody holds both sync workers. An early round may hold the apply
-# worker without which no sync worker starts, so it waits for none. The fence of a sync worker comes
-# after a round whose sync workers need the lake to go on.
+# Only the apply worker of the subscription that synchronises starts sync workers, answers them and
+# makes tables ready, so nothing that comes first may need it once it is held: it comes to ``READY``
+# last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing.
 TOGETHER: Final = (
     Round(
-        ("apply.batch_taken", "apply.table_written"),
-        ("tablesync.started", "tablesync.datasync_stored"),
+        (
+            "tablesync.started",
+            "tablesync.datasync_stored",
+            "tablesync.slot_created",
+            "apply.before_ready",
+        ),
+        (
+            "apply.batch_taken",
+            "apply.table_written",
+            "apply.branches_written",
+            "apply.all_tables_published",
+        ),
     ),
-    Round(("apply.branch_created", "apply.before_ready"), early=True),
-    Round(("apply.ready_stored",), early=True),
     Round(
-        ("apply.in_flight_stored", "apply.one_table_published"),
-        ("tablesync.slot_created", "tablesync.range_copied"),
+        (
+            "tablesync.branch_created",
+            "tablesync.copied",
+            "tablesync.waiting",
+            "tablesync.caught_up",
+            "tablesync.published",
+            "tablesync.syncdone_stored",
+        ),
+        (
+            "apply.in_flight_stored",
+            "apply.one_table_published",
+            "apply.origin_advanced",
+            "apply.before_feedback",
+        ),
     ),
-    Round(FENCE, early=True),
-    Round(("apply.branches_written",), ("tablesync.copied", "tablesync.waiting")),
-    Round(("apply.all_tables_published",), ("tablesync.branch_created", "tablesync.caught_up")),
-    Round(("apply.origin_advanced", "apply.before_feedback"), UNDO),
+    Round((*FENCE, *UNDO, "apply.branch_created")),
     Round(
+        ("apply.ready_stored", "tablesync.range_copied"),
         ("apply.flush_remembered", "apply.feedback_sent"),
-        ("tablesync.published", "tablesync.syncdone_stored"),
     ),
 )
 
@@ -170,7 +187,7 @@ class KillRounds:
     # -- a victim dies while others stand at their places ----------------------------------------
 
     def _play_together(self, victim: str, schema: str) -> None:
-        self.family.failpoints.arm(*TOGETHER[0].sync)
+        self.family.failpoints.arm(*TOGETHER[0].first)
         self.family.create(f"crash_{schema}", self.database.dsn, [f"pub_{schema}"])
         uncompared: list[Case] = []
         for this, following in _with_next(TOGETHER):
@@ -178,24 +195,23 @@ class KillRounds:
             self._play_round(victim, this, following)
             self.reached.update(cases)
             uncompared += cases
-            if following is None or not following.early:
+            if following is None or following.then:
                 self._compare(uncompared)
                 uncompared = []
 
     def _play_round(self, victim: str, this: Round, following: Round | None) -> None:
         failpoints, log_tail = self.family.failpoints, self.family.log_tail
-        for place in this.sync:
+        for place in this.first:
             failpoints.wait_held(place, PATIENCE, log_tail)
-        if not this.early:
-            failpoints.arm(*this.apply)
-        for place in this.apply:
+        failpoints.arm(*this.then)
+        for place in this.then:
             failpoints.wait_held(place, PATIENCE, log_tail)
         if victim == "launcher":
             self.family.kill_launcher()
         else:
             self.family.kill_lake_server()
         if following is not None:
-            failpoints.arm(*(following.places if following.early else following.sync))
+            failpoints.arm(*following.first)
         for place in this.places:
             failpoints.release(place)
         if victim == "launcher":

@@ -16,8 +16,8 @@ import psycopg
 
 from tests.fix_publisher import Database
 
-BUSY = ("a", "b")
-SYNCED = ("c", "d")
+BUSY = ("a", "b", "c", "d")
+SYNCED = ("y", "z")
 SYNCED_TABLES = 16
 BUSY_TABLES = ("account", "orders", "lines", "audit", "box")
 
