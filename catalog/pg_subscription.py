@@ -7,6 +7,7 @@ never holds a password. The columns after them are ours.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -165,6 +166,19 @@ def check_publications(names: Sequence[str]) -> None:
         if name in seen:
             raise DuplicateObject(f'publication name "{name}" used more than once')
         seen.add(name)
+
+
+def check_subscription_name(name: str) -> None:
+    """Any name of 1 to 63 bytes; 42602 or 42622."""
+    if not name or "\0" in name:
+        raise InvalidName("a subscription needs a name")
+    if len(name.encode()) >= NAMEDATALEN:
+        raise InvalidName(f'subscription name "{name}" is too long', sqlstate="42622")
+
+
+def system_identifier(sub: Subscription) -> str:
+    """A 64-bit number that is this subscription's own, as a server's system identifier would be."""
+    return str(uuid.UUID(sub.subuuid).int >> 64)
 
 
 def sync_slot_name(subid: int, relid: int, sysid: str) -> str:

@@ -29,13 +29,14 @@ from catalog.errcodes import (
     ReplicationError,
     SyntaxErrorOrAccess,
 )
-from catalog.namespace import NAMEDATALEN, qualified_name, string_to_qualified_name
+from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_subscription import (
     Stream,
     SyncSlot,
     TableOptions,
     check_publications,
     check_slot_name,
+    check_subscription_name,
 )
 from config.conninfo import Conninfo, split_password
 from config.problem import problem
@@ -405,10 +406,10 @@ def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTabl
 
 
 def _check_name(name: str) -> None:
-    if not name or "\0" in name:
-        raise problem(InvalidName("a subscription needs a name"))
-    if len(name.encode()) >= NAMEDATALEN:
-        raise problem(InvalidName(f'subscription name "{name}" is too long', sqlstate="42622"))
+    try:
+        check_subscription_name(name)
+    except ReplicationError as error:
+        raise problem(error) from None
 
 
 def _below(error: Exception, *key: str) -> Exception:

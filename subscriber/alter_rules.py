@@ -1,0 +1,203 @@
+"""What ALTER SUBSCRIPTION may do: ``AlterSubscription``'s checks in its order and words. Pure.
+
+What speaks against a change is found in the subscription's row and in what was asked for; the
+modules that carry it out (``altercmds``, ``refresh``) ask here first, on the row as it is in the
+transaction that stores the change.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from catalog.errcodes import (
+    DuplicateObject,
+    FeatureNotSupported,
+    InvalidParameterValue,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    SyntaxErrorOrAccess,
+    UndefinedObject,
+)
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import Subscription, TwoPhaseState, check_publications
+
+PublicationAction = Literal["set", "add", "drop"]
+
+OWNER: Final = "postgres"
+"""The name of the one role there is, ``BOOTSTRAP_SUPERUSERID``."""
+
+_COLUMNS: Final = {
+    "slot_name": "subslotname",
+    "synchronous_commit": "subsynccommit",
+    "binary": "subbinary",
+    "streaming": "substream",
+    "two_phase": "subtwophasestate",
+    "disable_on_error": "subdisableonerr",
+    "password_required": "subpasswordrequired",
+    "run_as_owner": "subrunasowner",
+    "failover": "subfailover",
+    "origin": "suborigin",
+}
+"""What SET (…) can change, and the column it is kept in."""
+
+_DROP_CREATE: Final = "or use DROP/CREATE SUBSCRIPTION"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsChange:
+    """What SET (…) comes to: columns of the row, and properties of the slot (None: as it is)."""
+
+    columns: Mapping[str, Any]
+    failover: bool | None = None
+    two_phase: bool | None = None
+
+    @property
+    def concerns_slot(self) -> bool:
+        """Has the slot on the publisher to be altered?"""
+        return self.failover is not None or self.two_phase is not None
+
+
+def options_change(
+    sub: Subscription, options: Mapping[str, Any], *, running: Callable[[], bool]
+) -> OptionsChange:
+    """``ALTER_SUBSCRIPTION_OPTIONS``. ``running``: does a worker of it still run?
+
+    ``options`` are values that were read already: ``slot_name`` None is NONE.
+    """
+    for name in options:
+        if name not in _COLUMNS:
+            raise SyntaxErrorOrAccess(f'unrecognized subscription parameter: "{name}"')
+    columns = {_COLUMNS[name]: value for name, value in options.items()}
+    if "slot_name" in options and options["slot_name"] is None and sub.subenabled:
+        raise ObjectNotInPrerequisiteState(
+            "cannot set slot_name = NONE for enabled subscription",
+            hint=f"Run pgsub disable {shlex.quote(sub.subname)} first.",
+        )
+    failover, two_phase = options.get("failover"), options.get("two_phase")
+    if two_phase is not None:
+        _check_two_phase(sub, options, running)
+        columns["subtwophasestate"] = TwoPhaseState.DISABLED
+    if failover is not None:
+        _check_slot_option(sub, "failover", slot_changes=True)
+    return OptionsChange(columns, failover, two_phase)
+
+
+def _check_two_phase(
+    sub: Subscription, options: Mapping[str, Any], running: Callable[[], bool]
+) -> None:
+    turned_off = not options["two_phase"]
+    _check_slot_option(sub, "two_phase", slot_changes=turned_off)
+    if turned_off and "slot_name" in options:
+        raise SyntaxErrorOrAccess('"slot_name" and "two_phase" cannot be altered at the same time')
+    if running():
+        raise ObjectNotInPrerequisiteState(
+            'cannot alter "two_phase" when logical replication worker is still running',
+            hint="Try again after some time.",
+        )
+    if not turned_off:
+        raise FeatureNotSupported(
+            "two_phase = true is not supported yet",
+            hint="A prepared transaction arrives when it is committed.",
+        )
+
+
+def _check_slot_option(sub: Subscription, option: str, *, slot_changes: bool) -> None:
+    """``CheckAlterSubOption``."""
+    if sub.subenabled:
+        raise ObjectNotInPrerequisiteState(
+            f'cannot set option "{option}" for enabled subscription',
+            hint=f"Run pgsub disable {shlex.quote(sub.subname)} first.",
+        )
+    if slot_changes and sub.subslotname is None:
+        raise ObjectNotInPrerequisiteState(
+            f'cannot set option "{option}" for a subscription that does not have a slot name'
+        )
+
+
+def merge_publications(
+    sub: Subscription, action: PublicationAction, named: Sequence[str]
+) -> tuple[str, ...]:
+    """The list that SET, ADD or DROP PUBLICATION leaves; the order is kept."""
+    check_publications(named)
+    if action == "set":
+        return tuple(named)
+    merged = list(sub.subpublications)
+    for name in named:
+        if action == "add":
+            if name in merged:
+                raise DuplicateObject(
+                    f'publication "{name}" is already in subscription "{sub.subname}"'
+                )
+            merged.append(name)
+        elif name not in merged:
+            raise ReplicationError(
+                f'publication "{name}" is not in subscription "{sub.subname}"', sqlstate="42P17"
+            )
+        else:
+            merged.remove(name)
+    if not merged:
+        raise ReplicationError(
+            "cannot drop all the publications from a subscription", sqlstate="42P17"
+        )
+    return tuple(merged)
+
+
+def check_refresh(sub: Subscription, action: PublicationAction | None, *, copy_data: bool) -> None:
+    """May it be refreshed? By SET, ADD or DROP PUBLICATION, or (None) by REFRESH itself."""
+    refused = sub.subtwophasestate is TwoPhaseState.ENABLED and copy_data
+    if action is None:
+        if not sub.subenabled:
+            raise ObjectNotInPrerequisiteState(
+                "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions",
+                hint=f"Run pgsub enable {shlex.quote(sub.subname)} first.",
+            )
+        if refused:
+            raise SyntaxErrorOrAccess(
+                "ALTER SUBSCRIPTION ... REFRESH with copy_data is not allowed when two_phase is "
+                "enabled",
+                hint=f"Use ALTER SUBSCRIPTION ... REFRESH with copy_data = false, {_DROP_CREATE}.",
+            )
+        return
+    command = f"ALTER SUBSCRIPTION ... {action.upper()} PUBLICATION"
+    if not sub.subenabled:
+        instead = f"{command} ... WITH (refresh = false)"
+        raise ObjectNotInPrerequisiteState(
+            "ALTER SUBSCRIPTION with refresh is not allowed for disabled subscriptions",
+            hint=f"Use {instead}." if action == "set" else f"Use {instead} instead.",
+        )
+    if refused:
+        raise ObjectNotInPrerequisiteState(
+            "ALTER SUBSCRIPTION with refresh and copy_data is not allowed when two_phase is "
+            "enabled",
+            hint=f"Use {command} with refresh = false, or with copy_data = false, {_DROP_CREATE}.",
+        )
+
+
+def check_skip(lsn: LSN | None, origin: LSN) -> LSN:
+    """What ``subskiplsn`` becomes; None is NONE. ``origin`` is how far the subscription is."""
+    if lsn is None:
+        return InvalidXLogRecPtr
+    if lsn == InvalidXLogRecPtr:
+        raise InvalidParameterValue(f"invalid WAL location (LSN): {lsn}")
+    if origin != InvalidXLogRecPtr and lsn < origin:
+        raise InvalidParameterValue(
+            f"skip WAL location (LSN {lsn}) must be greater than origin LSN {origin}"
+        )
+    return lsn
+
+
+def check_enable(sub: Subscription) -> None:
+    """ENABLE needs a slot."""
+    if sub.subslotname is None:
+        raise ObjectNotInPrerequisiteState(
+            "cannot enable subscription that does not have a slot name"
+        )
+
+
+def check_role(role: str | None) -> None:
+    """OWNER TO: the lake has one role; None is CURRENT_USER."""
+    if role not in (None, OWNER):
+        raise UndefinedObject(f'role "{role}" does not exist')
