@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Stream
+from catalog.pg_subscription import (
+    PG_SUBSCRIPTION_COLUMNS,
+    Stream,
+    SubCreate,
+    TableOptions,
+    TwoPhaseState,
+)
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.apply import log_streaming
+from workers import apply
+from workers.apply import log_streaming, reread_subscription
+from workers.exits import WorkerExit
 from workers.lake.destination import LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Update
@@ -236,3 +245,77 @@ def test_streaming_that_has_no_effect_is_told(
     with caplog.at_level("INFO"):
         log_streaming(replace(world.sub, substream=Stream(value)))
     assert caplog.text.count("runs as off") == lines
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("subconninfo", "host=other"),
+        ("subname", "renamed"),
+        ("subslotname", "other"),
+        ("subbinary", True),
+        ("substream", Stream.OFF),
+        ("subpasswordrequired", False),
+        ("suborigin", "none"),
+        ("subowner", 11),
+        ("subpublications", ("other",)),
+        ("passfile", "/other"),
+        ("password_env", "OTHER"),
+        ("tables", {"public.a": TableOptions(on_key_conflict="error")}),
+    ],
+)
+def test_h_37_a_change_that_starts_the_worker_again(
+    world: Subscribed, column: str, value: Any
+) -> None:
+    world.store.update_subscription(world.sub.oid, **{column: value})
+    with pytest.raises(WorkerExit, match=f"has changed: {column}$"):
+        reread_subscription(world.store, world.sub)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("subsynccommit", "on"),
+        ("subdisableonerr", True),
+        ("subrunasowner", True),
+        ("subskiplsn", LSN(7)),
+        ("subfailover", True),
+        ("subtwophasestate", TwoPhaseState.PENDING),
+        ("max_flush_lsn", LSN(7)),
+    ],
+)
+def test_h_37_a_change_that_the_worker_takes_over(
+    world: Subscribed, column: str, value: Any
+) -> None:
+    changed = world.store.update_subscription(world.sub.oid, **{column: value})
+    assert reread_subscription(world.store, world.sub) == changed != world.sub
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"subenabled": False}, "was disabled"),
+        ({"subcreate": SubCreate.DROPPING}, "was removed"),
+        ({"subenabled": False, "subname": "x"}, "was disabled"),
+    ],
+)
+def test_h_37_a_change_that_ends_the_worker(
+    world: Subscribed, changes: dict[str, Any], said: str
+) -> None:
+    world.store.update_subscription(world.sub.oid, **changes)
+    with pytest.raises(WorkerExit, match=said):
+        reread_subscription(world.store, world.sub)
+
+
+def test_what_is_changed_only_while_disabled_needs_no_restart_and_the_rest_is_looked_at() -> None:
+    """A column of PostgreSQL's that is in neither list would be changed unseen."""
+    seen_otherwise = {"oid", "subdbid", "subenabled"}
+    taken_over = {
+        "subsynccommit",
+        "subdisableonerr",
+        "subrunasowner",
+        "subskiplsn",
+        "subfailover",
+        "subtwophasestate",
+    }
+    assert set(PG_SUBSCRIPTION_COLUMNS) - set(apply._RESTART_ON) == taken_over | seen_otherwise
