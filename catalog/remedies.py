@@ -98,6 +98,14 @@ _GARBAGE: Final = (
     "not pass a replication stream on unchanged. Without one, look into the publisher's log."
 )
 
+_NO_PUBLICATION: Final = (
+    "Create it on the publisher, or take it out of the subscription's list. A publisher before "
+    "version 18 says so too where it was not there yet when the changes to be sent next were "
+    "committed: go back to the list before, have pgsub wait for the present position, and set the "
+    "new list then."
+)
+"""The publisher decodes a change with its catalog as it was at that change."""
+
 
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a connection that could not be made."""
@@ -112,7 +120,9 @@ def making_slot(error: ReplicationError) -> ReplicationError:
 
 
 def stream(error: ReplicationError) -> ReplicationError:
-    """What ended a worker's stream; errors other than of the protocol stay as they are."""
+    """What ended a worker's stream: the protocol, or a publication; others stay as they are."""
+    if error.code == "42704" and error.primary.startswith('publication "'):
+        return _with_hint(error, _NO_PUBLICATION)
     return _with_hint(error, _GARBAGE if error.code == "08P01" else None)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from catalog import remedies
-from catalog.errcodes import ConnectionFailure, ProtocolViolation, ReplicationError
+from catalog.errcodes import ConnectionFailure, ProtocolViolation, ReplicationError, UndefinedObject
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,11 @@ def test_garbage_on_the_stream_says_where_to_look() -> None:
     error = remedies.stream(ProtocolViolation("invalid message in the replication stream"))
     assert "a pooler" in (error.hint or "")
     assert remedies.stream(ReplicationError("a bug", sqlstate="XX000")).hint is None
+
+
+def test_a_publication_that_was_not_there_yet() -> None:
+    """H-26: a publisher before 18 decodes an old change with the catalog it had then."""
+    error = UndefinedObject('publication "late" does not exist')
+    assert "before version 18" in (remedies.stream(error).hint or "")
+    other = UndefinedObject('replication slot "late" does not exist')
+    assert remedies.stream(other).hint is None
