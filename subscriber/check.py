@@ -26,9 +26,9 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, format_duration, parse_duration
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
+from subscriber.altercmds import refusals
 from subscriber.passfile import temporary_passfile
 from subscriber.real_site import open_site
-from subscriber.refresh import refusals
 from subscriber.remoteslot import check_slot_is_free, slot_warnings
 from subscriber.report import Notice, warning
 from subscriber.site import Publisher, Site

@@ -234,8 +234,8 @@ def refresh(
     ] = False,
 ) -> None:
     """ALTER SUBSCRIPTION … REFRESH PUBLICATION; or copy tables again."""
+    from subscriber.altercmds import alter_refresh
     from subscriber.recopy import recopy_tables
-    from subscriber.refresh import refresh_subscription
 
     if tables and not recopy:
         raise typer.BadParameter("only with --recopy", param_hint="TABLE")
@@ -243,7 +243,7 @@ def refresh(
         if recopy:
             recopy_tables(name, tables or (), site)
         else:
-            refresh_subscription(name, site)
+            alter_refresh(name, site, copy_data=True)
     print("ALTER SUBSCRIPTION")
 
 

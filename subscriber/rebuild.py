@@ -247,7 +247,7 @@ def _gather(sub: Subscription, conn: Publisher, site: Site) -> tuple[Subscriptio
     identity = conn.identify_system()
     name = sub.subslotname or ""
     confirmed = check_slot(sub, fetch_slot(conn, name))
-    mapped = published_tables(conn, sub, site)
+    mapped = published_tables(conn, sub, site, validate=sub.subpublications)
     for table in mapped:
         if table.options.shared:
             raise FeatureNotSupported(

@@ -1,134 +1,83 @@
-"""Bringing a subscription in line with its file, and REFRESH PUBLICATION.
+"""REFRESH PUBLICATION: which tables a subscription has, compared with what is published now.
 
-``pgsub up`` does this for every subscription that is there already: options that changed are
-stored (a running worker notices and starts again where it must), then the publications' tables are
-compared with ``pg_subscription_rel``. New ones join in ``i`` (or ``r`` without copy_data), ones
-that are not published any more leave; their lake tables stay.
+The publisher is asked first, over the whole publication list, and the lake; nothing is stored
+before both have answered. New tables join in ``i`` (or ``r`` without copy_data), ones that are not
+published any more leave: row, origin, sync worker, sync slot; their lake tables stay. What else the
+command changes of the subscription (SET PUBLICATION with its refresh) is stored in the same
+transaction, so that a refresh that fails has changed nothing.
+
+A table that leaves and comes back. Workers read the catalog between batches only, and a command
+returns when they have; what a batch in hand still writes to the table comes before everything that
+its return brings. With copy_data its rows are copied *on top* of those that are there, as
+PostgreSQL does it. Without, its changes begin where the subscription stands, and that must be no
+earlier than what its lake table holds. Where a worker died after it had published this table and
+before all tables of the batch were, the table is ahead of the subscription::
+
+    batch 400..500    published to the table, stamp 500; the worker dies; origin 400
+    the table leaves, and comes back without copy: it would begin at 400
+    the successor     asks for everything after 400, and applies 400..500 a second time
+
+so this is refused until the subscription has caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
-from typing import Any
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from catalog.errcodes import (
-    ConnectionFailure,
-    FeatureNotSupported,
-    ObjectInUse,
-    ReplicationError,
-)
+from catalog.errcodes import ObjectInUse, ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
-from config.subscription import CreateSubscriptionStmt
-from subscriber.passfile import holds, remove_passfile, write_passfile
-from subscriber.remoteslot import retry_leaked_slots
+from catalog.pg_subscription_rel import SubscriptionRel
+from subscriber.remoteslot import drop_sync_slots
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
-    check_password_env,
     make_lake_table,
     must_be_ready,
     must_have,
     new_rel,
-    new_row,
     published_tables,
     raise_first,
     wait_for_workers,
 )
-from subscriber.tablemap import MappedTable, lake_findings, lake_ident, privilege_findings
+from subscriber.tablemap import (
+    MappedTable,
+    lake_findings,
+    other_origins_warning,
+    privilege_findings,
+)
 from workers.shared_targets import source_of
 
-_FOLLOWED = (
-    "subconninfo",
-    "subpublications",
-    "substream",
-    "subdisableonerr",
-    "subpasswordrequired",
-    "subrunasowner",
-    "subsynccommit",
-    "suborigin",
-    "sync_slot",
-    "password_env",
-    "tables",
-)
-"""Columns that simply take what the file says."""
+_WORKERS_COLUMNS: Final = ("generation", "sysid", "timeline", "max_flush_lsn", "subskiplsn")
+"""What workers store in a subscription's row while it is worked on."""
 
 
-def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
-    """Make an existing, ready subscription what its file says; the row as it is then.
+def refresh_publication(
+    sub: Subscription,
+    conn: Publisher,
+    site: Site,
+    *,
+    copy_data: bool,
+    columns: Mapping[str, Any] | None = None,
+    validate: Sequence[str] = (),
+) -> Subscription:
+    """ALTER SUBSCRIPTION … REFRESH PUBLICATION; the row as it is then.
 
-    0A000 for a change that cannot be made to an existing subscription. Only a warning: a publisher
-    that cannot be reached (the workers go on trying, and the next ``up`` refreshes again), and a
-    worker that goes by the old row for longer than one waits.
+    ``columns`` of the row are stored along with it; publications among ``validate`` that are
+    missing are warned of. Returns when the workers go by the new list.
     """
-    raise_first(list(refusals(sub, stmt, site)))
-    check_password_env(stmt)
-    changed = _store_changes(sub, stmt, site)
-    try:
-        refreshed = stmt.options.connect and _refresh_if_reachable(
-            changed, site, copy_data=stmt.options.copy_data
-        )
-        if refreshed or changed != sub:
-            _await_or_warn(changed, site)
-    finally:
-        if changed.passfile != sub.passfile:
-            remove_passfile(sub.passfile)
-    return changed
-
-
-def _await_or_warn(sub: Subscription, site: Site) -> None:
-    try:
-        await_workers(sub, site)
-    except ObjectInUse as error:
-        site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
-
-
-def _store_changes(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
-    wanted = new_row(stmt)
-    changes: dict[str, Any] = {
-        name: getattr(wanted, name)
-        for name in _FOLLOWED
-        if getattr(wanted, name) != getattr(sub, name)
-    }
-    if "enabled" in stmt.options.specified and stmt.options.enabled != sub.subenabled:
-        changes["subenabled"] = stmt.options.enabled
-    password = stmt.connection.password
-    if password is None and sub.passfile is not None:
-        changes["passfile"] = None
-    elif password is not None and not holds(sub.passfile, password):
-        changes["passfile"] = write_passfile(site.data_dir, sub.subuuid, password)
-    if not changes:
-        return sub
-    changed = site.store.update_subscription(sub.oid, **changes)
-    names = ", ".join(sorted(name.removeprefix("sub") for name in changes))
-    site.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
-    site.wake_launcher()
-    return changed
-
-
-def _refresh_if_reachable(sub: Subscription, site: Site, *, copy_data: bool) -> bool:
-    """Refresh, or warn that it could not be done; whether anything changed."""
-    try:
-        conn = site.connect(sub)
-    except ConnectionFailure as error:
-        site.notify(
-            warning(
-                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
-                detail=error.detail,
-                hint="The subscription goes on with the tables it has; run up again later.",
-            )
-        )
-        return False
-    try:
-        changed = _refresh_tables(sub, conn, site, copy_data=copy_data)
-        retry_leaked_slots(sub, conn, site)
-    finally:
-        conn.close()
-    return changed
+    refreshed, changed = refresh_tables(
+        sub, conn, site, copy_data=copy_data, columns=columns or {}, validate=validate
+    )
+    if changed:
+        await_workers(refreshed, site)
+    return refreshed
 
 
 def await_workers(sub: Subscription, site: Site) -> None:
@@ -143,109 +92,133 @@ def await_workers(sub: Subscription, site: Site) -> None:
         wait_for_workers(sub, site)
 
 
-def refusals(
-    sub: Subscription, stmt: CreateSubscriptionStmt, site: Site
-) -> Iterator[ReplicationError]:
-    """What the file says otherwise and an existing subscription cannot become (0A000 each)."""
-    options = stmt.options
-    if "failover" in options.specified and options.failover != sub.subfailover:
-        yield _fixed(sub, "failover")
-    if "slot_name" in options.specified and options.slot_name != sub.subslotname:
-        yield _fixed(sub, "slot_name")
-    for rel in site.store.rels(sub.oid):
-        ident, table = lake_ident(rel.nspname, rel.relname, stmt.tables)
-        if table.shared != bool(source_of(sub, rel)):
-            yield FeatureNotSupported(
-                f'option "shared" of table "{qualified_name(rel.nspname, rel.relname)}" of '
-                f'subscription "{sub.subname}" cannot be changed',
-                detail="Its rows in the lake would bear the wrong source, or none.",
-                hint="Drop the subscription and create it again, with another lake table.",
-            )
-        if (ident.schema, ident.table) != (rel.lake_schema, rel.lake_table):
-            yield FeatureNotSupported(
-                f'table "{qualified_name(rel.nspname, rel.relname)}" of subscription '
-                f'"{sub.subname}" is written to lake table '
-                f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
-                hint="Drop the subscription and create it again.",
-            )
+@contextmanager
+def altering(sub: Subscription, site: Site) -> Iterator[Subscription]:
+    """A catalog transaction on the row as it is in it.
 
-
-def _fixed(sub: Subscription, option: str) -> FeatureNotSupported:
-    return FeatureNotSupported(
-        f'option "{option}" of subscription "{sub.subname}" cannot be changed',
-        hint="Drop the subscription and create it again.",
-    )
-
-
-def refresh_subscription(name: str, site: Site) -> None:
-    """``pgsub refresh``: REFRESH PUBLICATION of a subscription by name; new tables are copied."""
-    sub = must_be_ready(name, site)
-    with closing(site.connect(sub)) as conn:
-        refresh_publication(sub, conn, site, copy_data=True)
-
-
-def refresh_publication(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> None:
-    """ALTER SUBSCRIPTION … REFRESH PUBLICATION, over the whole publication list.
-
-    Returns when the workers go by the new list.
+    55006 if another command has changed it since ``sub`` was read; what workers store in it
+    meanwhile is no such change.
     """
-    if _refresh_tables(sub, conn, site, copy_data=copy_data):
-        await_workers(sub, site)
+    with site.store.transaction():
+        now = must_be_ready(sub.subname, site)
+        if replace(now, **{name: getattr(sub, name) for name in _WORKERS_COLUMNS}) != sub:
+            raise ObjectInUse(
+                f'subscription "{sub.subname}" was changed meanwhile', hint="Try again."
+            )
+        yield now
 
 
-def _refresh_tables(sub: Subscription, conn: Publisher, site: Site, *, copy_data: bool) -> bool:
-    """Store which tables are published now; whether that is anything new."""
-    mapped = published_tables(conn, sub, site)
-    known = {(rel.nspname, rel.relname): rel for rel in site.store.rels(sub.oid)}
+def store_columns(
+    now: Subscription, columns: Mapping[str, Any], site: Site, *, compared: bool = False
+) -> Subscription:
+    """Change the row, inside ``altering``; the new row.
+
+    With other publications, or another origin, less may arrive for a while: a DELETE that does not
+    leaves a row whose key is inserted again later, when the list is what it was and nothing shows
+    what it has been. So every table's inserted keys are looked for from now on, unless what is
+    published of each table is ``compared`` with what it was copied by. The fingerprint goes too:
+    a copy that is running would otherwise find the one it began with.
+    """
+    changed = site.store.update_subscription(now.oid, **columns)
+    others = changed.subpublications != now.subpublications and not compared
+    if others or changed.suborigin != now.suborigin:
+        for rel in site.store.rels(now.oid):
+            site.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=None)
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What a refresh has found, and stored."""
+
+    sub: Subscription
+    added: list[SubscriptionRel]
+    removed: list[SubscriptionRel]
+    distrusted: int
+
+
+def refresh_tables(
+    before: Subscription,
+    conn: Publisher,
+    site: Site,
+    *,
+    copy_data: bool,
+    columns: Mapping[str, Any],
+    validate: Sequence[str],
+) -> tuple[Subscription, bool]:
+    """Store ``columns`` and which tables are published now; the row, and is anything new?"""
+    sub = replace(before, **columns)
+    mapped = published_tables(conn, sub, site, validate=validate)
+    known = {(rel.nspname, rel.relname) for rel in site.store.rels(sub.oid)}
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
+    if copy_data and new:
+        for message in other_origins_warning(conn, sub, known):
+            site.notify(message)
     if new:
         raise_first(list(lake_findings(new, site.lake_tables, site.store, sub)))
-        _add_tables(sub, new, conn, site, copy_data=copy_data)
-    published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
-    removed = [rel for name, rel in known.items() if name not in published]
-    distrusted = [
-        (rel, published[name].remote.fingerprint)
-        for name, rel in known.items()
-        if name in published and rel.fingerprint != published[name].remote.fingerprint
-    ]
-    with site.store.transaction():
-        for rel in removed:
-            site.store.delete_rel(sub.oid, rel.srrelid)
-            site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
-        for rel, fingerprint in distrusted:
-            # What the copy was trusted by has changed: inserted keys may be there already.
-            site.store.update_rel(sub.oid, rel.srrelid, copied=False, fingerprint=fingerprint)
-    for rel in removed:
-        # A copy that went on would be published beside the one that starts if the table returns.
-        site.stop_sync_worker(sub.oid, rel.srrelid)
-        name = qualified_name(rel.nspname, rel.relname)
-        site.notify(notice(f'table "{name}" removed from "{sub.subname}"'))
-    return bool(new or removed or distrusted)
-
-
-def _add_tables(
-    sub: Subscription, new: list[MappedTable], conn: Publisher, site: Site, *, copy_data: bool
-) -> None:
-    """Rows and, without copy_data, lake tables whose changes begin where the worker stands."""
-    if copy_data:
-        for error in privilege_findings(conn, new):
-            # Not refused: the tables that can be read must not wait for the one that cannot.
-            site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
-        with site.store.transaction():
-            for table in new:
-                site.store.insert_rel(new_rel(sub.oid, table, copy_data=True))
-    else:
+    if new and not copy_data:
         # With a worker that goes on meanwhile, which of its transactions came before a table
         # joined would be one thing now and another after a crash.
         with site.held(sub.oid):
             floor = _stand(sub, site)
-            for table in new:
-                _join_at(sub, table, floor, site)
-    for table in new:
-        site.notify(notice(f'table "{table.name}" added to subscription "{sub.subname}"'))
+            rels = [_with_lake_table(sub, table, floor, site) for table in new]
+            found = _store(before, columns, mapped, rels, site)
+    else:
+        for error in privilege_findings(conn, new):
+            # Not refused: the tables that can be read must not wait for the one that cannot.
+            site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
+        rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
+        found = _store(before, columns, mapped, rels, site)
+    _clean_up(found, conn, site)
+    return found.sub, bool(columns or found.added or found.removed or found.distrusted)
 
 
-def _join_at(sub: Subscription, table: MappedTable, floor: LSN, site: Site) -> None:
+def _store(
+    before: Subscription,
+    columns: Mapping[str, Any],
+    mapped: Sequence[MappedTable],
+    rels: Sequence[SubscriptionRel],
+    site: Site,
+) -> _Difference:
+    """All of it in one transaction, by the rows as they are in it."""
+    store, subid = site.store, before.oid
+    published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
+    with altering(before, site) as now:
+        known = {(rel.nspname, rel.relname): rel for rel in store.rels(subid)}
+        changed = store_columns(now, columns, site, compared=True) if columns else now
+        added = [store.insert_rel(rel) for rel in rels if (rel.nspname, rel.relname) not in known]
+        removed = [rel for name, rel in known.items() if name not in published]
+        for rel in removed:
+            store.delete_rel(subid, rel.srrelid)
+            store.origin_drop(origin_name(subid, rel.srrelid))
+        distrusted = 0
+        for name, rel in known.items():
+            fingerprint = published[name].remote.fingerprint if name in published else None
+            if fingerprint is None or fingerprint == rel.fingerprint:
+                continue
+            # What the copy was trusted by has changed: inserted keys may be there already.
+            store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)
+            distrusted += 1
+    return _Difference(changed, added, removed, distrusted)
+
+
+def _clean_up(found: _Difference, conn: Publisher, site: Site) -> None:
+    """What tables that left have outside the catalog; and what the command has to say."""
+    sub = found.sub
+    for rel in found.added:
+        name = qualified_name(rel.nspname, rel.relname)
+        site.notify(notice(f'table "{name}" added to subscription "{sub.subname}"'))
+    for rel in found.removed:
+        # A copy that went on would be published beside the one that starts if the table returns.
+        site.stop_sync_worker(sub.oid, rel.srrelid)
+        name = qualified_name(rel.nspname, rel.relname)
+        site.notify(notice(f'table "{name}" removed from "{sub.subname}"'))
+    drop_sync_slots(sub, found.removed, conn, site)
+
+
+def _with_lake_table(
+    sub: Subscription, table: MappedTable, floor: LSN, site: Site
+) -> SubscriptionRel:
     """Lake table first, then the row, whole: a row without its lake table stops the worker.
 
     A command that dies between the two leaves a lake table of ours, which the next one takes.
@@ -256,7 +229,31 @@ def _join_at(sub: Subscription, table: MappedTable, floor: LSN, site: Site) -> N
         relid = site.store.insert_rel(rel).srrelid
         site.store.delete_rel(sub.oid, relid)
     rel = replace(rel, srrelid=relid)
-    site.store.insert_rel(make_lake_table(sub, rel, table, floor, site))
+    _check_not_ahead(sub, rel, table, floor, site)
+    return make_lake_table(sub, rel, table, floor, site)
+
+
+def _check_not_ahead(
+    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, site: Site
+) -> None:
+    """55000 if the table has changes already that the subscription will receive again."""
+    lake, source = site.lake(), source_of(sub, rel)
+    existing = lake.table(table.ident)
+    if existing is None or (existing.owner != sub.subuuid and not source):
+        return
+    if existing.snapshot_id is not None:
+        existing = lake.fence(table.ident)  # of a dead worker nothing lands after this
+    stamp = existing.position(source)
+    if stamp is not None and stamp.lsn > floor:
+        name = shlex.quote(sub.subname)
+        raise ObjectNotInPrerequisiteState(
+            f'table "{table.name}" cannot join subscription "{sub.subname}" without a copy',
+            detail=f'Lake table "{table.ident}" holds changes up to {stamp.lsn} from when it was '
+            f"subscribed before, and the subscription stands at {floor}: it would receive some "
+            "of them again.",
+            hint=f"Wait with pgsub wait {name} --lsn {stamp.lsn} and try again; or drop the lake "
+            "table, or have the table copied.",
+        )
 
 
 def _stand(sub: Subscription, site: Site) -> LSN:

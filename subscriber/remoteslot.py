@@ -1,4 +1,4 @@
-"""The main replication slot on the publisher: made at CREATE, released at DROP, or leaked.
+"""Replication slots on the publisher: made at CREATE, altered, released at DROP, or leaked.
 
 A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
 listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
@@ -7,25 +7,45 @@ publisher tries again.
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
 from catalog import remedies
-from catalog.errcodes import DuplicateObject, ObjectInUse, ReplicationError, error_context
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateObject,
+    FeatureNotSupported,
+    ObjectInUse,
+    ReplicationError,
+    error_context,
+)
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import (
+    SubCreate,
+    Subscription,
+    SyncSlot,
+    sync_slot_name,
+    system_identifier,
+)
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import LeakedSlot
 from config.guc import stored_settings
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site
 from workers import failpoints
+from workers.alter_slot import alter_slot
 from workers.remote_slots import fetch_slot, is_in_recovery
 
 SLOT_RELEASE_TIMEOUT: Final = 10.0
 """Seconds DROP waits for the publisher to notice that a slot's reader is gone."""
+
+FAILOVER_SINCE: Final = 17
+TWO_PHASE_SINCE: Final = 18
+"""The version from which a publisher can alter the property of a slot that is there."""
 
 _POLL: Final = 0.1
 _UNKNOWN_OUTCOME: Final = ("08", "57")
@@ -150,10 +170,134 @@ def _drop_made_slot(name: str, conn: Publisher) -> None:
     conn.drop_slot(name, wait=False, missing_ok=True)
 
 
+def connect_to_drop(sub: Subscription, site: Site) -> Publisher | None:
+    """A connection for DROP; None where nothing is to be dropped on the publisher.
+
+    08006 where it cannot be had, or where the slot is missing that a DROP has not yet begun with.
+    Without a slot name only slots of synchronisations are in question: they are given up silently.
+    """
+    left = sync_slots_left(sub, site.store.rels(sub.oid))
+    if sub.subslotname is None and not left:
+        return None
+    try:
+        conn = site.connect(sub)
+    except ReplicationError as error:
+        if sub.subslotname is None:
+            return None
+        for name in left:
+            site.notify(warning(f'could not drop tablesync replication slot "{name}"'))
+        raise ConnectionFailure(
+            "could not connect to publisher when attempting to drop replication slot "
+            f'"{sub.subslotname}": {error.primary}',
+            detail=error.detail,
+            hint=_without_slot(sub),
+        ) from None
+    try:
+        _check_slot_is_there(sub, conn)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _check_slot_is_there(sub: Subscription, conn: Publisher) -> None:
+    if sub.subcreate is not SubCreate.READY or sub.subslotname is None:
+        return
+    if fetch_slot(conn, sub.subslotname) is None:
+        name = sub.subslotname
+        raise ConnectionFailure(
+            f'could not drop replication slot "{name}" on publisher: replication slot "{name}" '
+            "does not exist",
+            hint=_without_slot(sub),
+        )
+
+
+def _without_slot(sub: Subscription) -> str:
+    name = shlex.quote(sub.subname)
+    return (
+        "Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER "
+        "SUBSCRIPTION ... SET (slot_name = NONE) to disassociate it from the slot; or pgsub drop "
+        f"--leave-slot {name}, which goes on listing the slot. One that is there holds back WAL on "
+        "the publisher until it is dropped."
+    )
+
+
+def sync_slots_left(sub: Subscription, rels: Iterable[SubscriptionRel]) -> list[str]:
+    """The slots that unfinished synchronisations may have on the publisher.
+
+    A temporary one is gone with its worker.
+    """
+    if sub.sync_slot is not SyncSlot.PERMANENT:
+        return []
+    done = (SubRelState.SYNCDONE, SubRelState.READY)
+    number = system_identifier(sub)
+    return [
+        sync_slot_name(sub.oid, rel.srrelid, number) for rel in rels if rel.srsubstate not in done
+    ]
+
+
+def drop_sync_slots(
+    sub: Subscription, rels: Iterable[SubscriptionRel], conn: Publisher, site: Site
+) -> None:
+    """Drop what unfinished synchronisations left; their workers are gone. Missing is fine."""
+    for name in sync_slots_left(sub, rels):
+        try:
+            if _drop_when_released(conn, name):
+                site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+        except ReplicationError as error:
+            _remember(sub, name, error.primary, site)
+
+
+def alter_main_slot(
+    sub: Subscription,
+    conn: Publisher,
+    *,
+    failover: bool | None,
+    two_phase: bool | None,
+) -> None:
+    """Give the subscription's slot the properties that are given, once no walsender holds it.
+
+    A publisher that cannot alter a property of a slot (0A000) has none to turn off.
+    """
+    name, version = sub.subslotname, conn.server_version
+    failover = _if_known(failover, "failover", FAILOVER_SINCE, version)
+    two_phase = _if_known(two_phase, "two_phase", TWO_PHASE_SINCE, version)
+    if name is None or (failover is None and two_phase is None):
+        return
+    deadline = time.monotonic() + SLOT_RELEASE_TIMEOUT
+    while (slot := fetch_slot(conn, name)) is not None and slot.active:
+        if time.monotonic() > deadline:
+            # The publisher would wait, for as long as somebody reads from it.
+            raise ConnectionFailure(
+                f'could not alter replication slot "{name}" on publisher: replication slot '
+                f'"{name}" is active for PID {slot.active_pid}',
+                hint="Stop whoever reads from it, then try again.",
+            )
+        time.sleep(_POLL)
+    alter_slot(conn, name, failover=failover, two_phase=two_phase)
+
+
+def _if_known(value: bool | None, option: str, since: int, version: int) -> bool | None:
+    if version >= since or not value:
+        return value if version >= since else None
+    raise FeatureNotSupported(
+        f"{option} of a replication slot cannot be altered on a publisher of version {version}",
+        hint=f"It takes version {since} or later.",
+    )
+
+
+def forget_leak(sub: Subscription, site: Site) -> None:
+    """The subscription has taken its slot: nobody drops that as a leaked one any more."""
+    for slot in site.store.leaked_slots():
+        if (slot.slot_name, slot.conninfo) == (sub.subslotname, sub.subconninfo):
+            site.store.forget_leaked_slot(slot)
+            remove_passfile(slot.passfile)
+
+
 def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
     """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
 
-    One that is missing is fine: an earlier DROP may have died after dropping it.
+    One that is missing is fine here: an earlier DROP may have died after dropping it.
     """
     name = sub.subslotname
     if name is None:

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from catalog.errcodes import (
-    ConnectionFailure,
     DuplicateObject,
     InvalidParameterValue,
     ObjectInUse,
@@ -40,9 +39,12 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.subscription import CreateSubscriptionStmt
+from subscriber.alter_rules import check_enable
 from subscriber.passfile import remove_passfile, write_passfile
 from subscriber.remoteslot import (
     check_slot_is_free,
+    connect_to_drop,
+    drop_sync_slots,
     drop_unused_slot,
     make_slot,
     may_have_made_slot,
@@ -57,14 +59,13 @@ from subscriber.tablemap import (
     fetch_mapped_tables,
     lake_findings,
     missing_publications_warning,
+    other_origins_warning,
     privilege_findings,
     published_findings,
-    quoted,
     table_warnings,
 )
 from workers import failpoints
 from workers.lake.destination import SHARED, LakeIdent, Stamp
-from workers.publication import tables_of_other_origins
 from workers.shared_targets import (
     TableLocks,
     join,
@@ -160,11 +161,12 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
     try:
         identity = conn.identify_system()
         sub = dataclasses.replace(sub, sysid=identity.systemid, timeline=identity.timeline)
-        mapped = published_tables(conn, sub, site)
+        mapped = published_tables(conn, sub, site, validate=sub.subpublications)
         for message in slot_warnings(conn, sub):
             site.notify(message)
         if stmt.options.copy_data:
-            _warn_of_other_origins(conn, sub, site)
+            for message in other_origins_warning(conn, sub):
+                site.notify(message)
             raise_first(list(privilege_findings(conn, mapped)))
         if mapped:
             raise_first(list(lake_findings(mapped, site.lake_tables, site.store, sub)))
@@ -174,9 +176,15 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
         conn.close()
 
 
-def published_tables(conn: Publisher, sub: Subscription, site: Site) -> list[MappedTable]:
-    """What the publications publish; warns of missing ones, raises the first finding."""
-    for message in missing_publications_warning(conn, sub.subpublications):
+def published_tables(
+    conn: Publisher, sub: Subscription, site: Site, *, validate: Sequence[str]
+) -> list[MappedTable]:
+    """What the publications publish; raises the first finding.
+
+    Warns of publications among ``validate`` that the publisher does not have: those the command
+    names.
+    """
+    for message in missing_publications_warning(conn, validate) if validate else ():
         site.notify(message)
     mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
     raise_first(list(published_findings(mapped)))
@@ -194,27 +202,6 @@ def raise_first(findings: Sequence[ReplicationError]) -> None:
         others = "; ".join(other.primary for other in findings[1:])
         first.detail = f"{first.detail or ''} Also: {others}.".strip()
     raise first
-
-
-def _warn_of_other_origins(conn: Publisher, sub: Subscription, site: Site) -> None:
-    if sub.suborigin != "none":
-        return
-    written = tables_of_other_origins(conn, sub.subpublications)
-    if written:
-        publications = sorted({publication for _, _, publication in written})
-        one = len(publications) == 1
-        site.notify(
-            warning(
-                f'subscription "{sub.subname}" requested copy_data with origin = NONE but might '
-                "copy data that had a different origin",
-                detail="The subscription subscribes to "
-                f"{'a publication' if one else 'publications'} ({quoted(publications)}) that "
-                f"{'contains' if one else 'contain'} tables that are written to by other "
-                "subscriptions.",
-                hint="Verify that initial data copied from the publisher tables did not come from "
-                "other origins.",
-            )
-        )
 
 
 def _make(
@@ -358,8 +345,9 @@ def _drop_unused_tables(sub: Subscription, site: Site) -> None:
 def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> None:
     """DROP SUBSCRIPTION. The lake tables stay, as a subscriber's tables do.
 
-    08006 if the publisher cannot be reached to drop the slot, before anything is changed; with
-    ``leave_slot`` it is not asked, and the slot is remembered as leaked.
+    08006, before anything is changed, if the publisher cannot be reached to drop the slot or does
+    not have it; with ``leave_slot`` it is not asked, and the slot is remembered as leaked. An
+    earlier DROP may have died after dropping it: to finish that one the slot need not be there.
     """
     sub = must_have(name, site)
     if sub.subcreate is SubCreate.CREATING and not leave_slot:
@@ -370,14 +358,14 @@ def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> Non
                 hint=f"Use pgsub drop --leave-slot {name} to drop it without its slot.",
             )
         return
-    conn: Publisher | None = None
-    if sub.subslotname is not None and not leave_slot:
-        conn = _connect_to_drop(sub, site)
+    conn = None if leave_slot else connect_to_drop(sub, site)
     try:
         site.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
         site.wake_launcher()
         failpoints.reach("drop.dropping_stored")
         wait_for_workers(sub, site)
+        if conn is not None:
+            drop_sync_slots(sub, site.store.rels(sub.oid), conn, site)
         leaked = release_slot(sub, conn, site)
         failpoints.reach("drop.slot_dropped")
         if conn is not None:
@@ -396,27 +384,12 @@ def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> Non
     site.wake_launcher()
 
 
-def _connect_to_drop(sub: Subscription, site: Site) -> Publisher:
-    try:
-        return site.connect(sub)
-    except ReplicationError as error:
-        raise ConnectionFailure(
-            "could not connect to publisher when attempting to drop replication slot "
-            f'"{sub.subslotname}": {error.primary}',
-            detail=error.detail,
-            hint=f"Use pgsub drop --leave-slot {sub.subname} to drop the subscription without its "
-            "slot. The slot goes on holding back WAL on the publisher until it is dropped there.",
-        ) from None
-
-
 def enable_subscription(name: str, site: Site) -> None:
     """ALTER SUBSCRIPTION … ENABLE."""
-    sub = must_be_ready(name, site)
-    if sub.subslotname is None:
-        raise ObjectNotInPrerequisiteState(
-            "cannot enable subscription that does not have a slot name"
-        )
-    site.store.update_subscription(sub.oid, subenabled=True)
+    with site.store.transaction():
+        sub = must_be_ready(name, site)
+        check_enable(sub)
+        site.store.update_subscription(sub.oid, subenabled=True)
     site.wake_launcher()
 
 

@@ -5,7 +5,7 @@ CREATE raises the first finding, ``pgsub check`` lists them all; both see the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,7 @@ from workers.publication import (
     fetch_remote_table_info,
     fetch_table_list,
     missing_publications,
+    tables_of_other_origins,
 )
 from workers.shared_targets import source_column_taken, source_of
 
@@ -91,6 +92,37 @@ def missing_publications_warning(
         does = "does" if len(missing) == 1 else "do"
         yield warning(
             f"{_plural('publication', missing)} {quoted(missing)} {does} not exist on the publisher"
+        )
+
+
+def other_origins_warning(
+    conn: PublisherConn, sub: Subscription, known: Collection[tuple[str, str]] = ()
+) -> Iterator[Notice]:
+    """One warning if a copy with origin = none may bring rows that came from elsewhere.
+
+    ``known`` are tables that are not copied now: those the subscription has already.
+    """
+    if sub.suborigin != "none":
+        return
+    written = tables_of_other_origins(conn, sub.subpublications)
+    publications = sorted(
+        {
+            publication
+            for nspname, relname, publication in written
+            if (nspname, relname) not in known
+        }
+    )
+    if publications:
+        one = len(publications) == 1
+        yield warning(
+            f'subscription "{sub.subname}" requested copy_data with origin = NONE but might '
+            "copy data that had a different origin",
+            detail="The subscription subscribes to "
+            f"{'a publication' if one else 'publications'} ({quoted(publications)}) that "
+            f"{'contains' if one else 'contain'} tables that are written to by other "
+            "subscriptions.",
+            hint="Verify that initial data copied from the publisher tables did not come from "
+            "other origins.",
         )
 
 

@@ -19,11 +19,11 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from config.load import Config, from_stored, load
 from config.subscription import CreateSubscriptionStmt
+from subscriber.altercmds import bring_in_line
 from subscriber.check import server_findings
 from subscriber.launcher import ApplyLauncherMain
 from subscriber.passfile import temporary_passfile
 from subscriber.real_site import open_site
-from subscriber.refresh import bring_in_line
 from subscriber.remoteslot import check_slot_is_free
 from subscriber.report import warning
 from subscriber.site import Site

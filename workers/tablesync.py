@@ -43,7 +43,7 @@ from functools import partial
 from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, sync_slot_name
+from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers import failpoints
 from workers.applier import Applier
@@ -87,7 +87,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
 ) -> None:
     """Steps 1 to 6 of the essay above."""
     failpoints.reach("tablesync.started")
-    slot = sync_slot_name(sub.oid, rel.srrelid, _system_identifier(sub))
+    slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
     conn = connect_publisher(sub, slot, process.interrupted)
     standby: WalReceiverConn | None = None
     try:
@@ -128,11 +128,6 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
         conn.close()
         if standby is not None:
             standby.close()
-
-
-def _system_identifier(sub: Subscription) -> str:
-    """A 64-bit number that is this subscription's own, as a server's system identifier would be."""
-    return str(uuid.UUID(sub.subuuid).int >> 64)
 
 
 def _begin_attempt(

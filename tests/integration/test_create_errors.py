@@ -243,7 +243,11 @@ def test_slot_that_should_be_there_is_not(pgsub: Shell, shop: Database) -> None:
     assert ran.status == 0
     assert f'WARNING:  replication slot "{NAME}" does not exist on the publisher' in ran.err
     assert "HINT:  On the publisher: SELECT pg_create_logical_replication_slot(" in ran.err
-    assert pgsub("drop", NAME).status == 0
+    ran = pgsub("drop", NAME)
+    assert (ran.status, ran.out) == (1, "")
+    assert f'ERROR:  08006: could not drop replication slot "{NAME}" on publisher' in ran.err
+    assert "--leave-slot" in ran.err.partition("HINT:")[2]
+    assert pgsub("drop", "--leave-slot", NAME).status == 0
 
 
 # -- privileges ----------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber import recopy
+from subscriber.altercmds import alter_refresh
 from subscriber.recopy import recopy_tables
-from subscriber.refresh import refresh_subscription
 from subscriber.subscriptioncmds import create_subscription
 from tests.subscriber.twins import POINT, Around, Identity, PublishedTable, Slot, around, statement
 from workers import failpoints
@@ -253,6 +253,6 @@ def test_an_old_slot_on_another_server_is_told_of(world: Around) -> None:
 
 def test_refresh_by_name(world: Around) -> None:
     world.publisher.tables["e"] = PublishedTable()
-    refresh_subscription("mysub", world.site)
+    alter_refresh("mysub", world.site, copy_data=True)
     assert states(world)["e"] == "i"
     assert world.events == ["take effect"]

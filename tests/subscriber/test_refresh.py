@@ -1,23 +1,39 @@
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, DuplicateTable, FeatureNotSupported, ObjectInUse
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateTable,
+    FeatureNotSupported,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+)
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Stream, Subscription
-from subscriber.refresh import bring_in_line, refresh_publication
+from catalog.pg_subscription import (
+    Stream,
+    Subscription,
+    SyncSlot,
+    sync_slot_name,
+    system_identifier,
+)
+from subscriber.altercmds import bring_in_line
+from subscriber.refresh import refresh_publication
 from subscriber.subscriptioncmds import create_subscription
 from tests.subscriber.twins import (
     Around,
     LakeTwin,
     PublishedTable,
+    Slot,
     WorkerTwin,
     around,
     statement,
 )
-from workers.lake.destination import LakeIdent, LakeTable
+from workers.lake.destination import LakeIdent, LakeTable, Stamp
 
 
 @pytest.fixture
@@ -229,14 +245,12 @@ def test_publisher_away(world: Around) -> None:
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
     bring_in_line(row(world), statement(with_={"streaming": "on"}), world.site)
     assert row(world).substream is Stream.ON
-    assert "were not refreshed: connection refused" in world.said()[-1]
+    assert "were not refreshed: connection refused" in world.said()[0]
 
 
 @pytest.mark.parametrize(
     "keys",
     [
-        {"with_": {"failover": True}},
-        {"with_": {"slot_name": "other"}},
         {"tables": {"public.a": {"to": "x.y"}}},
         {"tables": {"public.a": {"shared": True}}},
     ],
@@ -246,3 +260,145 @@ def test_what_cannot_change(world: Around, keys: dict[str, Any]) -> None:
     with pytest.raises(FeatureNotSupported):
         bring_in_line(before, statement(**keys), world.site)
     assert row(world) == before
+
+
+# A table that leaves and comes back
+
+
+def joined_again(world: Around, *, lsn: int, stand: int) -> None:
+    """``a`` left with its lake table at ``lsn``, the subscription stands at ``stand``."""
+    sub = row(world)
+    world.publisher.tables = {"b": PublishedTable()}
+    bring_in_line(sub, statement(), world.site)
+    world.store.update_subscription(sub.oid, max_flush_lsn=LSN(stand))
+    world.lake.add("a", owner=sub.subuuid, stamp=Stamp(f"pg_{sub.oid}", LSN(lsn), "old", LSN(1)))
+    world.publisher.tables = {"a": PublishedTable(), "b": PublishedTable()}
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+
+
+def test_a_table_returns_without_copy_where_the_subscription_stands(world: Around) -> None:
+    joined_again(world, lsn=500, stand=500)
+    assert names(world) == [("a", "r"), ("b", "i")]
+    assert world.lake.fenced == ["a"]
+    rel = world.store.rels(row(world).oid)[0]
+    assert (rel.floor, rel.lake_lsn) == (LSN(500), LSN(500))
+
+
+def test_a_table_that_is_ahead_does_not_return_without_copy(world: Around) -> None:
+    """A worker died between publishing the table and advancing the origin: 400 to 500 comes again.
+
+    What a dead worker left running has landed before it is looked at, or never does.
+    """
+
+    def landed(table: LakeTable) -> LakeTable:
+        assert table.stamp is not None
+        return replace(table, stamp=replace(table.stamp, lsn=LSN(500)))
+
+    world.lake.on_fence = landed
+    with pytest.raises(ObjectNotInPrerequisiteState, match="cannot join") as caught:
+        joined_again(world, lsn=400, stand=400)
+    assert "pgsub wait mysub --lsn 0/1F4" in (caught.value.hint or "")
+    assert names(world) == [("b", "i")]
+    assert world.events[-2:] == ["hold", "let go"]
+
+
+def test_a_copied_table_may_return_whatever_it_holds(world: Around) -> None:
+    """Its rows come on top, as PostgreSQL's; what comes again is before the copy."""
+    sub = row(world)
+    world.lake.add("a", owner=sub.subuuid, stamp=Stamp("x", LSN(500), "old", LSN(1)))
+    world.publisher.tables = {"b": PublishedTable()}
+    bring_in_line(sub, statement(), world.site)
+    world.publisher.tables = {"a": PublishedTable()}
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i")]
+    assert world.lake.fenced == []
+
+
+def test_slots_of_synchronisations_that_were_taken_away(world: Around) -> None:
+    sub = world.store.update_subscription(row(world).oid, sync_slot=SyncSlot.PERMANENT)
+    (rel,) = world.store.rels(sub.oid)
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    world.publisher.slots[name] = Slot()
+    world.publisher.tables = {"b": PublishedTable()}
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(sub, conn, world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.events == [f"stop {rel.srrelid}", "take effect"]
+
+
+def test_two_commands_at_once(world: Around) -> None:
+    """The one that stores second has compared with what is not there any more."""
+    before = row(world)
+    world.store.update_subscription(before.oid, max_flush_lsn=LSN(7), sysid="7")  # a worker's
+    world.publisher.tables["b"] = PublishedTable()
+    with closing(world.publisher.connect(before)) as conn:
+        refresh_publication(before, conn, world.site, copy_data=True)
+        world.store.update_subscription(before.oid, subenabled=False)
+        with pytest.raises(ObjectInUse, match="was changed meanwhile"):
+            refresh_publication(before, conn, world.site, copy_data=True)
+    assert names(world) == [("a", "i"), ("b", "i")]
+
+
+def test_the_origin_warning_is_about_tables_that_join(world: Around) -> None:
+    sub = world.store.update_subscription(row(world).oid, suborigin="none")
+    world.publisher.other_origins = [("public", "a", "pub"), ("public", "ta b", "pub")]
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(sub, conn, world.site, copy_data=True)
+        assert world.said() == []
+        world.publisher.tables["c"] = PublishedTable()
+        refresh_publication(sub, conn, world.site, copy_data=False)
+        assert not any("origin = NONE" in said for said in world.said())
+        world.publisher.tables["ta b"] = PublishedTable()
+        refresh_publication(sub, conn, world.site, copy_data=True)
+    assert [said for said in world.said() if "requested copy_data with origin = NONE" in said]
+
+
+# What ALTER SUBSCRIPTION could do too
+
+
+def test_failover_of_a_subscription_that_the_file_disables(world: Around) -> None:
+    with pytest.raises(ObjectNotInPrerequisiteState, match='"failover" for enabled'):
+        bring_in_line(row(world), statement(with_={"failover": True}), world.site)
+    assert (row(world).subfailover, world.publisher.altered) == (False, [])
+    stmt = statement(with_={"failover": True, "enabled": False})
+    assert bring_in_line(row(world), stmt, world.site) == row(world)
+    assert (row(world).subfailover, row(world).subenabled) == (True, False)
+    assert world.publisher.altered == ['ALTER_REPLICATION_SLOT "mysub" ( FAILOVER true )']
+
+
+def test_a_file_cannot_enable_what_has_no_slot(world: Around) -> None:
+    """A-8; with a slot in the file it can, at once."""
+    before = world.store.update_subscription(row(world).oid, subslotname=None, subenabled=False)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
+        bring_in_line(before, statement(with_={"enabled": True}), world.site)
+    assert row(world) == before
+    stmt = statement(with_={"enabled": True, "slot_name": "mysub"})
+    bring_in_line(before, stmt, world.site)
+    assert (row(world).subenabled, row(world).subslotname) == (True, "mysub")
+
+
+def test_a_file_disables_and_disassociates_at_once(world: Around) -> None:
+    options = {"enabled": False, "slot_name": "NONE", "create_slot": False}
+    bring_in_line(row(world), statement(with_=options), world.site)
+    assert (row(world).subenabled, row(world).subslotname) == (False, None)
+    assert 'NOTICE: subscription "mysub" was brought in line: enabled, slotname' in world.said()
+
+
+def test_another_slot_keeps_the_positions(world: Around) -> None:
+    sub = world.store.update_subscription(row(world).oid, max_flush_lsn=LSN(500))
+    bring_in_line(sub, statement(with_={"slot_name": "other"}), world.site)
+    assert (row(world).subslotname, row(world).max_flush_lsn) == ("other", LSN(500))
+    assert 'NOTICE: subscription "mysub" was brought in line: slotname' in world.said()
+    assert any('"mysub" stays on the publisher' in said for said in world.said())
+
+
+def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
+    before = row(world)
+    world.lake.add("b")
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(DuplicateTable):
+        bring_in_line(
+            before, statement(connection="host=x password=y", publication=["pub", "p2"]), world.site
+        )
+    assert row(world) == before
+    assert not list(world.site.data_dir.rglob("passfile/*"))

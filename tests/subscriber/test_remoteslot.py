@@ -11,7 +11,13 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import (
+    SubCreate,
+    Subscription,
+    SyncSlot,
+    sync_slot_name,
+    system_identifier,
+)
 from subscriber.subscriptioncmds import (
     create_subscription,
     drop_subscription,
@@ -126,11 +132,69 @@ def test_slot_that_is_still_being_made_is_not_forgotten(world: Around) -> None:
 
 
 def test_drop_with_a_missing_slot(world: Around) -> None:
-    create_subscription(statement(), world.site)
+    """D-4: an error with nothing changed, unless an earlier DROP may have dropped it."""
+    sub = create_subscription(statement(), world.site)
     world.publisher.slots.clear()
+    with pytest.raises(ConnectionFailure, match="could not drop replication slot") as caught:
+        drop_subscription("mysub", world.site)
+    assert "SET (slot_name = NONE)" in (caught.value.hint or "")
+    assert "pgsub drop --leave-slot mysub" in (caught.value.hint or "")
+    assert world.store.subscription(sub.oid) == sub
+    assert world.publisher.connections == 0
+    world.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING)
     drop_subscription("mysub", world.site)
     assert "does not exist on publisher, skipping" in world.said()[-1]
     nothing_is_left(world)
+
+
+def test_drop_of_a_disassociated_subscription_asks_nobody(world: Around) -> None:
+    """D-3: the slot that was its own stays, for whoever uses it next."""
+    sub = create_subscription(statement(), world.site)
+    world.publisher.fail["connect"] = ConnectionFailure("connection refused")
+    world.store.update_subscription(sub.oid, subslotname=None, subenabled=False)
+    drop_subscription("mysub", world.site)
+    assert world.store.subscriptions() == world.store.leaked_slots() == []
+    assert list(world.publisher.slots) == ["mysub"]
+
+
+def permanent(world: Around) -> tuple[Subscription, str]:
+    """A subscription that synchronises on permanent slots, and the slot of its table."""
+    sub = create_subscription(statement(), world.site)
+    sub = world.store.update_subscription(sub.oid, sync_slot=SyncSlot.PERMANENT)
+    (rel,) = world.store.rels(sub.oid)
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    world.publisher.slots[name] = Slot()
+    return sub, name
+
+
+def test_drop_takes_the_slots_of_unfinished_synchronisations_along(world: Around) -> None:
+    permanent(world)
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_drop_names_the_sync_slots_it_cannot_reach(world: Around) -> None:
+    """D-2 with a slot name; D-3 without: it tries, and gives up silently."""
+    sub, name = permanent(world)
+    world.publisher.fail["connect"] = ConnectionFailure("connection refused")
+    with pytest.raises(ConnectionFailure, match="when attempting to drop") as caught:
+        drop_subscription("mysub", world.site)
+    assert "ALTER SUBSCRIPTION ... DISABLE" in (caught.value.hint or "")
+    assert world.said()[-1] == f'WARNING: could not drop tablesync replication slot "{name}"'
+    world.notices.clear()
+    world.store.update_subscription(sub.oid, subslotname=None, subenabled=False)
+    drop_subscription("mysub", world.site)
+    assert (world.said(), world.store.subscriptions()) == ([], [])
+
+
+def test_a_sync_slot_that_cannot_be_dropped_is_leaked(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
+    _, name = permanent(world)
+    world.publisher.slots[name].active = True
+    drop_subscription("mysub", world.site)
+    assert [slot.slot_name for slot in world.store.leaked_slots()] == [name]
 
 
 def test_a_leaked_slot_that_is_used_again_is_left_alone(world: Around) -> None:

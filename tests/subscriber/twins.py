@@ -63,13 +63,15 @@ class Slot:
 
 @dataclass(slots=True)
 class PublisherTwin:
-    """A publisher with one publication ``pub`` in database ``shop``.
+    """A publisher with publication ``pub`` of every table in database ``shop``.
 
-    ``fail`` maps a call's name to the error it raises; ``connections`` counts the open ones.
+    ``only`` names the tables of publications that have not all of them. ``fail`` maps a call's name
+    to the error it raises; ``connections`` counts the open ones.
     """
 
     tables: dict[str, PublishedTable] = field(default_factory=lambda: {"a": PublishedTable()})
     publications: tuple[str, ...] = ("pub",)
+    only: dict[str, tuple[str, ...]] = field(default_factory=dict)
     slots: dict[str, Slot] = field(default_factory=dict)
     fail: dict[str, BaseException] = field(default_factory=dict)
     other_origins: list[Row] = field(default_factory=list)
@@ -79,6 +81,7 @@ class PublisherTwin:
     timeouts: list[float | None] = field(default_factory=list)
     server_version: int = 18
     connections: int = 0
+    altered: list[str] = field(default_factory=list)
     on_create_slot: Callable[[], None] = lambda: None
 
     def connect(self, sub: Subscription) -> PublisherTwin:
@@ -125,6 +128,10 @@ class PublisherTwin:
     def exec(self, sql: str) -> list[Row]:
         """Answer the queries of ``publication.sql`` by what they are about."""
         self._check("exec")
+        if sql.startswith("ALTER_REPLICATION_SLOT"):
+            self._check("alter_slot")
+            self.altered.append(sql)
+            return []
         if "has_schema_privilege" in sql:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
         if "pg_is_in_recovery" in sql:
@@ -135,16 +142,23 @@ class PublisherTwin:
             return self.other_origins
         if sql.startswith("SELECT t.pubname"):
             return [(name,) for name in self.publications if f"'{name}'" in sql]
-        if "pub" not in re.findall(r"IN \('(.*?)'", sql) and "pg_publication" in sql:
+        named = [name for name in self.publications if f"'{name}'" in sql]
+        if not named and "pg_publication" in sql:
             return []
         if "VARIADIC" in sql:
-            return [("public", name, "1 2") for name in sorted(self.tables)]
+            tables = sorted({name for publication in named for name in self._of(publication)})
+            return [("public", name, "1 2") for name in tables]
         if "pubinsert" in sql:
             return [
                 ("public", name, *table.letters, "f", table.row_filter, "1/1")
-                for name, table in self.tables.items()
+                for publication in named
+                for name, table in self._of(publication).items()
             ]
         return self._table(sql)
+
+    def _of(self, publication: str) -> dict[str, PublishedTable]:
+        only = self.only.get(publication, tuple(self.tables))
+        return {name: table for name, table in self.tables.items() if name in only}
 
     def _oids(self) -> dict[str, str]:
         return {str(n): name for n, name in enumerate(self.tables, 20000)}
@@ -295,8 +309,10 @@ def around(data_dir: Path) -> Around:
     @contextmanager
     def held(subid: int) -> Iterator[None]:
         events.append("hold")
-        yield
-        events.append("let go")
+        try:
+            yield
+        finally:
+            events.append("let go")
 
     site = Site(
         data_dir=data_dir,
