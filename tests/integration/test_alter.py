@@ -1,0 +1,165 @@
+"""ALTER and DROP where the statement on the publisher matters; the lake is a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure, ReplicationError
+from subscriber.altercmds import (
+    alter_enabled,
+    alter_options,
+    alter_publications,
+    alter_refresh,
+)
+from subscriber.real_site import connect_publisher
+from subscriber.subscriptioncmds import create_subscription, drop_subscription
+from tests.fix_publisher import Database, requested_publisher
+from tests.subscriber.twins import Around, around, statement
+from workers.walreceiver import connect
+
+pytestmark = pytest.mark.postgres
+
+NAME = "altered"
+QUOTED = 'it\'s "quoted"'
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Around]:
+    made = around(tmp_path)
+    object.__setattr__(made.site, "connect", connect_publisher)
+    yield made
+    made.store.close()
+
+
+def failover(database: Database) -> Any:
+    return database.value(f"SELECT failover FROM pg_replication_slots WHERE slot_name = '{NAME}'")
+
+
+def slots(database: Database) -> list[str]:
+    rows = database.execute(
+        "SELECT slot_name FROM pg_replication_slots WHERE database = %s", (database.name,)
+    )
+    return [row[0] for row in rows]
+
+
+def test_the_properties_of_a_slot(database: Database, world: Around) -> None:
+    """A-3, A-4: they are the publisher's, and the catalog follows."""
+    database.run("CREATE PUBLICATION pub")
+    create_subscription(statement(NAME, connection=database.dsn), world.site)
+    with pytest.raises(ReplicationError, match='cannot set option "failover" for enabled'):
+        alter_options(NAME, {"failover": True}, world.site)
+    alter_enabled(NAME, False, world.site)
+    for value in (True, False, True):
+        alter_options(NAME, {"failover": value, "two_phase": False}, world.site)
+        sub = world.store.subscription_by_name(NAME)
+        assert (failover(database), sub and sub.subfailover) == (value, value)
+    drop_subscription(NAME, world.site)
+    assert slots(database) == []
+
+
+def test_a_slot_that_somebody_reads_from(
+    database: Database, world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
+    database.run("CREATE PUBLICATION pub")
+    stmt = statement(NAME, connection=database.dsn, with_={"enabled": False})
+    create_subscription(stmt, world.site)
+    with closing(connect(database.dsn, "reader")) as reader:
+        options = {"proto_version": "1", "publication_names": "pub"}
+        reader.start_streaming(NAME, reader.identify_system().xlogpos, options)
+        with pytest.raises(ConnectionFailure, match="is active for PID") as caught:
+            alter_options(NAME, {"failover": True}, world.site)
+    assert f'could not alter replication slot "{NAME}" on publisher' in caught.value.primary
+    sub = world.store.subscription_by_name(NAME)
+    assert (failover(database), sub and sub.subfailover) == (False, False)
+
+
+@pytest.fixture(params=[16])
+def old(request: pytest.FixtureRequest, make_database: Callable[..., Database]) -> Database:
+    return make_database(requested_publisher(request), "alter_old")
+
+
+def test_an_older_publisher_has_no_such_property(old: Database, world: Around) -> None:
+    old.run("CREATE PUBLICATION pub")
+    stmt = statement(NAME, connection=old.dsn, with_={"enabled": False})
+    create_subscription(stmt, world.site)
+    with pytest.raises(ReplicationError, match="publisher of version 16") as caught:
+        alter_options(NAME, {"failover": True}, world.site)
+    assert caught.value.code == "0A000"
+    alter_options(NAME, {"failover": False, "two_phase": False}, world.site)
+    drop_subscription(NAME, world.site)
+    assert slots(old) == []
+
+
+def test_s_100_12_drop_of_a_slot_that_never_was(database: Database, world: Around) -> None:
+    """D-4; and the way out, which leaves a slot of that name alone."""
+    stmt = statement(NAME, connection=database.dsn, with_={"connect": False})
+    create_subscription(stmt, world.site)
+    with pytest.raises(ConnectionFailure, match=f'slot "{NAME}" does not exist') as caught:
+        drop_subscription(NAME, world.site)
+    assert caught.value.primary.startswith(f'could not drop replication slot "{NAME}" on publish')
+    database.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (NAME,))
+    alter_options(NAME, {"slot_name": None}, world.site)
+    drop_subscription(NAME, world.site)
+    assert (world.store.subscriptions(), slots(database)) == ([], [NAME])
+
+
+def test_s_007_3_4_publications_and_their_tables(database: Database, world: Around) -> None:
+    """S-007-3, S-007-4, H-25, H-38: names are names, and the refresh is of the whole list."""
+    literal, identifier = QUOTED.replace("'", "''"), QUOTED.replace('"', '""')
+    database.run(
+        "CREATE TABLE one (id int PRIMARY KEY)",
+        "CREATE TABLE both_have (id int PRIMARY KEY)",
+        f'CREATE TABLE "{identifier}" (id int PRIMARY KEY)',
+        "CREATE PUBLICATION pub FOR TABLE one, both_have",
+        f'CREATE PUBLICATION "{identifier}" FOR TABLE "{identifier}", both_have',
+    )
+    assert database.value(f"SELECT count(*) FROM pg_publication WHERE pubname = '{literal}'") == 1
+    sub = create_subscription(statement(NAME, connection=database.dsn), world.site)
+
+    def tables() -> set[str]:
+        return {rel.relname for rel in world.store.rels(sub.oid)}
+
+    alter_publications(NAME, "add", [QUOTED], world.site, refresh=True, copy_data=True)
+    assert tables() == {"one", "both_have", QUOTED}
+    alter_publications(NAME, "drop", ["pub"], world.site, refresh=True, copy_data=True)
+    assert tables() == {"both_have", QUOTED}
+    world.notices.clear()
+    alter_publications(NAME, "add", ["x", "y"], world.site, refresh=True, copy_data=True)
+    assert world.said() == ['WARNING: publications "x", "y" do not exist on the publisher']
+    alter_publications(NAME, "set", ["z"], world.site, refresh=True, copy_data=True)
+    assert tables() == set()
+    drop_subscription(NAME, world.site)
+
+
+def test_s_030_7_8_the_origin_warning_is_about_new_tables(
+    database: Database, make_database: Callable[..., Database], world: Around
+) -> None:
+    upstream = make_database(database.server, "upstream")
+    for each in (database, upstream):
+        each.run("CREATE TABLE t (id int)", 'CREATE TABLE "tab\'le" (id int)')
+    upstream.run('CREATE PUBLICATION up FOR TABLE t, "tab\'le"')
+    slot = f"up_{database.name}"
+    upstream.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    options = f"slot_name = {slot}, create_slot = false, enabled = false"
+    database.run(
+        "CREATE PUBLICATION pub FOR TABLE t WITH (publish = insert)",
+        f"CREATE SUBSCRIPTION {slot} CONNECTION '{upstream.dsn}' PUBLICATION up WITH ({options})",
+    )
+    stmt = statement(NAME, connection=database.dsn, with_={"origin": "none"})
+    create_subscription(stmt, world.site)
+    warned = f'WARNING: subscription "{NAME}" requested copy_data with origin = NONE but'
+    assert sum(said.startswith(warned) for said in world.said()) == 1
+    world.notices.clear()
+    alter_refresh(NAME, world.site, copy_data=True)
+    assert world.said() == []
+    database.run('ALTER PUBLICATION pub ADD TABLE "tab\'le"')
+    alter_refresh(NAME, world.site, copy_data=True)
+    assert sum(said.startswith(warned) for said in world.said()) == 1
+    drop_subscription(NAME, world.site)
+    database.run(f"DROP SUBSCRIPTION {slot}")
