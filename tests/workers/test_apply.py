@@ -264,9 +264,8 @@ def test_streaming_that_has_no_effect_is_told(
         ("tables", {"public.a": TableOptions(on_key_conflict="error")}),
     ],
 )
-def test_h_37_a_change_that_starts_the_worker_again(
-    world: Subscribed, column: str, value: Any
-) -> None:
+def test_a_change_that_starts_the_worker_again(world: Subscribed, column: str, value: Any) -> None:
+    """H-37."""
     world.store.update_subscription(world.sub.oid, **{column: value})
     with pytest.raises(WorkerExit, match=f"has changed: {column}$"):
         reread_subscription(world.store, world.sub)
@@ -284,9 +283,8 @@ def test_h_37_a_change_that_starts_the_worker_again(
         ("max_flush_lsn", LSN(7)),
     ],
 )
-def test_h_37_a_change_that_the_worker_takes_over(
-    world: Subscribed, column: str, value: Any
-) -> None:
+def test_a_change_that_the_worker_takes_over(world: Subscribed, column: str, value: Any) -> None:
+    """H-37."""
     changed = world.store.update_subscription(world.sub.oid, **{column: value})
     assert reread_subscription(world.store, world.sub) == changed != world.sub
 
@@ -299,9 +297,10 @@ def test_h_37_a_change_that_the_worker_takes_over(
         ({"subenabled": False, "subname": "x"}, "was disabled"),
     ],
 )
-def test_h_37_a_change_that_ends_the_worker(
+def test_a_change_that_ends_the_worker(
     world: Subscribed, changes: dict[str, Any], said: str
 ) -> None:
+    """H-37."""
     world.store.update_subscription(world.sub.oid, **changes)
     with pytest.raises(WorkerExit, match=said):
         reread_subscription(world.store, world.sub)
