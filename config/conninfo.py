@@ -7,6 +7,7 @@ them that are not this file. Anything libpq would refuse is refused here with it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,16 @@ _FILES: Final = frozenset(
     }
 )  # fmt: skip
 """Keywords that name a file or a folder."""
+
+
+_HARMLESS: Final = _KEYWORDS - _REFUSED - {"password"}
+
+_KEYWORD: Final = re.compile(r"([^\s=]+)\s*=")
+
+
+def may_hold_secret(text: str) -> bool:
+    """Whether ``text``, which need not be a whole connection string, may have a password in it."""
+    return "://" in text or any(name not in _HARMLESS for name in _KEYWORD.findall(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -25,7 +25,6 @@ from catalog.errcodes import (
     FeatureNotSupported,
     InsufficientPrivilege,
     InvalidName,
-    InvalidParameterValue,
     ReplicationError,
     SyntaxErrorOrAccess,
 )
@@ -39,84 +38,22 @@ from catalog.pg_subscription import (
     check_subscription_name,
 )
 from config.conninfo import Conninfo, split_password
+from config.define import READERS, SYNCHRONOUS_COMMIT
 from config.problem import problem
 
-_TRUE: Final = ("true", "on", "1")
-_FALSE: Final = ("false", "off", "0")
-_SYNCHRONOUS_COMMIT: Final = ("local", "remote_write", "remote_apply", "on", "off")
 
-
-def _word(value: Any) -> str:
-    """A YAML scalar as the word PostgreSQL's parser would have seen."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value).lower() if isinstance(value, str | int) else ""
-
-
-def _boolean(value: Any, info: ValidationInfo) -> bool:
-    """``defGetBoolean``: no value means true."""
-    word = "true" if value is None else _word(value)
-    if word not in _TRUE + _FALSE:
-        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a Boolean value"))
-    return word in _TRUE
-
-
-def _streaming(value: Any) -> Stream:
-    """``defGetStreamingMode``."""
-    word = "on" if value is None else _word(value)
-    if word == "parallel":
-        return Stream.PARALLEL
-    if word not in _TRUE + _FALSE:
-        raise problem(SyntaxErrorOrAccess('streaming requires a Boolean value or "parallel"'))
-    return Stream.ON if word in _TRUE else Stream.OFF
-
-
-def _origin(value: Any, info: ValidationInfo) -> str:
-    origin = _text(value, info).lower()
-    if origin not in ("any", "none"):
-        raise problem(InvalidParameterValue(f'unrecognized origin value: "{value}"'))
-    return origin
-
-
-def _synchronous_commit(value: Any, info: ValidationInfo) -> str:
-    word = _text(value, info).lower()
-    word = {"true": "on", "yes": "on", "1": "on", "false": "off", "no": "off", "0": "off"}.get(
-        word, word
-    )
-    if word not in _SYNCHRONOUS_COMMIT:
-        raise problem(
-            InvalidParameterValue(
-                f'invalid value for parameter "synchronous_commit": "{value}"',
-                hint=f"Available values: {', '.join(_SYNCHRONOUS_COMMIT)}.",
-            )
-        )
-    return word
-
-
-def _slot_name(value: Any, info: ValidationInfo) -> str | None:
-    """A valid slot name, or NONE in any case."""
-    name = _text(value, info)
-    if name.lower() == "none":
-        return None
+def _option(value: Any, info: ValidationInfo) -> Any:
+    """A value of ``with:``, read as the value of an SQL option is."""
+    name = info.field_name or ""
+    if name == "slot_name" and isinstance(value, str) and value.lower() == "none":
+        value = "none"  # SQL folds the word NONE; YAML keeps it as it is written
     try:
-        check_slot_name(name)
+        return READERS[name](name, value)
     except ReplicationError as error:
         raise problem(error) from None
-    return name
 
 
-def _text(value: Any, info: ValidationInfo) -> str:
-    """``defGetString``."""
-    if value is None:
-        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a parameter"))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str | int):
-        raise problem(SyntaxErrorOrAccess(f"{info.field_name} requires a name"))
-    return str(value)
-
-
-Boolean = Annotated[bool, BeforeValidator(_boolean), WithJsonSchema({"type": "boolean"})]
+Boolean = Annotated[bool, BeforeValidator(_option), WithJsonSchema({"type": "boolean"})]
 
 
 class WithOptions(BaseModel):
@@ -128,25 +65,25 @@ class WithOptions(BaseModel):
     create_slot: Boolean = Field(True, description="make the replication slot")
     enabled: Boolean = Field(True, description="start replicating at once")
     slot_name: Annotated[
-        str | None, BeforeValidator(_slot_name), WithJsonSchema({"type": "string"})
+        str | None, BeforeValidator(_option), WithJsonSchema({"type": "string"})
     ] = Field(None, description="replication slot, or NONE; default: the subscription's name")
     copy_data: Boolean = Field(True, description="copy the rows that are there already")
     synchronous_commit: Annotated[
         str,
-        BeforeValidator(_synchronous_commit),
-        WithJsonSchema({"enum": [*_SYNCHRONOUS_COMMIT, True, False]}),
+        BeforeValidator(_option),
+        WithJsonSchema({"enum": [*SYNCHRONOUS_COMMIT, True, False]}),
     ] = Field("off", description="kept and shown; a lake commit is durable or not made")
     binary: Boolean = Field(False, description="values in binary format; refused when true")
     streaming: Annotated[
         Stream,
-        BeforeValidator(_streaming),
+        BeforeValidator(_option),
         WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
     ] = Field(Stream.PARALLEL, description="kept and shown; runs as off")
     two_phase: Boolean = Field(False, description="two-phase commit; refused when true")
     disable_on_error: Boolean = Field(False, description="disable the subscription at an error")
     password_required: Boolean = Field(True, description="kept and shown")
     run_as_owner: Boolean = Field(False, description="kept and shown; the lake has no roles")
-    origin: Annotated[str, BeforeValidator(_origin), WithJsonSchema({"enum": ["any", "none"]})] = (
+    origin: Annotated[str, BeforeValidator(_option), WithJsonSchema({"enum": ["any", "none"]})] = (
         Field("any", description="none: only changes without an origin (publisher 16 or later)")
     )
     failover: Boolean = Field(False, description="slot is synchronised to standbys (17 or later)")
@@ -157,10 +94,7 @@ class WithOptions(BaseModel):
         if isinstance(data, Mapping):
             for name in data:
                 if name not in cls.model_fields:
-                    raise problem(
-                        SyntaxErrorOrAccess(f'unrecognized subscription parameter: "{name}"'),
-                        str(name),
-                    )
+                    raise problem(unrecognized(str(name)), str(name))
         return data
 
 
@@ -189,36 +123,48 @@ class SubOpts:
 
 
 def parse_subscription_options(options: WithOptions, subname: str) -> SubOpts:
-    """``parse_subscription_options``: settle defaults, refuse what excludes each other (42601)."""
-    specified = frozenset(options.model_fields_set)
-    values = options.model_dump()
-    if not options.connect:
+    """The options of ``with:``, settled; a refusal is pydantic's, with the key it is about."""
+    try:
+        return settle(options.model_dump(), frozenset(options.model_fields_set), subname)
+    except OptionError as refused:
+        raise problem(refused.error, *refused.key) from None
+
+
+class OptionError(Exception):
+    """``error`` about the options; ``key`` names the one a file is to be looked up for."""
+
+    def __init__(self, error: ReplicationError, *key: str) -> None:
+        super().__init__(error.primary)
+        self.error = error
+        self.key = key
+
+
+def settle(written: Mapping[str, Any], specified: frozenset[str], subname: str) -> SubOpts:
+    """The second half of ``parse_subscription_options``: defaults settled, conflicts refused.
+
+    ``written`` has a value for every option, the default where ``specified`` does not name it.
+    """
+    values = dict(written)
+    if not values["connect"]:
         for name in ("enabled", "create_slot", "copy_data"):
             if name in specified and values[name]:
                 raise _exclusive("connect = false", f"{name} = true", name)
             values[name] = False
-    if options.slot_name is None and "slot_name" in specified:
+    if values["slot_name"] is None and "slot_name" in specified:
         for name in ("enabled", "create_slot"):
             if values[name] and name in specified:
                 raise _exclusive("slot_name = NONE", f"{name} = true", name)
             if values[name]:
-                raise problem(
-                    SyntaxErrorOrAccess(
-                        f"subscription with slot_name = NONE must also set {name} = false"
-                    ),
-                    "slot_name",
-                )
-    for name, hint in _NOT_BUILT.items():
-        if values[name]:
-            raise problem(
-                FeatureNotSupported(f"{name} = true is not supported yet", hint=hint), name
-            )
+                must = f"subscription with slot_name = NONE must also set {name} = false"
+                raise OptionError(SyntaxErrorOrAccess(must), "slot_name")
+    for error in not_built(values):
+        raise error
     if "slot_name" not in specified:
         try:
             check_slot_name(subname)
         except ReplicationError as error:
             hint = "Name the slot with slot_name, or rename the subscription."
-            raise problem(InvalidName(error.primary, hint=hint, sqlstate=error.code)) from None
+            raise OptionError(InvalidName(error.primary, hint=hint, sqlstate=error.code)) from None
         values["slot_name"] = subname
     return SubOpts(specified=specified, **values)
 
@@ -229,8 +175,23 @@ _NOT_BUILT: Final = {
 }
 
 
-def _exclusive(one: str, other: str, key: str) -> Exception:
-    return problem(SyntaxErrorOrAccess(f"{one} and {other} are mutually exclusive options"), key)
+def not_built(values: Mapping[str, Any]) -> Iterator[OptionError]:
+    """The options that are understood and refused when true (0A000), by CREATE and by ALTER."""
+    for name, hint in _NOT_BUILT.items():
+        if values.get(name):
+            refusal = FeatureNotSupported(f"{name} = true is not supported yet", hint=hint)
+            yield OptionError(refusal, name)
+
+
+def unrecognized(name: str) -> SyntaxErrorOrAccess:
+    """An option that is none, or none of this command."""
+    return SyntaxErrorOrAccess(f'unrecognized subscription parameter: "{name}"')
+
+
+def _exclusive(one: str, other: str, key: str) -> OptionError:
+    return OptionError(
+        SyntaxErrorOrAccess(f"{one} and {other} are mutually exclusive options"), key
+    )
 
 
 class TableModel(BaseModel):
