@@ -38,13 +38,19 @@ class ReplicationError(Exception):
         self.hint = hint
         self.code = sqlstate or type(self).sqlstate
         self.context: list[str] = []
+        self.cursorpos: int | None = None  # the character of SQL text it is about, from 0
+        self.excerpt: str | None = None  # that place as psql shows it: the line, and a caret
+        self.source: str | None = None  # the file with the text, and the line
 
     def __str__(self) -> str:
         return self.primary
 
     def report(self) -> str:
         """The error as psql prints one: ``ERROR:  primary`` and the fields that are set."""
-        lines = [f"ERROR:  {self.code}: {self.primary}"]
+        place = f"pgsub:{self.source}: " if self.source else ""
+        lines = [f"{place}ERROR:  {self.code}: {self.primary}"]
+        if self.excerpt:
+            lines.append(self.excerpt)
         if self.detail:
             lines.append(f"DETAIL:  {self.detail}")
         if self.hint:
@@ -102,6 +108,12 @@ class ObjectInUse(ReplicationError):
     """Another process holds it."""
 
     sqlstate = "55006"
+
+
+class ActiveSqlTransaction(ReplicationError):
+    """Cannot be done inside a transaction block."""
+
+    sqlstate = "25001"
 
 
 class ConfigurationLimitExceeded(ReplicationError):
