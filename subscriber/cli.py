@@ -100,13 +100,15 @@ def _catalog(context: typer.Context, *, make: bool = False) -> Iterator[CatalogS
 
 
 @contextmanager
-def _site(context: typer.Context, config: Config | None = None) -> Iterator[Site]:
+def _site(
+    context: typer.Context, config: Config | None = None, *, make: bool = False
+) -> Iterator[Site]:
     """The real publisher, lake and launcher; ``config`` None: what the catalog keeps."""
     from config.load import from_stored
     from subscriber.real_site import open_site
 
     with (
-        _catalog(context, make=config is not None) as store,
+        _catalog(context, make=make or config is not None) as store,
         open_site(context.obj, store, config or from_stored(store.settings())) as site,
     ):
         yield site
@@ -208,6 +210,56 @@ def disable(context: typer.Context, name: Name) -> None:
     with _site(context) as site:
         disable_subscription(name, site)
     print("ALTER SUBSCRIPTION")
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    words: Annotated[
+        list[str], typer.Argument(help="What follows the name in SQL.", metavar="WORDS...")
+    ],
+) -> None:
+    """ALTER SUBSCRIPTION NAME WORDS…, as SQL has them."""
+    from subscriber.execute import altering
+
+    _run_sql_text(context, altering(name, words))
+
+
+@app.command("exec")
+def execute(
+    context: typer.Context,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="Statements; - or nothing: standard input.", metavar="[SQL]"),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the statements from a file.")
+    ] = None,
+) -> None:
+    """Carry out CREATE, ALTER and DROP SUBSCRIPTION written as SQL."""
+    from subscriber.execute import read_text
+
+    if file is not None and text is not None:
+        raise typer.BadParameter("not together with --file", param_hint="SQL")
+    if file is not None and str(file) != "-":
+        _run_sql_text(context, read_text(file), file=str(file))
+    elif file is not None or text in (None, "-"):
+        _run_sql_text(context, read_text(None), file="<stdin>")
+    else:
+        _run_sql_text(context, text)
+
+
+def _run_sql_text(context: typer.Context, text: str, *, file: str | None = None) -> None:
+    from subscriber.execute import Session
+
+    session = Session(
+        open_site=lambda make: _site(context, make=make),
+        done=lambda tag: print(tag, flush=True),
+        notify=print_notice,
+        file=file,
+    )
+    session.run(text)
 
 
 @app.command("accept-gap")

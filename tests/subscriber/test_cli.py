@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import pytest
 
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
-from tests.shell import Shell, run_apart
+from tests.shell import Ran, Shell, run_apart
 
 
 @pytest.fixture
@@ -38,6 +39,8 @@ VERBS = [
     "enable",
     "disable",
     "refresh",
+    "alter",
+    "exec",
     "status",
     "reset-stats",
     "wait",
@@ -81,6 +84,9 @@ def test_help_and_version_are_fast_and_load_nothing_heavy() -> None:
         ["wait", "mysub", "--lsn", "zz"],
         ["wait", "mysub", "--timeout", "-1"],
         ["create", "no such file.yaml"],
+        ["exec", "-f", "no such file.sql"],
+        ["exec", "-f", "a.sql", "DROP SUBSCRIPTION s"],
+        ["alter", "mysub"],
         ["up", "no such file.yaml"],
         ["check", "no such file.yaml"],
     ],
@@ -103,7 +109,20 @@ def test_mistakes_in_the_file(pgsub: Shell, tmp_path: Path, verb: str) -> None:
     assert not pgsub.data_dir.exists()
 
 
-@pytest.mark.parametrize("words", [["status"], ["drop", "x"], ["enable", "x"], ["wait", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["drop", "x"],
+        ["enable", "x"],
+        ["wait", "x"],
+        ["alter", "x", "ENABLE"],
+        [
+            "exec",
+            "DROP SUBSCRIPTION IF EXISTS x; CREATE SUBSCRIPTION x CONNECTION '' PUBLICATION p",
+        ],
+    ],
+)
 def test_no_data_directory(pgsub: Shell, words: list[str]) -> None:
     ran = pgsub(*words)
     assert ran.status == 1
@@ -177,6 +196,59 @@ def test_create_without_connecting_and_drop(pgsub: Shell, tmp_path: Path) -> Non
     store.close()
     assert "does not have a slot name" in pgsub("enable", "s").err
     assert pgsub("drop", "s").out == "DROP SUBSCRIPTION\n"
+
+
+def test_statements_as_sql(pgsub: Shell, tmp_path: Path) -> None:
+    create = (
+        "CREATE SUBSCRIPTION s CONNECTION 'host=nowhere.invalid password=hidden' PUBLICATION p"
+        " WITH (connect = false, slot_name = NONE, %s)"
+    )
+    ran = pgsub("exec", create % "nosuch")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == 'ERROR:  42601: unrecognized subscription parameter: "nosuch"\n'
+    ran = pgsub("exec", create % "origin = NONE")
+    assert (ran.status, ran.out) == (0, "CREATE SUBSCRIPTION\n")
+    assert "WARNING:  subscription was created, but is not connected" in ran.err
+    assert len(list(pgsub.data_dir.rglob("passfile/*"))) == 1
+    ran = pgsub("alter", "s", "SET", "PUBLICATION", "a", "b")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines() == [
+        'ERROR:  42601: syntax error at or near "b"',
+        'LINE 1: ALTER SUBSCRIPTION "s" SET PUBLICATION a b',
+        " " * 49 + "^",
+    ]
+    ran = pgsub("alter", "s", "SET (copy_data = false)")
+    assert ran.err == 'ERROR:  42601: unrecognized subscription parameter: "copy_data"\n'
+    file = tmp_path / "drop.sql"
+    file.write_text("-- both\nDROP SUBSCRIPTION IF EXISTS t;\n\nDROP SUBSCRIPTION s;\nDROP\ns;\n")
+    ran = pgsub("exec", "--file", str(file))
+    assert (ran.status, ran.out) == (1, "DROP SUBSCRIPTION\nDROP SUBSCRIPTION\n")
+    assert ran.err.splitlines() == [
+        'NOTICE:  subscription "t" does not exist, skipping',
+        f'pgsub:{file}:6: ERROR:  42601: syntax error at or near "s"',
+        "LINE 2: s;",
+        "        ^",
+    ]
+    assert json.loads(pgsub("status", "pg_subscription", "--format", "json").out) == []
+
+
+@pytest.mark.parametrize("words", [[], ["-"], ["-f", "-"]])
+def test_statements_from_standard_input(
+    pgsub: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    def run(content: bytes) -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return pgsub("exec", *words)
+
+    ran = run(b"\n\\d\n")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith("pgsub:<stdin>:2: ERROR:  0A000: psql command \\d is not supported\n")
+    for content in (b"\0", b"\xff"):
+        ran = run(content)
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err == "ERROR:  22021: standard input is not UTF-8 text\n"
+    assert run(b"\xef\xbb\xbf;").status == 0
+    assert not pgsub.data_dir.exists()
 
 
 def test_the_command_itself() -> None:
