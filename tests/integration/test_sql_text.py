@@ -1,0 +1,135 @@
+"""SQL text beside PostgreSQL's own: what it refuses we refuse, with its words, at its place.
+
+It takes a server; no publication, no lake.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from catalog.errcodes import ReplicationError
+from subscriber import keywords
+from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import Database, new_database
+from tests.subscriber.alter_twin import AlterTwin
+from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, SYNTAX
+from tests.subscriber.test_execute import prepared, session
+from tests.subscriber.twins import around
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def native(publisher: EmbeddedPublisher) -> Iterator[Database]:
+    """A database with subscriptions that do nothing."""
+    made = new_database(publisher, "sql_text")
+    create, with_ = "CREATE SUBSCRIPTION", "WITH (connect = false, slot_name"
+    made.run(
+        f"{create} s CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = NONE)",
+        f"{create} with_slot CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = x)",
+        f"{create} enabled CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p, r {with_} = y)",
+        "ALTER SUBSCRIPTION enabled ENABLE",
+    )
+    yield made
+    made.run(
+        "ALTER SUBSCRIPTION enabled DISABLE",
+        "ALTER SUBSCRIPTION enabled SET (slot_name = NONE)",
+        "ALTER SUBSCRIPTION with_slot SET (slot_name = NONE)",
+        "DROP SUBSCRIPTION s",
+        "DROP SUBSCRIPTION with_slot",
+        "DROP SUBSCRIPTION enabled",
+    )
+    made.drop()
+
+
+def ours(text: str, folder: Path, file: str | None = None) -> ReplicationError | None:
+    """The error of a session on twins."""
+    world = prepared(around(folder))
+    try:
+        session(world, [], AlterTwin(), file).run(text)
+    except ReplicationError as error:
+        return error
+    finally:
+        world.store.close()
+    return None
+
+
+def theirs(text: str, native: Database) -> psycopg.errors.Diagnostic | None:
+    """The server's error; what it takes is rolled back."""
+    try:
+        with native.connect() as connection:
+            connection.execute(text.encode())
+            connection.execute(b"ROLLBACK")
+    except psycopg.Error as error:
+        return error.diag
+    return None
+
+
+def psql(file: Path, native: Database) -> list[str]:
+    """What psql says about a file, without the place in the server's source."""
+    words = [str(native.server.bin_dir / "psql"), "-X", "-q", "-d", native.dsn, "-f", str(file)]
+    words += ["-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=1"]
+    done = subprocess.run(words, capture_output=True, check=False)
+    lines = done.stderr.decode().split("\n")
+    return [line for line in lines if line and not line.startswith("LOCATION:")]
+
+
+def as_psql(error: ReplicationError | None) -> list[str]:
+    """Our report with psql's name in it."""
+    return [] if error is None else error.report().replace("pgsub:", "psql:", 1).split("\n")
+
+
+def test_a_file_s_syntax_errors_look_as_psql_prints_them(native: Database, tmp_path: Path) -> None:
+    file = tmp_path / "statements.sql"
+    pointed = [text for _, text, _, said in OPTIONS if said.startswith("conflicting")]
+    before = "-- a comment\n\nDROP SUBSCRIPTION IF EXISTS\n  t; "
+    different = {}
+    for text in [*(text for text, _ in SYNTAX), *pointed, before + "ALTER SUBSCRIPTION s FOO;"]:
+        file.write_bytes(text.encode())
+        mine, native_s = as_psql(ours(text, tmp_path, str(file))), psql(file, native)
+        said = [line for line in native_s if "NOTICE" not in line]
+        if not mine or mine != said:
+            different[text] = (mine, said)
+    assert not different
+
+
+def test_options_are_refused_as_by_the_server(native: Database, tmp_path: Path) -> None:
+    different = {}
+    for _, text, _, _ in OPTIONS:
+        mine, diag = ours(text, tmp_path), theirs(text, native)
+        assert mine is not None, text
+        assert diag is not None, text
+        place = None if mine.cursorpos is None else str(mine.cursorpos + 1)
+        said = (mine.code, mine.primary, place)
+        wanted = (diag.sqlstate, diag.message_primary.strip(), diag.statement_position)
+        hint = diag.message_hint in (None, mine.hint)
+        # libpq names the word, which may be part of a password.
+        same = said == wanted or (mine.primary.startswith("invalid connection string syntax"))
+        if not same or not hint or mine.code != diag.sqlstate:
+            different[text] = (said, mine.hint, wanted, diag.message_hint)
+    assert not different
+
+
+def test_blocks_are_refused_as_by_the_server(native: Database, tmp_path: Path) -> None:
+    for _, text, _ in IN_A_BLOCK:
+        mine, diag = ours(f"BEGIN; {text}", tmp_path), theirs(f"BEGIN; {text}", native)
+        assert mine is not None
+        assert diag is not None
+        assert (mine.code, mine.primary) == (diag.sqlstate, diag.message_primary)
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_the_server_takes_is_taken(text: str, native: Database, tmp_path: Path) -> None:
+    error, diag = ours(text, tmp_path), theirs(f"BEGIN; {text}", native)
+    assert (error, diag and diag.message_primary) == (None, None)
+
+
+def test_keywords_are_the_server_s(native: Database) -> None:
+    rows = native.execute("SELECT catcode::text, word FROM pg_get_keywords()")
+    kinds = {"R": keywords.RESERVED, "T": keywords.TYPE_FUNC_NAME, "C": keywords.COL_NAME}
+    assert {code: {word for kind, word in rows if kind == code} for code in kinds} == kinds
