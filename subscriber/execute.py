@@ -6,13 +6,12 @@ psql does with a file under ``ON_ERROR_STOP``, and the errors look as psql print
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from catalog.errcodes import ActiveSqlTransaction, ConfigFileError, ReplicationError
 from catalog.namespace import quote_identifier, quote_literal
@@ -88,7 +87,9 @@ class AlterCommands(Protocol):
 
 def alter_commands() -> AlterCommands:
     """The commands, loaded when the first is needed."""
-    return cast("AlterCommands", importlib.import_module("subscriber.altercmds"))
+    from subscriber import altercmds
+
+    return altercmds
 
 
 @dataclass(slots=True)

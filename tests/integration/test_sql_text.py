@@ -14,10 +14,10 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from subscriber import keywords
+from subscriber.execute import alter_commands
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
-from tests.subscriber.alter_twin import AlterTwin
-from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, SYNTAX
+from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, STATE, SYNTAX
 from tests.subscriber.test_execute import prepared, session
 from tests.subscriber.twins import around
 
@@ -48,10 +48,10 @@ def native(publisher: EmbeddedPublisher) -> Iterator[Database]:
 
 
 def ours(text: str, folder: Path, file: str | None = None) -> ReplicationError | None:
-    """The error of a session on twins."""
+    """The error of a session on twins of publisher and lake."""
     world = prepared(around(folder))
     try:
-        session(world, [], AlterTwin(), file).run(text)
+        session(world, [], alter_commands(), file).run(text)
     except ReplicationError as error:
         return error
     finally:
@@ -100,7 +100,7 @@ def test_a_file_s_syntax_errors_look_as_psql_prints_them(native: Database, tmp_p
 
 def test_options_are_refused_as_by_the_server(native: Database, tmp_path: Path) -> None:
     different = {}
-    for _, text, _, _ in OPTIONS:
+    for _, text, _, _ in [*OPTIONS, *STATE]:
         mine, diag = ours(text, tmp_path), theirs(text, native)
         assert mine is not None, text
         assert diag is not None, text

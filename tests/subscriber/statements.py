@@ -223,6 +223,42 @@ IN_A_BLOCK = [
 ]  # fmt: skip
 """25001 each; ``with_slot`` is disabled and has a slot's name, ``enabled`` is enabled."""
 
+STATE = [
+    ("A-2", "ALTER SUBSCRIPTION enabled SET (slot_name = NONE)", "55000",
+     "cannot set slot_name = NONE for enabled subscription"),
+    ("A-3", "ALTER SUBSCRIPTION enabled SET (failover)", "55000",
+     'cannot set option "failover" for enabled subscription'),
+    ("A-3", "ALTER SUBSCRIPTION enabled SET (two_phase = false)", "55000",
+     'cannot set option "two_phase" for enabled subscription'),
+    ("A-4", "ALTER SUBSCRIPTION s SET (failover = false)", "55000",
+     'cannot set option "failover" for a subscription that does not have a slot name'),
+    ("A-4", "ALTER SUBSCRIPTION s SET (two_phase = false)", "55000",
+     'cannot set option "two_phase" for a subscription that does not have a slot name'),
+    ("A-5", "ALTER SUBSCRIPTION with_slot SET (slot_name = other, two_phase = off)", "42601",
+     '"slot_name" and "two_phase" cannot be altered at the same time'),
+    ("A-8", "ALTER SUBSCRIPTION s ENABLE", "55000",
+     "cannot enable subscription that does not have a slot name"),
+    ("A-9", "ALTER SUBSCRIPTION s REFRESH PUBLICATION", "55000",
+     "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions"),
+    *(
+        ("A-9", f"ALTER SUBSCRIPTION with_slot {words}", "55000",
+         "ALTER SUBSCRIPTION with refresh is not allowed for disabled subscriptions")
+        for words in ("SET PUBLICATION q", "ADD PUBLICATION q")
+    ),
+    ("A-12", "ALTER SUBSCRIPTION enabled ADD PUBLICATION q, p", "42710",
+     'publication "p" is already in subscription "enabled"'),
+    ("A-12", "ALTER SUBSCRIPTION enabled DROP PUBLICATION q", "42P17",
+     'publication "q" is not in subscription "enabled"'),
+    ("A-12", "ALTER SUBSCRIPTION enabled DROP PUBLICATION r, p", "42P17",
+     "cannot drop all the publications from a subscription"),
+    ("A-14", "ALTER SUBSCRIPTION s CONNECTION 'nosuch=1'", "42601",
+     'invalid connection string syntax: invalid connection option "nosuch"'),
+    ("C-8", "ALTER SUBSCRIPTION s RENAME TO enabled", "42710",
+     'subscription "enabled" already exists'),
+    ("A-1", "ALTER SUBSCRIPTION s OWNER TO nobody", "42704", 'role "nobody" does not exist'),
+]  # fmt: skip
+"""What speaks against it is in the catalog: the commands of ALTER themselves refuse it."""
+
 GOOD = [
     f"{OFFLINE})",
     f"{OFFLINE}, slot_name = NONE, streaming, binary = 0, origin = 'NONE', failover = off)",

@@ -9,11 +9,11 @@ import pytest
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, SubCreate, Subscription
-from subscriber.execute import Session, altering
+from subscriber.execute import AlterCommands, Session, alter_commands, altering
 from subscriber.site import Site
 from subscriber.subscriptioncmds import must_have
 from tests.subscriber.alter_twin import AlterTwin
-from tests.subscriber.statements import GOOD, IN_A_BLOCK, OFFLINE, OPTIONS
+from tests.subscriber.statements import GOOD, IN_A_BLOCK, OFFLINE, OPTIONS, STATE
 from tests.subscriber.twins import Around, nothing_is_left
 
 
@@ -38,7 +38,9 @@ def prepared(world: Around) -> Around:
     return world
 
 
-def session(world: Around, said: list[str], asked: AlterTwin, file: str | None = None) -> Session:
+def session(
+    world: Around, said: list[str], asked: AlterCommands, file: str | None = None
+) -> Session:
     """A session on the twins; ``said`` takes the tags and the NOTICEs."""
 
     @contextmanager
@@ -75,6 +77,28 @@ def test_refused_options(world: Around, text: str, sqlstate: str, said: str) -> 
     error = refused(prepared(world), text)
     assert (error.code, error.primary[: len(said)]) == (sqlstate, said)
     assert len(world.store.subscriptions()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate", "said"),
+    [pytest.param(*case, id=f"{code} {number}") for number, (code, *case) in enumerate(STATE)],
+)
+def test_refused_by_the_command(world: Around, text: str, sqlstate: str, said: str) -> None:
+    before = prepared(world).store.subscriptions()
+    with pytest.raises(ReplicationError) as caught:
+        session(world, [], alter_commands()).run(text)
+    assert (caught.value.code, caught.value.primary) == (sqlstate, said)
+    assert world.store.subscriptions() == before
+
+
+@pytest.mark.parametrize("text", [text for text in GOOD if text.startswith("ALTER")])
+def test_good_statements_are_carried_out_by_the_commands(world: Around, text: str) -> None:
+    before = prepared(world).store.subscriptions()
+    said: list[str] = []
+    session(world, said, alter_commands()).run(text)
+    assert said[-1] == "ALTER SUBSCRIPTION"
+    unchanged = ("DISABLE", "OWNER", "none")
+    assert (world.store.subscriptions() == before) is any(word in text for word in unchanged)
 
 
 @pytest.mark.parametrize(
