@@ -31,12 +31,21 @@ _FOLDER: Final = _folder()
 
 def kernel(function: Kernel) -> Kernel:
     """Compile on first use; ``NUMBA_CACHE_DIR`` overrides where the result is kept."""
+    return _compiled(function)
+
+
+def inner_kernel(function: Kernel) -> Kernel:
+    """A kernel that only kernels call: nothing is compiled for Python's sake, which takes long."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _compiled(function: Kernel, **options: bool) -> Kernel:
     given = config.CACHE_DIR
     config.CACHE_DIR = given or _FOLDER
     try:
-        compiled = njit(nogil=True, cache=True)(function)
+        compiled = njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # what Numba raises when no folder can be written
-        compiled = njit(nogil=True)(function)
+        compiled = njit(nogil=True, **options)(function)
     finally:
         config.CACHE_DIR = given
     return cast("Kernel", compiled)

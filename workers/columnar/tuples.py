@@ -31,6 +31,12 @@ KEY_NULL: Final = 4
 OLD_MISSING: Final = 5
 VALUE_MISSING: Final = 6
 
+# Of a value in binary form, with the SQLSTATEs of PostgreSQL's receive functions.
+INSUFFICIENT: Final = 7  # 08P01
+INCORRECT: Final = 8  # 22P03
+OUT_OF_RANGE: Final = 9  # 22008
+NO_ROOM: Final = 10  # no error: the text does not fit where it is written
+
 _N, _U, _T, _B, _O = (np.uint8(ord(byte)) for byte in "nutbO")
 
 
