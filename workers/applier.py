@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from catalog.errcodes import Policy, ReplicationError, error_context, policy
+from catalog.errcodes import (
+    FeatureNotSupported,
+    Policy,
+    ReplicationError,
+    error_context,
+    policy,
+)
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
@@ -24,6 +30,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import conflicts
 from workers.batch import Run, runs_by_target
+from workers.binary_forms import BinaryForms
 from workers.columnar.frame import frame
 from workers.lake_writer import LakeWriter
 from workers.relation import LogicalRepRelMap, RelName
@@ -43,7 +50,8 @@ class Applier:
     ``own_relid`` is a sync worker's table, 0 in the apply worker. ``gated`` is the end LSN of the
     last transaction whose gate decisions are taken. ``published`` asks the publisher for the
     fingerprint of every published table, as it is now. ``skipping`` is the finish LSN of the
-    transaction that it was last said to be skipped.
+    transaction that it was last said to be skipped. ``binary`` knows how columns are read in
+    binary form, None where the stream is text.
     """
 
     store: CatalogStore
@@ -56,6 +64,7 @@ class Applier:
     gated: LSN = InvalidXLogRecPtr
     renamed: set[RelName] = field(default_factory=set)
     skipping: LSN = InvalidXLogRecPtr
+    binary: BinaryForms | None = None
 
     def read_rels(self) -> None:
         """Read the tables' states; called at batch boundaries only."""
@@ -133,7 +142,10 @@ class Applier:
         else:
             runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
         self._distrust(self.relmap.take_announced() & runs.keys())
-        work = {self.rels[target].srrelid: own for target, own in runs.items()}
+        work = {
+            self.rels[target].srrelid: [self._with_forms(run) for run in own]
+            for target, own in runs.items()
+        }
         return self.writer.write(work, batch.last_end) if work else []
 
     def _skip(self, batch: Batch, lsn: LSN) -> dict[RelName, list[Run]]:
@@ -162,6 +174,16 @@ class Applier:
             self.writer.distrust(self.rels[target])
             self.rels[target] = replace(self.rels[target], copied=False)
         return {target: [] for target in passing}
+
+    def _with_forms(self, run: Run) -> Run:
+        """A run with what reads its binary values; a table that cannot be read stops here."""
+        if self.binary is None or run.relation is None or run.changes is None:
+            return run
+        try:
+            forms = self.binary.of(run.relation)
+        except FeatureNotSupported as error:
+            raise FailedTransaction(int(run.changes.txn[0]), error) from None
+        return replace(run, forms=forms, folder=self.binary.folder)
 
     def _distrust(self, announced: Collection[RelName]) -> None:
         """Look whether tables are still published as they were when they were copied.

@@ -56,6 +56,7 @@ from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.applier import Applier
 from workers.bgworker import LauncherLink
+from workers.binary_forms import stream_forms
 from workers.exits import WorkerExit
 from workers.identify_publisher import identify_publisher
 from workers.lake_writer import LakeWriter
@@ -165,7 +166,8 @@ def apply_worker_main(process: WorkerProcess) -> None:
             # changes up to there are gone, so no sync worker may be told to stop before.
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
-            applier = Applier(store, sub, writer, published, gated=gated)
+            binary = stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir)
+            applier = Applier(store, sub, writer, published, gated=gated, binary=binary)
             process.applying = True
             LogicalRepApplyLoop(process, applier, stream, watch)
         finally:

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catalog.errcodes import InternalError, ProtocolViolation
+from workers.columnar.binary_catalog import Form
 from workers.columnar.columns import Changes
 from workers.columnar.frame import Frame, frame
 from workers.proto.decode import message
@@ -37,12 +39,16 @@ Gate = Callable[[Sequence[RelName]], Mapping[RelName, Bools]]
 class Run:
     """Changes of one target under one layout, in commit order; ``truncate`` empties it first.
 
-    ``relation`` is None only for a bare TRUNCATE, which needs no layout.
+    ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``forms`` say how its
+    columns are read where values may be in binary form; rewritten rows that are too large for
+    memory go to a file in ``folder``.
     """
 
     relation: Relation | None
     changes: Changes | None
     truncate: bool = False
+    forms: tuple[Form, ...] | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

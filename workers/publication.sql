@@ -121,6 +121,47 @@ FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
+-- The C functions that write a type, and what it is made of; asked from 14 on.
+-- name: binary_types
+WITH RECURSIVE needed (oid) AS (
+    SELECT t.oid FROM pg_catalog.pg_type t WHERE t.oid IN (:types)
+    UNION
+    SELECT part.oid
+    FROM needed
+    JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+    CROSS JOIN LATERAL (
+        SELECT t.typbasetype
+        UNION ALL SELECT t.typelem
+        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
+        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range r WHERE r.rngmultitypid = t.oid
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+                  WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0
+                    AND NOT a.attisdropped
+    ) part (oid)
+    WHERE part.oid >= 16384
+), written AS (
+    SELECT t.oid, t.typbasetype, t.typrelid, t.typelem, t.typdelim, t.typsend,
+           CASE WHEN send.prolang = 12 THEN send.prosrc ELSE '?' END AS send,
+           CASE WHEN output.prolang = 12 THEN output.prosrc ELSE '?' END AS output
+    FROM needed
+    JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+    LEFT JOIN pg_catalog.pg_proc send ON send.oid = t.typsend
+    JOIN pg_catalog.pg_proc output ON output.oid = t.typoutput
+)
+SELECT w.oid, w.typbasetype, CASE WHEN w.typsend = 0 THEN '' ELSE w.send END, w.output,
+       CASE w.send
+           WHEN 'array_send' THEN w.typelem::pg_catalog.text
+           WHEN 'range_send' THEN (SELECT r.rngsubtype::pg_catalog.text
+                                   FROM pg_catalog.pg_range r WHERE r.rngtypid = w.oid)
+           WHEN 'multirange_send' THEN (SELECT r.rngtypid::pg_catalog.text
+                                        FROM pg_catalog.pg_range r WHERE r.rngmultitypid = w.oid)
+           WHEN 'record_send' THEN (
+               SELECT pg_catalog.string_agg(a.atttypid::pg_catalog.text, ' ' ORDER BY a.attnum)
+               FROM pg_catalog.pg_attribute a
+               WHERE a.attrelid = w.typrelid AND a.attnum > 0 AND NOT a.attisdropped)
+       END, w.typdelim
+FROM written w
+
 -- Where :relations make a table part of publication p: the versions of its rows there.
 -- name: rel_versions
 SELECT pg_catalog.string_agg(pr.oid::text || '/' || pr.xmin::text, ' ' ORDER BY pr.oid)

@@ -22,6 +22,7 @@ from catalog.errcodes import NumericValueOutOfRange, ReplicationError, UniqueVio
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
+from workers.columnar.binary_rows import UnreadableValue, textual
 from workers.columnar.columns import Changes, Layout, UnrepresentableValue, UnsentValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
@@ -97,7 +98,7 @@ class TableWork:
         return counts.update_missing + updates, counts.delete_missing + deletes
 
     def add(self, relation: Relation, changes: Changes, *, truncate: bool, probe: bool) -> None:
-        """Fold and stage one run; ``truncate``: the table is emptied before it."""
+        """Fold and stage one run of text; ``truncate``: the table is emptied before it."""
         layout = self._layout(relation, changes)
         full = relation.replident == REPLICA_IDENTITY_FULL
         try:
@@ -248,7 +249,8 @@ def build_segments(
             if run.relation is None or run.changes is None:
                 empties = True
             else:
-                work.add(run.relation, run.changes, truncate=empties, probe=probe)
+                changes = _as_text(run, run.changes)
+                work.add(run.relation, changes, truncate=empties, probe=probe)
                 empties = False
         if empties:
             work.segments.append(Segment(columns=(), truncate=True, source=source))
@@ -256,6 +258,17 @@ def build_segments(
         work.discard()
         raise
     return work
+
+
+def _as_text(run: Run, changes: Changes) -> Changes:
+    """The changes of a run without binary values; one that is none of its type is its
+    transaction's fault."""
+    if run.forms is None or run.relation is None:
+        return changes
+    try:
+        return textual(changes, run.forms, run.folder)
+    except UnreadableValue as error:
+        raise _failed(run.relation, changes, error.change, error) from None
 
 
 def _key_names(layout: Layout) -> tuple[str, ...]:

@@ -92,6 +92,10 @@ def fetch_published(
         conn.close()
 
 
+FIRST_WITH_BINARY: Final = 14
+"""An older publisher does not know the option; its values arrive as text, as in PostgreSQL."""
+
+
 def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     """START_REPLICATION's options, in the order of PostgreSQL's own subscriber.
 
@@ -107,6 +111,8 @@ def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     if server_version >= 16 and sub.suborigin != "any":
         options["origin"] = sub.suborigin
     options["publication_names"] = ",".join(quote_identifier(name) for name in sub.subpublications)
+    if sub.subbinary and server_version >= FIRST_WITH_BINARY:
+        options["binary"] = "true"
     return options
 
 

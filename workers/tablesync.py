@@ -53,6 +53,7 @@ from workers.apply import (
     report_stream,
     reread_subscription,
 )
+from workers.binary_forms import stream_forms
 from workers.copy_table import copy_table, still_ours
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world
@@ -122,6 +123,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
             partial(fetch_published, sub, process.interrupted),
             own_relid=rel.srrelid,
             gated=origin_startpos,
+            binary=stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir),
         )
         _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch, watch)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,20 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from tests.workers.transactions import batch, relation, row
 from workers.batch import runs_by_target
+from workers.binary_forms import BinaryForms
 from workers.lake.destination import LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
-from workers.proto.messages import Delete, Insert, Message, Truncate, Update
+from workers.proto.messages import (
+    ColumnStatus,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    RelationColumn,
+    Truncate,
+    TupleColumn,
+    Update,
+)
 from workers.relation import LogicalRepRelMap
 from workers.segments import FailedTransaction, build_segments
 
@@ -73,3 +85,20 @@ def test_a_table_we_copied_whole_is_not_searched() -> None:
 def test_an_emptied_table_is_not_searched() -> None:
     emptied = [A, Truncate(False, False, (1,)), *CAME_AND_WENT[1:]]
     assert applied(emptied, [1, 9]) == []
+
+
+def test_014_a_binary_value_that_is_none_is_its_transaction_s_fault() -> None:
+    dest = MemoryDestination()
+    table = dest.create_table(IDENT, COLUMNS, owner="u", relid=1, stamp=STAMP)
+    damaged = (TupleColumn(ColumnStatus.BINARY, b"\0\0\0"), *row("5"))
+    taken = batch([A, Insert(1, row("1", "5")), Insert(1, damaged)])
+    [run] = runs_by_target(
+        taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
+    )["public", "a"]
+    forms = BinaryForms(lambda _: {}).of(
+        Relation(1, "public", "a", "d", tuple(RelationColumn(True, n, 23, -1) for n in "iv"))
+    )
+    with pytest.raises(FailedTransaction) as caught:
+        build_segments([replace(run, forms=forms)], table, TableOptions(), dest, probe=False)
+    assert (caught.value.txn, caught.value.error.code) == (0, "08P01")
+    assert dest.staged == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from catalog.errcodes import Policy, ReplicationError, ReplicationGap, policy
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from workers.publication import Row
-from workers.stream import starting_on_slot
+from workers.stream import start_options, starting_on_slot
 
 SUB = Subscription(
     "my sub", "host=db", ("pub",), subslotname="my_sub", max_flush_lsn=LSN.parse("0/19BD9E8")
@@ -81,3 +81,12 @@ def test_other_errors_stay_as_they_are(conn: SlotTwin, code: str) -> None:
     error = refused(conn, code)
     assert error.hint == "the publisher's"
     assert not isinstance(error, ReplicationGap)
+
+
+@pytest.mark.parametrize(("version", "asked"), [(18, True), (14, True), (13, False)])
+def test_014_binary_is_asked_for_behind_all_else(version: int, asked: bool) -> None:
+    """S-014-5: true, false and true again; an older publisher does not know the option."""
+    options = start_options(replace(SUB, subbinary=True, suborigin="none"), version)
+    assert (list(options)[-1] == "binary") is asked
+    assert options.get("binary") == ("true" if asked else None)
+    assert "binary" not in start_options(SUB, version)

@@ -26,10 +26,13 @@ from catalog.errcodes import (
 )
 from workers.columnar.tuples import (
     BINARY_VALUE,
+    INCORRECT,
+    INSUFFICIENT,
     KEY_MISSING,
     KEY_NULL,
     MISSING,
     OLD_MISSING,
+    OUT_OF_RANGE,
     VALUE_MISSING,
     WRONG_COUNT,
     Bytes,
@@ -50,12 +53,19 @@ _CELLS: Final = 2 << 20  # values whose places are held at once: 12 bytes each
 
 Array: TypeAlias = "pa.Array[Any]"
 
+BINARY_HINT: Final = "Set binary = false for the subscription: values then arrive as text."
+
 _ERRORS: Final = {
     WRONG_COUNT: "tuple's column count does not match the relation message in force",
     KEY_MISSING: "replica identity column has no value in the message",
     KEY_NULL: "null value in replica identity column",
     OLD_MISSING: "publisher did not send the old row that the replica identity calls for",
     VALUE_MISSING: "unchanged value in a row that was sent for the first time",
+    INSUFFICIENT: "insufficient data left in message",
+}
+_VALUE_ERRORS: Final = {
+    INCORRECT: ("22P03", "incorrect binary data format"),
+    OUT_OF_RANGE: ("22008", "date/time field value out of range"),
 }
 
 
@@ -125,7 +135,12 @@ def kernel_error(code: int, change: int) -> ReplicationError:
     """The error a kernel reported for a change; says nothing of its values."""
     detail = f"It was met at change {change} of the segment."
     if code == BINARY_VALUE:
-        return FeatureNotSupported("cannot read a value in binary format", detail=detail)
+        return FeatureNotSupported(
+            "cannot read a value in binary format", detail=detail, hint=BINARY_HINT
+        )
+    if code in _VALUE_ERRORS:
+        sqlstate, primary = _VALUE_ERRORS[code]
+        return ReplicationError(primary, detail=detail, hint=BINARY_HINT, sqlstate=sqlstate)
     return ProtocolViolation(_ERRORS[code], detail=detail)
 
 

@@ -24,8 +24,8 @@ from workers.columnar.tuples import (
     MISSING,
     NULL,
     WRONG_COUNT,
-    be16,
     be32,
+    fits,
 )
 
 MOST_CHANGES: Final = 1 << 29
@@ -54,23 +54,25 @@ def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any,
     _, old_off, new_off = changes
     change = ref >> 1
     off = new_off[change] if ref & 1 else old_off[change]
-    missing = _place_key(buf, off, key, loc, length, row, False)
+    missing = _place_key(buf, off, key, loc, length, row, False, not ref & 1)
     if missing <= 0:
         return -missing
     if not ref & 1 or old_off[change] < 0:
         return KEY_MISSING
-    missing = _place_key(buf, old_off[change], key, loc, length, row, True)
+    missing = _place_key(buf, old_off[change], key, loc, length, row, True, True)
     return -missing if missing <= 0 else KEY_MISSING
 
 
 @kernel
-def _place_key(buf: Any, off: int, key: Any, loc: Any, length: Any, row: int, again: bool) -> Any:
+def _place_key(
+    buf: Any, off: int, key: Any, loc: Any, length: Any, row: int, again: bool, old: bool
+) -> Any:
     """Place the key columns of one tuple (``again``: those that are missing so far).
 
     Returns how many are not in it, or minus an error code.
     """
     slot, highest = key
-    if be16(buf, off) != len(slot):
+    if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
     pos = off + 2
     missing = 0

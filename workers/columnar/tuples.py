@@ -74,18 +74,28 @@ def be64(buf: Any, pos: int) -> Any:
 
 
 @kernel
-def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int) -> Any:
+def fits(buf: Any, off: int, ncols: int, old: bool) -> Any:
+    """Whether the tuple at ``off`` has the relation's number of columns.
+
+    An ``old`` one may have more: PostgreSQL before 15.2 sends columns in it that the publication
+    leaves out. Those are ignored, as PostgreSQL's own subscriber ignores them.
+    """
+    sent = be16(buf, off)
+    return sent == ncols or (old and sent > ncols)
+
+
+@kernel
+def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int, old: bool) -> Any:
     """Note where the tuple at ``off`` holds each mapped column; returns how many are missing.
 
     ``slot[ordinal]`` is the column's slot, -1 for a column nobody reads. Returns minus an error
-    code for a column count other than ``len(slot)`` and for a binary value.
+    code for a column count that does not fit ``len(slot)`` and for a binary value.
     """
-    ncols = be16(buf, off)
-    if ncols != len(slot):
+    if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
     pos = off + 2
     missing = 0
-    for ordinal in range(ncols):
+    for ordinal in range(len(slot)):
         status = buf[pos]
         pos += 1
         size = 0
@@ -111,17 +121,18 @@ def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int) -> Any
 
 
 @kernel
-def fill(buf: Any, off: int, slot: Any, taken: Any, loc: Any, length: Any, row: int) -> Any:
+def fill(
+    buf: Any, off: int, slot: Any, taken: Any, loc: Any, length: Any, row: int, old: bool
+) -> Any:
     """Complete the missing slots that ``taken`` allows from the tuple at ``off``.
 
     Returns how many were found, or minus an error code.
     """
-    ncols = be16(buf, off)
-    if ncols != len(slot):
+    if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
     pos = off + 2
     found = 0
-    for ordinal in range(ncols):
+    for ordinal in range(len(slot)):
         status = buf[pos]
         pos += 1
         where = slot[ordinal]
@@ -157,20 +168,20 @@ def place_row(
     slot, every, key = slots
     change = ref >> 1
     off = new_off[change] if ref & 1 else old_off[change]
-    missing = place(buf, off, slot, loc, length, row)
+    missing = place(buf, off, slot, loc, length, row, not ref & 1)
     if not ref & 1:
         return missing
     while missing > 0:
         if old_off[change] >= 0:
             taken = every if old_kind[change] == _O else key
-            found = fill(buf, old_off[change], slot, taken, loc, length, row)
+            found = fill(buf, old_off[change], slot, taken, loc, length, row, True)
             if found < 0:
                 return found
             missing -= found
         if len(prev) == 0 or prev[change] < 0 or missing == 0:
             break
         change = prev[change]
-        found = fill(buf, new_off[change], slot, every, loc, length, row)
+        found = fill(buf, new_off[change], slot, every, loc, length, row, False)
         if found < 0:
             return found
         missing -= found

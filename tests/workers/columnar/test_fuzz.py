@@ -2,13 +2,15 @@
 
 Each message is damaged in one to three ways and read by both decoders, the columnar one and the
 one for single messages. What is still a row change then goes through fold and columns, where a
-value may also be one that its type cannot hold. A seed gives the same messages every time.
+value may also be one that its type cannot hold. Values in binary form are damaged on their own,
+too, for every type. A seed gives the same messages every time.
 """
 
 from __future__ import annotations
 
 import random
 import resource
+import struct
 from typing import Final
 
 import numpy as np
@@ -16,12 +18,24 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ProtocolViolation, ReplicationError
-from tests.workers.columnar.records import delete, insert, layout, record, transaction, update
+from tests.workers.columnar.records import (
+    TABLE,
+    delete,
+    insert,
+    layout,
+    record,
+    segment,
+    transaction,
+    update,
+)
 from tests.workers.proto.cases import CASES
+from workers.columnar.binary_catalog import Form, built_in_types, form_of
+from workers.columnar.binary_rows import UnreadableValue, textual
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.full import full_images
 from workers.proto import decode, encode
+from workers.proto.messages import ColumnStatus, Insert, TupleColumn
 
 ROWS: Final = [
     insert("1", "12.5", None, "2026-11-21"),
@@ -32,9 +46,24 @@ ROWS: Final = [
     delete(key=("6", None, None, None)),
     delete(old=("7", "1", None, "2026-01-01 BC")),
 ]
+IN_BINARY: Final = [
+    Insert(
+        TABLE,
+        tuple(
+            TupleColumn(ColumnStatus.BINARY, value)
+            for value in (
+                b"\0\0\0\7",
+                b"\0\2\0\0\0\0\0\2\0\x0c\x13\x88",
+                b"\1",
+                b"\x7f\xff\xff\xff",
+            )
+        ),
+    ),
+]
+FORMS: Final = [form_of(oid, {}) for oid in (23, 1700, 16, 1082)]
 SOUND: Final = [
     *(raw for name, _, raw in CASES if raw[:1] not in b"BCwk"),
-    *(encode.message(row) for row in ROWS),
+    *(encode.message(row) for row in [*ROWS, *IN_BINARY]),
 ]
 LAYOUT: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32())
 WHOLE: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32(), key=())
@@ -90,13 +119,17 @@ def framed(raw: bytes) -> Frame | None:
 
 
 def refused_for(error: ReplicationError) -> None:
-    """The message, a binary value, or a value that the column cannot hold."""
-    assert error.code in ("08P01", "0A000", "22003")
+    """The message, a value that is none of its type, or that the column cannot hold."""
+    assert error.code in ("08P01", "0A000", "22003", "22P03", "22008")
 
 
 def read(found: Frame) -> None:
     """Through fold and columns, by key and by whole row."""
-    changes = found.changes(slice(None))
+    try:
+        changes = textual(found.changes(slice(None)), FORMS)
+    except UnreadableValue as error:
+        refused_for(error)
+        changes = found.changes(slice(None))
     try:
         keyed = fold_keyed(changes, LAYOUT)
         for batches in (keyed.merge_batches(), keyed.append_batches()):
@@ -138,3 +171,43 @@ def test_only_protocol_violations(seed: int, messages: int) -> None:
             read(found)
     assert min(taken, refused) > messages // 20, "both kinds are met"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
+
+
+VALUES: Final = [
+    struct.pack(">hhHHhh", 2, 0, 0, 4, 12, 5000),  # numeric
+    struct.pack(">iiiii", 1, 0, 23, 2, 1) + b"\0\0\0\4\0\0\0\7\xff\xff\xff\xff",
+    b"\2\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\5",  # int4range
+    b"\0\0\0\1\0\0\0\x11\2\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\5",
+    b"\2\x18\0\4\x0a\1\2\3",  # inet
+    b"\3\x40\0\x10" + bytes(16),
+    b"\0\0\0\x0b\xaa\xa0",  # varbit
+    b"\1{}",  # jsonb
+    b"\0\0\0\1" + bytes(16),  # polygon
+    *(bytes(size) for size in (0, 1, 4, 6, 8, 12, 16, 24, 32)),
+    b"\xff" * 16,
+]
+
+
+def test_014_only_errors_of_the_value() -> None:
+    """Any bytes as any type: its text, or an error of a receive function."""
+    chance = random.Random(14)
+    of_scalars = [oid for _, oid, _ in built_in_types()]
+    oids = [*of_scalars, 1007, 1009, 1231, 3905, 4451, 4532]
+    address = Form(104, tuple(form for oid in (23, 1009) if (form := form_of(oid, {}))))
+    forms = [form for oid in oids if (form := form_of(oid, {}))] + [address]
+    read_, refused = 0, 0
+    for _ in range(20_000):
+        value = chance.choice(VALUES)
+        for _ in range(chance.randrange(3)):
+            value = damage(chance, value or b"\0")
+        form = chance.choice(forms)
+        changes = segment(Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, value),)))
+        try:
+            text = textual(changes, [form])
+        except UnreadableValue as error:
+            refused_for(error)
+            refused += 1
+            continue
+        read_ += 1
+        assert text.buf[:3].tobytes() == b"\0\1t"
+    assert min(read_, refused) > 1000
