@@ -37,7 +37,9 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.conninfo import passfile_line
 from workers import failpoints
-from workers.copy_task import read_copy
+from workers.binary_forms import copies_binary, copy_forms
+from workers.columnar.binary_catalog import compile_forms
+from workers.copy_task import BINARY, CSV, Nodes, read_copy
 from workers.exits import WorkerExit
 from workers.lake.destination import (
     SHARED,
@@ -96,6 +98,7 @@ def copy_table(
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     leaves = fetch_leaves(conn, remote)
     _lock(conn, leaves)
+    nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
     # Of the sources of a shared table one makes it.
     locks = TableLocks(process.data_dir if source else None)
@@ -117,9 +120,10 @@ def copy_table(
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
-    ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes)
+    form = CSV if nodes is None else BINARY
+    ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes, form)
     columns = _copied_columns(remote, lake)
-    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch)
+    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
@@ -143,6 +147,17 @@ def copy_table(
     arrives = remote.publishes_everything and sub.suborigin == "any"
     copied = arrives and (was_empty or bool(source))
     return replace(rel, copied=copied), lake
+
+
+def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nodes | None:
+    """How a binary COPY is read, None where the table is copied as text.
+
+    Raises 0A000 for a column whose binary form is unknown, before anything is made in the lake.
+    """
+    if not copies_binary(sub, conn.server_version):
+        return None
+    nodes = compile_forms(copy_forms(conn, remote))
+    return nodes.table.tolist(), nodes.roots.tolist()
 
 
 def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
@@ -242,7 +257,11 @@ class _Range:
 
 
 def _ranges(
-    conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf], range_bytes: int
+    conn: WalReceiverConn,
+    remote: RemoteTable,
+    leaves: Sequence[Leaf],
+    range_bytes: int,
+    options: str = CSV,
 ) -> list[_Range]:
     """One for the whole table, or one per range of blocks of each leaf.
 
@@ -254,7 +273,7 @@ def _ranges(
     step = max(1, range_bytes // block_size)
     whole = sum(blocks.values())
     if whole <= step:
-        return [_Range(copy_statement(remote), whole * block_size)]
+        return [_Range(copy_statement(remote, options=options), whole * block_size)]
     ranges = []
     for leaf in leaves:
         last = blocks[leaf.relid]
@@ -262,7 +281,7 @@ def _ranges(
         edges = [last * n // parts for n in range(1, parts)]
         ranges += [
             _Range(
-                copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high),
+                copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high, options=options),
                 ((last if high is None else high) - (low or 0)) * block_size,
             )
             for low, high in zip([None, *edges], [*edges, None], strict=True)
@@ -296,6 +315,7 @@ class _Copy:
     ident: LakeIdent
     dest: Destination
     branch: str
+    nodes: Nodes | None
 
     @property
     def relation(self) -> str:
@@ -353,6 +373,7 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
         copy.columns,
         null_unrepresentable=copy.options.on_unrepresentable == "null",
         relation=copy.relation,
+        nodes=copy.nodes,
     ):
         rows += batch.num_rows
         tell(done=0)
@@ -395,6 +416,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
             defaults=copy.options.defaults,
             workers=copy.process.settings.copy_workers,
             source=copy.source,
+            nodes=copy.nodes,
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

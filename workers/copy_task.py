@@ -2,7 +2,9 @@
 
 Spark tasks of a parallel copy get this module *by value* (executors need not have it installed),
 so it imports nothing of ours but ``workers.columnar.values``, which travels the same way, and names
-other modules only inside functions that never run over there.
+other modules only inside functions that never run over there. Binary form is read by compiled
+kernels, which do not travel: an executor that has them installed copies in binary form, another
+one text, and both bring the same values.
 
 A task imports the exported snapshot, so that all tasks and the sync worker see the same rows::
 
@@ -28,6 +30,12 @@ from workers.columnar.values import Unrepresentable, typed
 csv: Final[Any] = pyarrow.csv
 
 Bytes = bytes | bytearray
+Nodes = tuple[Sequence[Sequence[int]], Sequence[int]]
+"""How a binary COPY's columns are read (``workers.columnar.binary_copy``)."""
+
+CSV: Final = "(FORMAT csv)"
+BINARY: Final = "WITH (FORMAT binary)"
+"""COPY's options, as they end its statement."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 BLOCK: Final = 4 << 20
@@ -60,6 +68,13 @@ class CopiedColumn(Protocol):
         """What its text is read as."""
 
 
+class BatchReader(Protocol):
+    """What reads a COPY's data."""
+
+    def batches(self, chunks: Iterable[Bytes]) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+
+
 class CopyTaskError(Exception):
     """An error with PostgreSQL's fields; ``str()`` is what Spark carries home from a task."""
 
@@ -79,16 +94,19 @@ def read_copy(
     columns: Sequence[CopiedColumn],
     null_unrepresentable: bool = False,
     relation: str = "",
+    nodes: Nodes | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a COPY … (FORMAT csv) as batches with columns ``c0…`` of the columns' types.
 
-    ``chunks`` may be cut anywhere. Raises 22003 naming table and column for a value its column
-    cannot hold (NULL instead with ``null_unrepresentable``), 08P01 for what is no CSV of as many
-    columns.
+    ``chunks`` may be cut anywhere. With ``nodes`` they are (FORMAT binary). Raises 22003 naming
+    table and column for a value its column cannot hold (NULL instead with
+    ``null_unrepresentable``), 08P01 for what is no CSV of as many columns, what PostgreSQL raises
+    for what is no binary COPY of the columns' types.
     """
     from catalog.errcodes import ReplicationError
 
-    reader = CopyReader([(c.name, c.type) for c in columns], null_unrepresentable, relation)
+    csv_reader = CopyReader([(c.name, c.type) for c in columns], null_unrepresentable, relation)
+    reader = csv_reader if nodes is None else _binary_reader(csv_reader, nodes)
     try:
         yield from reader.batches(chunks)
     except CopyTaskError as error:
@@ -187,6 +205,14 @@ class CopyReader:
             ) from None
 
 
+def _binary_reader(reader: CopyReader, nodes: Nodes) -> BatchReader:
+    """A reader of binary COPY data; ImportError where its kernels are not installed."""
+    from workers.columnar.binary_copy import BinaryCopyReader
+
+    null, relation = reader.null_unrepresentable, reader.relation
+    return BinaryCopyReader(reader.columns, nodes, null, relation, CopyTaskError)
+
+
 def direct(type: pa.DataType) -> pa.DataType | None:
     """The type to let the CSV parser read, None for text: only where it is as strict as ``typed``.
 
@@ -216,17 +242,29 @@ class CopyTask:
     statements: Sequence[str]
     tasks: int
     reader: CopyReader
+    nodes: Nodes | None = None
 
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """``mapInArrow``'s function: batches of task numbers in, batches of rows out.
 
         A task's ranges lie all over the table, so that none has all the empty ones.
         """
+        reader, statements = self._readable()
         for batch in numbered:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:
-                for statement in self.statements[number :: self.tasks]:
-                    yield from self.reader.batches(self.copy_range(statement))
+                for statement in statements[number :: self.tasks]:
+                    yield from reader.batches(self.copy_range(statement))
+
+    def _readable(self) -> tuple[BatchReader, Sequence[str]]:
+        """The statements as this executor can read them, and what reads them."""
+        if self.nodes is None:
+            return self.reader, self.statements
+        try:
+            return _binary_reader(self.reader, self.nodes), self.statements
+        except ImportError:
+            text = [each.removesuffix(BINARY) + CSV for each in self.statements]
+            return self.reader, text
 
     def copy_range(self, statement: str) -> Iterator[Bytes]:
         """One range on a connection of its own."""

@@ -266,3 +266,27 @@ def test_a_password_that_no_file_can_hold_is_refused(
     world.sub = replace(world.sub, password_env="SHOP_PASSWORD")
     with pytest.raises(ReplicationError, match="must not contain a line break"):
         world.copy(PublisherTwin([], blocks=20))
+
+
+@pytest.mark.parametrize("version", [15, 16])
+@pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
+def test_014_a_table_is_copied_in_binary_form_from_16_on(
+    world: World, version: int, blocks: int
+) -> None:
+    """S-014-1."""
+    row = b"\0\1\0\0\0\4\0\0\0\7"
+    sent = b"PGCOPY\n\xff\r\n\0" + bytes(8) + row + b"\xff\xff" if version >= 16 else b"7\n"
+    asked: list[str] = []
+
+    def source(statement: str) -> list[bytes]:
+        asked.append(statement)
+        return [sent]
+
+    world.sub = replace(world.sub, subbinary=True)
+    world.dest.copy_source = source
+    conn = PublisherTwin([sent], blocks=blocks, server_version=version)
+    _, keys = world.copy(conn)
+    copies = asked or [each for each in conn.commands if each.startswith("COPY")]
+    assert keys == [7] * len(copies)
+    form = "TO STDOUT WITH (FORMAT binary)" if version >= 16 else "TO STDOUT (FORMAT csv)"
+    assert all(each.endswith(form) for each in copies)

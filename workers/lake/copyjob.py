@@ -39,6 +39,7 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
             plan.on_unrepresentable == "null",
             plan.relation,
         ),
+        plan.nodes,
     )
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(plan.columns)])
     numbered = session.spark.range(0, tasks, 1, tasks)

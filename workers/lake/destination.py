@@ -166,6 +166,8 @@ class Counts:
 class CopyPlan:
     """A parallel copy under an exported snapshot; one ``COPY … TO STDOUT (FORMAT csv)`` per range.
 
+    With ``nodes`` (``workers.columnar.binary_copy``) it is ``FORMAT binary``, and they read it.
+
     ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
     ``workers`` is how many ranges, and so connections, there may be at a time; None sets no limit.
@@ -181,6 +183,7 @@ class CopyPlan:
     defaults: tuple[tuple[str, str], ...] = ()
     workers: int | None = None
     source: str = ""
+    nodes: tuple[Sequence[Sequence[int]], Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,12 +259,9 @@ class MemoryDestination:
         copied: list[Row] = []
         for done, statement in enumerate(plan.statements):
             progress(done, len(plan.statements))
-            batches = read_copy(
-                self.copy_source(statement),
-                plan.columns,
-                plan.on_unrepresentable == "null",
-                plan.relation,
-            )
+            null = plan.on_unrepresentable == "null"
+            chunks = self.copy_source(statement)
+            batches = read_copy(chunks, plan.columns, null, plan.relation, plan.nodes)
             names = [column.name for column in plan.columns]
             read = (
                 dict(zip(names, row.values(), strict=True))

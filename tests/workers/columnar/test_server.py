@@ -50,12 +50,12 @@ def stream(database: Database, *statements: str, timezone: str = "UTC") -> npt.N
             b" (proto_version '1', publication_names 'everything')"
         )
         assert result.status == pq.ExecStatus.COPY_BOTH, conn.error_message
-        return _drain_to(conn, end)
+        return drain_to(conn, end)
     finally:
         conn.finish()
 
 
-def _drain_to(conn: pq.abc.PGconn, end: LSN) -> npt.NDArray[np.uint8]:
+def drain_to(conn: pq.abc.PGconn, end: LSN) -> npt.NDArray[np.uint8]:
     drain = Drain(getattr(conn, "pgconn_ptr"))  # noqa: B009 - the protocol class lacks it
     buf, position, received = np.zeros(1 << 16, np.uint8), 0, 0
     while received < end:

@@ -1,0 +1,100 @@
+"""COPY in binary form: cut anywhere, damaged, and where its kernels are not installed."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from tests.workers.columnar.records import rows
+from tests.workers.columnar.test_binary import INT4, INT8, TEXT, forms, int4
+from workers.columnar.binary_catalog import TEXT_ONLY, compile_forms
+from workers.copy_task import BINARY, CopyReader, CopyTask, read_copy
+from workers.lake.destination import LakeColumn
+
+HEADER = b"PGCOPY\n\xff\r\n\0" + b"\0" * 8
+END = b"\xff\xff"
+COLUMNS = [LakeColumn("id", pa.int32()), LakeColumn("name", pa.string())]
+
+
+def field(sent: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if sent is None else struct.pack(">i", len(sent)) + sent
+
+
+def copied(*values: bytes | None) -> bytes:
+    return struct.pack(">h", len(values)) + b"".join(field(sent) for sent in values)
+
+
+def plain_nodes(*oids: int) -> Any:
+    nodes = compile_forms(forms(*oids))
+    return nodes.table.tolist(), nodes.roots.tolist()
+
+
+def copy(chunks: Iterable[bytes], *oids: int) -> list[tuple[Any, ...]]:
+    nodes = plain_nodes(*(oids or (INT4, TEXT)))
+    batches = read_copy(chunks, COLUMNS, relation="public.t", nodes=nodes)
+    return [tuple(each.values()) for each in rows(batches)]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 50, 10_000])
+def test_014_a_binary_copy_may_be_cut_anywhere(cut: int) -> None:
+    table = [(at, None if at % 3 == 0 else "x" * at) for at in range(20)]
+    sent = HEADER + b"".join(copied(int4(at), n.encode() if n else None) for at, n in table) + END
+    assert copy(sent[at : at + cut] for at in range(0, len(sent), cut)) == table
+
+
+@pytest.mark.parametrize(
+    ("sent", "sqlstate", "primary"),
+    [
+        (b"", "22P04", "COPY file signature not recognized"),
+        (b"x" * 30, "22P04", "COPY file signature not recognized"),
+        (HEADER[:11] + b"\0\1\0\0\0\0\0\0", "22P04", "unrecognized critical flags"),
+        (HEADER, "22P04", "unexpected EOF in COPY data"),
+        (HEADER + copied(int4(1), b"x")[:-1], "22P04", "unexpected EOF in COPY data"),
+        (HEADER + copied(int4(1), b"x") + END + b"x", "22P04", "received copy data after EOF"),
+        (HEADER + copied(int4(1)) + END, "22P04", "another number of fields"),
+        (HEADER + b"\0\2\x80\0\0\0" + END, "22P04", "invalid field size"),
+        (HEADER + copied(b"\0\0\0\0\0", b"x") + END, "22P03", "incorrect binary data format"),
+        (HEADER + copied(b"\0", b"x") + END, "08P01", "insufficient data left in message"),
+        (HEADER + copied(int4(1), b"\xff") + END, "22003", 'column "name"'),
+    ],
+)
+def test_014_a_damaged_binary_copy(sent: bytes, sqlstate: str, primary: str) -> None:
+    with pytest.raises(ReplicationError) as caught:
+        copy([sent])
+    assert caught.value.code == sqlstate
+    assert primary in caught.value.primary
+
+
+def test_014_an_integer_that_fits_a_narrower_lake_column_is_taken() -> None:
+    """S-014-7: the lake's column reads the value's text, so the width on the wire is no error."""
+    narrow = struct.pack(">q", 7)
+    assert copy([HEADER + copied(narrow, b"x") + END], INT8, TEXT) == [(7, "x")]
+    with pytest.raises(ReplicationError) as caught:
+        copy([HEADER + copied(struct.pack(">q", 2**40), b"x") + END], INT8, TEXT)
+    assert caught.value.code == "22003"
+
+
+def test_an_executor_without_the_kernels_copies_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = CopyReader([("id", pa.int32())], relation="public.t")
+    statements = (f"COPY t (id) TO STDOUT {BINARY}",)
+    task = CopyTask("", None, "", statements, 1, reader, plain_nodes(INT4))
+    assert task._readable()[1] == statements
+    monkeypatch.setitem(sys.modules, "workers.columnar.binary_copy", None)
+    assert task._readable() == (reader, ["COPY t (id) TO STDOUT (FORMAT csv)"])
+
+
+def test_014_a_column_whose_type_got_a_send_function_just_now_is_refused() -> None:
+    nodes = compile_forms([TEXT_ONLY])
+    plain = (nodes.table.tolist(), nodes.roots.tolist())
+    sent = [HEADER + copied(b"x") + END]
+    with pytest.raises(ReplicationError) as caught:
+        list(read_copy(sent, COLUMNS[1:], relation="public.t", nodes=plain))
+    assert caught.value.code == "0A000"
+    [nothing] = read_copy([HEADER + copied(None) + END], COLUMNS[1:], nodes=plain)
+    assert nothing.num_rows == 1
