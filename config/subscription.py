@@ -73,7 +73,10 @@ class WithOptions(BaseModel):
         BeforeValidator(_option),
         WithJsonSchema({"enum": [*SYNCHRONOUS_COMMIT, True, False]}),
     ] = Field("off", description="kept and shown; a lake commit is durable or not made")
-    binary: Boolean = Field(False, description="values in binary format; refused when true")
+    binary: Boolean = Field(
+        False,
+        description="values in binary format (publishers from 14 on); the copy, too (from 16 on)",
+    )
     streaming: Annotated[
         Stream,
         BeforeValidator(_option),
@@ -171,7 +174,6 @@ def settle(written: Mapping[str, Any], specified: frozenset[str], subname: str) 
 
 _NOT_BUILT: Final = {
     "two_phase": "Leave two_phase out: a prepared transaction then arrives when it is committed.",
-    "binary": "Leave binary out: values then arrive as text.",
 }
 
 
