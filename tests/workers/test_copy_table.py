@@ -270,10 +270,9 @@ def test_a_password_that_no_file_can_hold_is_refused(
 
 @pytest.mark.parametrize("version", [15, 16])
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
-def test_014_a_table_is_copied_in_binary_form_from_16_on(
+def test_s_014_1_a_table_is_copied_in_binary_form_from_16_on(
     world: World, version: int, blocks: int
 ) -> None:
-    """S-014-1."""
     row = b"\0\1\0\0\0\4\0\0\0\7"
     sent = b"PGCOPY\n\xff\r\n\0" + bytes(8) + row + b"\xff\xff" if version >= 16 else b"7\n"
     asked: list[str] = []

@@ -84,8 +84,8 @@ def test_other_errors_stay_as_they_are(conn: SlotTwin, code: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "asked"), [(18, True), (14, True), (13, False)])
-def test_014_binary_is_asked_for_behind_all_else(version: int, asked: bool) -> None:
-    """S-014-5: true, false and true again; an older publisher does not know the option."""
+def test_s_014_5_binary_is_asked_for_behind_all_else(version: int, asked: bool) -> None:
+    """True, false and true again; an older publisher does not know the option."""
     options = start_options(replace(SUB, subbinary=True, suborigin="none"), version)
     assert (list(options)[-1] == "binary") is asked
     assert options.get("binary") == ("true" if asked else None)

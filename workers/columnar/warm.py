@@ -12,13 +12,19 @@ import struct
 import numpy as np
 import pyarrow as pa
 
+from workers.columnar.binary_catalog import compile_forms, form_of
+from workers.columnar.binary_copy import BinaryCopyReader
+from workers.columnar.binary_rows import textual
 from workers.columnar.columns import Layout, MappedColumn
 from workers.columnar.drain import Drain
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import frame
 from workers.columnar.full import full_images
 from workers.columnar.probed import Probed
+from workers.copy_task import CopyTaskError
 
+_INT8 = 20  # pg_type's oid
+_COPY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1\0\0\0\10" + bytes(8) + b"\xff\xff"
 _NO_CONNECTION = 0  # libpq takes a null connection and answers with an error
 
 
@@ -38,6 +44,10 @@ def warm() -> None:
     full.resolve([0])
     list(full.position_batches(pa.array(["f"]), pa.array([0])))
     list(full.append_batches())
+    textual(changes, [form_of(_INT8, {})] * 2)
+    nodes = compile_forms([form_of(_INT8, {})])
+    plain = (nodes.table.tolist(), nodes.roots.tolist())
+    list(BinaryCopyReader([("k", pa.int64())], plain, False, "", CopyTaskError).batches([_COPY]))
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
 
 

@@ -239,8 +239,8 @@ def test_a_room_keeps_what_is_in_it() -> None:
     assert room.buf[:3].tolist() == [1, 2, 3]
 
 
-def test_h30_surplus_columns_of_an_old_row_are_ignored() -> None:
-    """Publishers before 15.2 send more of an old row than the publication lists."""
+def test_surplus_columns_of_an_old_row_are_ignored() -> None:
+    """H-30: publishers before 15.2 send more of an old row than the publication lists."""
     changes = segment(
         Update(TABLE, "K", row("1", None, None, "junk"), row("2", "x", "t")),
         Delete(TABLE, "K", row(int4(2), None, None, b"\1\2\3")),
@@ -264,7 +264,8 @@ def test_h30_surplus_columns_of_an_old_row_are_ignored() -> None:
         Delete(TABLE, "K", row("1", None)),
     ],
 )
-def test_h30_no_other_count_is(message: Insert | Update | Delete) -> None:
+def test_no_other_count_is_read(message: Insert | Update | Delete) -> None:
+    """H-30: a short row, or a new one with a surplus."""
     mapped = layout(pa.int32(), pa.string(), pa.bool_(), key=(0,))
     with pytest.raises(ReplicationError) as caught:
         rows(fold_keyed(segment(message), mapped).append_batches())

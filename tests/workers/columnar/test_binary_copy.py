@@ -71,8 +71,8 @@ def test_014_a_damaged_binary_copy(sent: bytes, sqlstate: str, primary: str) -> 
     assert primary in caught.value.primary
 
 
-def test_014_an_integer_that_fits_a_narrower_lake_column_is_taken() -> None:
-    """S-014-7: the lake's column reads the value's text, so the width on the wire is no error."""
+def test_s_014_7_an_integer_that_fits_a_narrower_lake_column_is_taken() -> None:
+    """The lake's column reads the value's text, so the width on the wire is no error."""
     narrow = struct.pack(">q", 7)
     assert copy([HEADER + copied(narrow, b"x") + END], INT8, TEXT) == [(7, "x")]
     with pytest.raises(ReplicationError) as caught:

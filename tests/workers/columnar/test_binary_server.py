@@ -237,8 +237,8 @@ def binary_statuses(framed: Frame) -> str:
     return found
 
 
-def test_014_every_type_in_binary_form_is_the_same_text(publisher_db: Database) -> None:
-    """S-014-2, for every type there is a form for."""
+def test_s_014_2_every_type_in_binary_form_is_the_same_text(publisher_db: Database) -> None:
+    """Every type there is a form for."""
     columns, inserts = insert_all()
     publisher_db.run(*SETUP)
     text, binary = streams(publisher_db, f"CREATE TABLE t ({columns})", *inserts)
@@ -259,8 +259,8 @@ def test_014_every_type_in_binary_form_is_the_same_text(publisher_db: Database) 
     assert not wrong
 
 
-def test_014_a_binary_copy_brings_the_same_arrow_columns(publisher_db: Database) -> None:
-    """S-014-1, with values that a lake column cannot hold as NULL."""
+def test_s_014_1_a_binary_copy_brings_the_same_arrow_columns(publisher_db: Database) -> None:
+    """With values that a lake column cannot hold as NULL."""
     columns, inserts = insert_all()
     columns = columns.rpartition(", ")[0]
     publisher_db.run(*SETUP, f"CREATE TABLE t ({columns})")
@@ -337,8 +337,8 @@ def test_forms_are_those_of_the_server_s_own_types(publisher_db: Database) -> No
             assert how == (form.kind, output, send)
 
 
-def test_014_types_whose_form_is_unknown_are_named(publisher_db: Database) -> None:
-    """S-014-6: known when the table is opened, and read once their functions are known ones."""
+def test_s_014_6_types_whose_form_is_unknown_are_named(publisher_db: Database) -> None:
+    """Known when the table is opened, and read once their functions are known ones."""
     publisher_db.run(
         "CREATE TYPE inner_row AS (a int)",
         "CREATE TYPE outer_row AS (a inner_row)",
