@@ -15,7 +15,7 @@ from tests.servers import every_version
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="module", params=every_version(16, 18))
+@pytest.fixture(scope="module", params=every_version(18))
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t004_{request.param}")
     flow.both("CREATE TABLE tab_rep (a int PRIMARY KEY)")

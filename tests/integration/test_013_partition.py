@@ -2,7 +2,7 @@
 
 Left out: S-013-3 (triggers), -10, -21, -22
 (conflict counters), -23 (DDL on the target), -25 (identity of local objects). S-013-12 needs a
-publisher of 16 or newer, as both here are.
+publisher of 16 or newer, as all here are.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import pytest
 
 from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, first
+from tests.servers import every_version
 
 LEAVES = ("tab1_1", "tab1_2", "tab1_def")
 
 
-@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+@pytest.fixture(scope="module", params=every_version(18, since=16))
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t013_{request.param}")
     _leaf_identity(flow)

@@ -17,8 +17,8 @@ from psycopg import pq
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
-from tests.fix_publisher import Database
+from tests.fix_publisher import Database, requested_publisher
+from tests.servers import every_version
 from tests.workers.columnar.test_server import OPTIONS, drain_to, relation
 from workers.binary_forms import BinaryForms, copy_forms, fetch_type_rows
 from workers.columnar.binary_catalog import TEXT_ONLY, built_in_types, compile_forms, form_of
@@ -161,17 +161,11 @@ class Asked:
         assert result is None or result.status == pq.ExecStatus.COMMAND_OK
 
 
-@pytest.fixture(params=[16, 18])
-def server(request: pytest.FixtureRequest) -> EmbeddedPublisher:
-    found: EmbeddedPublisher = request.getfixturevalue(
-        "publisher" if request.param == 18 else "publisher_16"
-    )
-    return found
-
-
-@pytest.fixture
-def publisher_db(server: EmbeddedPublisher, make_database: Callable[..., Database]) -> Database:
-    return make_database(server, "binary")
+@pytest.fixture(params=every_version(16, 18, since=16))
+def publisher_db(
+    request: pytest.FixtureRequest, make_database: Callable[..., Database]
+) -> Database:
+    return make_database(requested_publisher(request), "binary")
 
 
 def streams(database: Database, *statements: str) -> list[npt.NDArray[np.uint8]]:
