@@ -5,6 +5,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
+PROCESSES ?= 0
+# A file's tests stay together: they share servers, databases and what a module's fixture played.
+PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench lock clean
@@ -20,29 +23,29 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --require-hashes -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@echo "compiling the kernels, fetching the lake server's jars"
+	@echo "compiling the kernels, fetching the lake server's jars and starting it once"
 	$(BIN)/python -P -c "from workers.columnar.warm import warm; warm()"
-	$(BIN)/python -P -c "from workers.lake.jars import resolved_jars; from workers.lake.java import find_java; resolved_jars(find_java(), {})"
+	$(BIN)/python -P -c "from workers.lake.warm import warm; warm()"
 	@touch $@
 
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
 	@$(BIN)/pgsub demo
 
-test: setup ## the tests but for the long crash tests (TESTS=… for a file, a folder or pytest's options)
-	$(BIN)/pytest $(TESTS)
+test: setup ## the tests but for the long crash tests (TESTS=… a file, a folder, pytest's options; PROCESSES=N)
+	$(PYTEST) $(TESTS)
 
 test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (fetches 14, 15, 17 once)
-	$(BIN)/pytest -m matrix $(TESTS)
+	$(PYTEST) -m matrix $(TESTS)
 
 unit: setup ## the tests that start no server
-	$(BIN)/pytest -m "not postgres and not spark and not crash" $(TESTS)
+	$(PYTEST) -m "not postgres and not spark and not crash" $(TESTS)
 
 test-full: setup ## everything; renews docs/conformance.md
-	$(BIN)/pytest -m "" --conformance=docs/conformance_results.json $(TESTS); \
+	$(PYTEST) -m "" --conformance=docs/conformance_results.json $(TESTS); \
 	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
 
 conformance: setup ## the scenarios of PostgreSQL's own tests; renews docs/conformance.md
-	$(BIN)/pytest -m "" --numbered --conformance=docs/conformance_results.json $(TESTS); \
+	$(PYTEST) -m "" --numbered --conformance=docs/conformance_results.json $(TESTS); \
 	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
 
 lint: setup ## lock, style, types, layers

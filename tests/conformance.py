@@ -19,6 +19,9 @@ from tests.docs.pages import script
 SERVERS = {"server_of", "publisher", "database", "each_database", "make_database", "pgsub"}
 """Fixtures that stand for a publisher of the newest version."""
 
+SERVER = "conformance_server"
+"""The property of a report that says on which version its test ran."""
+
 page = script("make_conformance")
 
 
@@ -30,10 +33,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record only when asked to."""
+    """Record only when asked to, and in the process that hears of all tests."""
     file = config.getoption("--conformance")
-    if file:
+    if file and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(Path(file).resolve()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A report travels from the process that ran the test; the item does not."""
+    report = yield
+    if _numbered(item):
+        report.user_properties.append((SERVER, version(item)))
+    return report
 
 
 @pytest.hookimpl(trylast=True)
@@ -69,15 +83,11 @@ class Recorder:
         self.file = file
         self.found: dict[tuple[str, str], list[str]] = defaultdict(list)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has passed if its call has and neither set-up nor tear-down failed."""
-        report = yield
-        if _numbered(item) and (report.when == "call" or report.outcome != "passed"):
-            self.found[item.nodeid.partition("[")[0], version(item)].append(report.outcome)
-        return report
+        server = dict(report.user_properties).get(SERVER)
+        if server and (report.when == "call" or report.outcome != "passed"):
+            self.found[report.nodeid.partition("[")[0], str(server)].append(report.outcome)
 
     def pytest_sessionfinish(self) -> None:
         """Put this run's outcomes beside those of others."""

@@ -78,10 +78,17 @@ class Database:
         self.server.execute(drop.as_string(None))
 
 
-def new_database(server: EmbeddedPublisher, base: str, schema: str = "public") -> Database:
+def new_database(
+    server: EmbeddedPublisher, base: str, schema: str = "public", encoding: str | None = None
+) -> Database:
     """Create a database with a name that no other test uses, and its schema."""
     name = f"{re.sub('[^a-z0-9]+', '_', base.lower())[:40].strip('_')}_{next(_number)}"
-    server.create_database(name)
+    if encoding is None:
+        server.create_database(name)
+    else:
+        create = "CREATE DATABASE {} TEMPLATE template0 ENCODING {} LOCALE 'C'"
+        words = sql.SQL(create).format(sql.Identifier(name), sql.Literal(encoding))
+        server.execute(words.as_string(None))
     server.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}", dbname=name)
     return Database(server, name, schema)
 
