@@ -78,10 +78,20 @@ class FamilyProcessGone(ConnectionFailure):
     """
 
 
+class LakeBroken(FamilyProcessGone):
+    """The lake server answers, and will fail whatever it is asked: it has to be started again."""
+
+
 class InsufficientPrivilege(ReplicationError):
     """The role may not do this."""
 
     sqlstate = "42501"
+
+
+class ProhibitedSqlStatementAttempted(ReplicationError):
+    """A connection without the password it must have."""
+
+    sqlstate = "2F003"
 
 
 class SyntaxErrorOrAccess(ReplicationError):
@@ -144,6 +154,18 @@ class DuplicateObject(ReplicationError):
     """The object exists."""
 
     sqlstate = "42710"
+
+
+class DuplicateColumn(ReplicationError):
+    """A column is named twice."""
+
+    sqlstate = "42701"
+
+
+class UndefinedColumn(ReplicationError):
+    """No such column."""
+
+    sqlstate = "42703"
 
 
 class UniqueViolation(ReplicationError):

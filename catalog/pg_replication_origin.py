@@ -7,10 +7,13 @@ skips is decided by the LSN in that table's own snapshot.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+
+_TABLE_ORIGIN: Final = re.compile(r"pg_(\d+)_(\d+)")
 
 MAX_REPLICATION_ORIGIN: Final = 65534
 """The highest ``roident``; PostgreSQL keeps ids in 16 bits and reserves 0 and 65535."""
@@ -32,3 +35,9 @@ class ReplicationOrigin:
 def origin_name(subid: int, relid: int = 0) -> str:
     """``ReplicationOriginNameForLogicalRep``: ``pg_<subid>``, or ``pg_<subid>_<relid>``."""
     return f"pg_{subid}_{relid}" if relid else f"pg_{subid}"
+
+
+def table_of_origin(name: str) -> tuple[int, int] | None:
+    """(subid, relid) of the origin of a table's synchronisation; None for any other origin."""
+    found = _TABLE_ORIGIN.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]))

@@ -84,6 +84,8 @@ TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
     (INIT,         DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),
     (DATASYNC,     DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # after a crash: again
     (DATASYNC,     FINISHEDCOPY): Rule(TABLESYNC, CATALOG, NULL),             # permanent sync slot
+    (FINISHEDCOPY, DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # its slot is no good
+    (FINISHEDCOPY, INIT):         Rule(CMDS,      CATALOG, NULL),             # to be copied again
     (DATASYNC,     SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),
     (FINISHEDCOPY, SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),  # permanent sync slot
     (SYNCWAIT,     CATCHUP):      Rule(APPLY,     MEMORY,  MAX_OF_BOTH),

@@ -124,4 +124,6 @@ def _scalar(value: object) -> object:
 def _table_options(stored: Mapping[str, Any]) -> TableOptions:
     to = stored["to"]
     defaults = tuple((name, expression) for name, expression in stored["defaults"])
-    return TableOptions(**{**stored, "to": tuple(to) if to else None, "defaults": defaults})
+    keys = tuple(tuple(key) for key in stored.get("keys", ()))
+    lists = {"to": tuple(to) if to else None, "defaults": defaults, "keys": keys}
+    return TableOptions(**{**stored, **lists})

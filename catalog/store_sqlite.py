@@ -21,7 +21,11 @@ from catalog.errcodes import (
 )
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
-from catalog.pg_replication_origin import MAX_REPLICATION_ORIGIN, ReplicationOrigin
+from catalog.pg_replication_origin import (
+    MAX_REPLICATION_ORIGIN,
+    ReplicationOrigin,
+    origin_name,
+)
 from catalog.pg_stat_subscription_stats import SubscriptionStats
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import (
@@ -57,11 +61,7 @@ class LeakedSlot:
 
 
 class CatalogStore(CatalogFile):
-    """pg_subscription, pg_subscription_rel, pg_replication_origin and what the fence needs.
-
-    Safe to use from several threads. Every method that writes is a transaction of its own unless
-    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030).
-    """
+    """pg_subscription, pg_subscription_rel, pg_replication_origin and what the fence needs."""
 
     def _next_oid(self) -> int:
         oid = self._one("next_oid", _integer)
@@ -93,12 +93,19 @@ class CatalogStore(CatalogFile):
         return row
 
     def update_subscription(self, subid: int, **columns: Any) -> Subscription:
-        """Change some columns; the new row. 42704 if the subscription is gone."""
+        """Change some columns; the new row. 42704 if the subscription is gone.
+
+        With another server or timeline the origins of its tables go back to 0/0: what a finished
+        copy (``f``) stands at is a position of the old one.
+        """
         with self.transaction():
-            row = dataclasses.replace(self._must_have(subid), **columns)
+            old = self._must_have(subid)
+            row = dataclasses.replace(old, **columns)
             if row.oid != subid:
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
+            if (row.sysid, row.timeline) != (old.sysid, old.timeline):
+                self.forget_sync_progress(subid)
         return row
 
     def clear_skip_lsn(self, subid: int, skiplsn: LSN) -> bool:
@@ -241,6 +248,14 @@ class CatalogStore(CatalogFile):
                 "update_origin",
                 {"roname": name, "remote_lsn": encode_lsn(remote_lsn), "local_lsn": local_lsn},
             )
+
+    def forget_sync_progress(self, subid: int) -> None:
+        """What finished copies of the subscription stand at is another server's: 0/0."""
+        with self.transaction():
+            for rel in self.rels(subid):
+                name = origin_name(subid, rel.srrelid)
+                if self.origin_by_name(name) is not None:
+                    self.origin_advance(name, LSN(0), "another server", go_backward=True)
 
     def origin_drop(self, name: str, missing_ok: bool = True) -> None:
         """Drop an origin; a missing one is 42704 unless ``missing_ok``."""

@@ -29,13 +29,14 @@ _LEVELS: Final = {word: word for word in SYNCHRONOUS_COMMIT} | {
 
 def def_get_boolean(name: str, value: Any) -> bool:
     """``defGetBoolean``: no value means true; 0 and 1 count as numbers only."""
-    found = _boolean(value)
+    found = boolean(value)
     if found is None:
         raise SyntaxErrorOrAccess(f"{name} requires a Boolean value")
     return found
 
 
-def _boolean(value: Any) -> bool | None:
+def boolean(value: Any) -> bool | None:
+    """A boolean as it may be written, nothing being true; None for what is none."""
     if value is None:
         return True
     if isinstance(value, int):
@@ -59,7 +60,7 @@ def def_get_streaming_mode(name: str, value: Any) -> Stream:
     """``defGetStreamingMode``: a boolean or ``parallel``."""
     if isinstance(value, str) and value.lower() == "parallel":
         return Stream.PARALLEL
-    found = _boolean(value)
+    found = boolean(value)
     if found is None:
         raise SyntaxErrorOrAccess(f'{name} requires a Boolean value or "parallel"')
     return Stream.ON if found else Stream.OFF

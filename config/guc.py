@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from catalog.errcodes import InvalidParameterValue, ReplicationError
+from config.define import boolean
 from config.problem import problem
 
 _MINUTE: Final = 60 * 10**6
@@ -125,6 +126,16 @@ def _checked(
     return BeforeValidator(validate)
 
 
+def _switch(value: Any, info: ValidationInfo) -> bool:
+    """``parse_bool``, with the words PostgreSQL has for a setting."""
+    found = None if value is None else boolean(value)
+    if found is None:
+        raise problem(
+            InvalidParameterValue(f'parameter "{info.field_name}" requires a Boolean value')
+        )
+    return found
+
+
 def _schema(what: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["string", "integer"], "description": what})
 
@@ -156,6 +167,13 @@ Memory = Annotated[
     _checked(parse_memory, "kB", 2**16, 2**50, format_memory),
     _MEMORY_TEXT,
     _schema('a size such as "64MB", at least 64kB; without a unit, kilobytes'),
+]
+
+Switch = Annotated[
+    bool,
+    BeforeValidator(_switch),
+    PlainSerializer(lambda on: "on" if on else "off", return_type=str),
+    WithJsonSchema({"type": "boolean"}),
 ]
 
 
@@ -220,6 +238,9 @@ class Settings(BaseModel):
         description="lake.pg_catalog is written at most so often; 0 only before pgsub sql reads it",
     )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
+    is_superuser: Switch = Field(
+        True, description="off: password_required counts, and cannot be turned off"
+    )
 
 
 def stored_settings(stored: Mapping[str, Any]) -> Settings:
@@ -233,7 +254,7 @@ class SettingDoc:
 
     name: str
     default: str
-    kind: Literal["time", "size", "number"]
+    kind: Literal["time", "size", "number", "switch"]
     description: str
 
 
@@ -241,10 +262,12 @@ def setting_docs() -> Iterator[SettingDoc]:
     """Every setting with its default as ``SHOW`` prints it."""
     shown = Settings().model_dump()
     for name, field in Settings.model_fields.items():
-        kind: Literal["time", "size", "number"] = "number"
+        kind: Literal["time", "size", "number", "switch"] = "number"
         if _MEMORY_TEXT in field.metadata:
             kind = "size"
         elif _TIME_TEXT in field.metadata:
             kind = "time"
+        elif field.annotation is bool:
+            kind = "switch"
         default = "number of CPUs" if field.default_factory else str(shown[name])
         yield SettingDoc(name, default, kind, field.description or "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,7 @@ from pydantic import (
 )
 
 from catalog.errcodes import (
+    DuplicateColumn,
     DuplicateTable,
     FeatureNotSupported,
     InsufficientPrivilege,
@@ -84,7 +86,9 @@ class WithOptions(BaseModel):
     ] = Field(Stream.PARALLEL, description="kept and shown; runs as off")
     two_phase: Boolean = Field(False, description="two-phase commit; refused when true")
     disable_on_error: Boolean = Field(False, description="disable the subscription at an error")
-    password_required: Boolean = Field(True, description="kept and shown")
+    password_required: Boolean = Field(
+        True, description="a connection must have its own password; with is_superuser not asked for"
+    )
     run_as_owner: Boolean = Field(False, description="kept and shown; the lake has no roles")
     origin: Annotated[str, BeforeValidator(_option), WithJsonSchema({"enum": ["any", "none"]})] = (
         Field("any", description="none: only changes without an origin (publisher 16 or later)")
@@ -196,6 +200,16 @@ def _exclusive(one: str, other: str, key: str) -> OptionError:
     )
 
 
+def _unique_key(columns: list[str]) -> list[str]:
+    for column in columns:
+        if columns.count(column) > 1:
+            raise problem(DuplicateColumn(f'column "{column}" appears twice in a key'))
+    return columns
+
+
+UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key)]
+
+
 class TableModel(BaseModel):
     """One entry of ``tables:``."""
 
@@ -214,6 +228,9 @@ class TableModel(BaseModel):
     )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
+    )
+    keys: list[UniqueKey] = Field(
+        default_factory=list, description="lists of columns that no two rows may share"
     )
 
     @model_validator(mode="before")
@@ -239,6 +256,8 @@ class TableModel(BaseModel):
                 ),
                 "to",
             )
+        if self.keys and self.on_key_conflict == "overwrite":
+            raise problem(_exclusive_keys(), "keys")
         return TableOptions(
             to=to,
             adopt=self.adopt,
@@ -246,7 +265,15 @@ class TableModel(BaseModel):
             on_key_conflict=self.on_key_conflict,
             on_unrepresentable=self.on_unrepresentable,
             defaults=tuple(self.defaults.items()),
+            keys=tuple(tuple(key) for key in self.keys),
         )
+
+
+def _exclusive_keys() -> SyntaxErrorOrAccess:
+    return SyntaxErrorOrAccess(
+        "on_key_conflict = overwrite and keys are mutually exclusive options",
+        hint="A row that breaks one of several keys stops the table.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,13 +343,6 @@ class SubscriptionModel(BaseModel):
             check_publications(self.publication)
         except ReplicationError as error:
             raise problem(error, "publication") from None
-        if self.sync_slot == "permanent":
-            raise problem(
-                FeatureNotSupported(
-                    "sync_slot = permanent is not supported yet", hint="Use sync_slot: temporary."
-                ),
-                "sync_slot",
-            )
         try:
             options = parse_subscription_options(self.with_, name)
         except Exception as error:

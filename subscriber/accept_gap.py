@@ -292,6 +292,7 @@ def _store(
         if server is not None:
             where = f"gap accepted by {sub.subname}"
             store.origin_advance(origin_name(sub.oid), begin, where, go_backward=True)
+            store.forget_sync_progress(sub.oid)  # a backup has the system identifier it had
         stored = []
         for each in anchors:
             subid, relid = each.rel.srsubid, each.rel.srrelid

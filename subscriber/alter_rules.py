@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from catalog.errcodes import (
     DuplicateObject,
@@ -23,8 +23,7 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TwoPhaseState, check_publications
-
-PublicationAction = Literal["set", "add", "drop"]
+from config.statements import PublicationAction
 
 OWNER: Final = "postgres"
 """The name of the one role there is, ``BOOTSTRAP_SUPERUSERID``."""

@@ -44,10 +44,10 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, check_subscription_name
 from config.conninfo import Conninfo, split_password
+from config.statements import PublicationAction
 from config.subscription import CreateSubscriptionStmt
 from subscriber.alter_rules import (
     OptionsChange,
-    PublicationAction,
     check_enable,
     check_refresh,
     check_role,
@@ -63,11 +63,11 @@ from subscriber.refresh import (
     refresh_tables,
     store_columns,
 )
-from subscriber.remoteslot import alter_main_slot, forget_leak, retry_leaked_slots
+from subscriber.remoteslot import alter_main_slot, forget_leak
 from subscriber.report import notice, warning
 from subscriber.site import Site
 from subscriber.subscriptioncmds import (
-    check_password_env,
+    check_password,
     disable_subscription,
     enable_subscription,
     must_be_ready,
@@ -76,6 +76,7 @@ from subscriber.subscriptioncmds import (
     raise_first,
 )
 from subscriber.tablemap import lake_ident
+from workers.password_required import check_conninfo, check_privilege
 from workers.shared_targets import source_of
 
 
@@ -88,6 +89,8 @@ def alter_connection(name: str, conninfo: str, site: Site) -> None:
             "password in connection and password_env are exclusive",
             hint=f'Leave the password out: it is taken from "{sub.password_env}".',
         )
+    given = connection.password is not None or sub.password_env is not None
+    check_conninfo(sub, site.settings, given=given)
     with _passfile(sub, connection, site) as passfile:
         _store_and_tell(sub, {"subconninfo": connection.text, **passfile}, site)
 
@@ -131,6 +134,7 @@ def alter_enabled(name: str, enabled: bool, site: Site) -> None:
 def alter_options(name: str, options: Mapping[str, Any], site: Site) -> None:
     """ALTER SUBSCRIPTION … SET (…), with values that were read already; None is NONE."""
     sub = must_be_ready(name, site)
+    check_privilege(options.get("password_required", True), site.settings)
     change = options_change(sub, options, running=lambda: _running(sub, site))
     _alter_slot(sub, change, site)
     _store_and_tell(sub, change.columns, site)
@@ -267,7 +271,7 @@ def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -
     longer than one waits.
     """
     raise_first(list(refusals(sub, stmt, site)))
-    check_password_env(stmt)
+    check_password(stmt, site.settings)
     change = _options_change(sub, stmt, site)
     if change.concerns_slot and sub.subenabled:
         # By the file it is to be disabled, or this was refused; nobody may read from the slot.
@@ -329,7 +333,6 @@ def _store_and_refresh(
                 validate=stmt.publication,
             )
             _say_what(changed, columns, site)
-            retry_leaked_slots(changed, conn, site)
     if columns:
         _mind_the_slot(sub, changed, site)
     if columns or anything:

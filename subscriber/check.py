@@ -32,7 +32,7 @@ from subscriber.real_site import open_site
 from subscriber.remoteslot import check_slot_is_free, slot_warnings
 from subscriber.report import Notice, warning
 from subscriber.site import Publisher, Site
-from subscriber.subscriptioncmds import check_password_env, new_row
+from subscriber.subscriptioncmds import check_password, new_row
 from subscriber.tablemap import (
     MappedTable,
     fetch_mapped_tables,
@@ -78,7 +78,7 @@ def check_subscription(stmt: CreateSubscriptionStmt, site: Site, settings: Setti
     if existing is not None and existing.subcreate is not SubCreate.READY:
         existing = None
     findings: list[Finding] = []
-    findings += _caught(lambda: check_password_env(stmt))
+    findings += _caught(lambda: check_password(stmt, settings))
     if existing is not None:
         findings += refusals(existing, stmt, site)
     if stmt.options.connect and not findings:

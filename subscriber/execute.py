@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from catalog.errcodes import ActiveSqlTransaction, ConfigFileError, ReplicationError
 from catalog.namespace import quote_identifier, quote_literal
-from catalog.pg_lsn import LSN
 from config.sqloptions import (
     create_statement,
     publication_options,
@@ -35,9 +34,9 @@ from config.statements import (
     AlterSubscription,
     CreateSubscription,
     DropSubscription,
-    PublicationAction,
     Transaction,
 )
+from subscriber import altercmds
 from subscriber.gram import Source, parse, sources
 from subscriber.report import Notice, as_replication_error, notice, warning
 from subscriber.site import Site
@@ -46,50 +45,6 @@ from subscriber.subscriptioncmds import create_subscription, drop_subscription, 
 CREATE: Final = "CREATE SUBSCRIPTION"
 ALTER: Final = "ALTER SUBSCRIPTION"
 DROP: Final = "DROP SUBSCRIPTION"
-
-
-class AlterCommands(Protocol):
-    """What ``subscriber.altercmds`` has: a command for each form of ALTER SUBSCRIPTION."""
-
-    def alter_connection(self, name: str, conninfo: str, site: Site) -> None:
-        """CONNECTION."""
-
-    def alter_publications(
-        self,
-        name: str,
-        action: PublicationAction,
-        publications: Sequence[str],
-        site: Site,
-        *,
-        refresh: bool,
-        copy_data: bool,
-    ) -> None:
-        """SET, ADD or DROP PUBLICATION."""
-
-    def alter_refresh(self, name: str, site: Site, *, copy_data: bool) -> None:
-        """REFRESH PUBLICATION."""
-
-    def alter_enabled(self, name: str, enabled: bool, site: Site) -> None:
-        """ENABLE or DISABLE."""
-
-    def alter_options(self, name: str, options: Mapping[str, Any], site: Site) -> None:
-        """SET (…)."""
-
-    def alter_skip(self, name: str, lsn: LSN | None, site: Site) -> None:
-        """SKIP (lsn = …)."""
-
-    def alter_rename(self, name: str, new: str, site: Site) -> None:
-        """RENAME TO."""
-
-    def alter_owner(self, name: str, role: str | None, site: Site) -> None:
-        """OWNER TO; None is CURRENT_USER."""
-
-
-def alter_commands() -> AlterCommands:
-    """The commands, loaded when the first is needed."""
-    from subscriber import altercmds
-
-    return altercmds
 
 
 @dataclass(slots=True)
@@ -105,7 +60,6 @@ class Session:
     done: Callable[[str], None]  # takes the tag of a command that was carried out
     notify: Callable[[Notice], None]
     file: str | None = None
-    commands: Callable[[], AlterCommands] = alter_commands
     in_block: bool = False
 
     def run(self, text: str) -> None:
@@ -174,7 +128,7 @@ class Session:
             case AlterPublications():
                 options = publication_options(asked)
                 self._not_in_block(f"{ALTER} with refresh" if options.refresh else ALTER)
-                self.commands().alter_publications(
+                altercmds.alter_publications(
                     name,
                     asked.action,
                     asked.publications,
@@ -185,27 +139,27 @@ class Session:
             case AlterRefresh():
                 copy_data = refresh_copies(asked.options)
                 self._not_in_block(f"{ALTER} ... REFRESH")
-                self.commands().alter_refresh(name, site, copy_data=copy_data)
+                altercmds.alter_refresh(name, site, copy_data=copy_data)
             case AlterOptions():
                 values = set_options(asked.options)
                 self._not_in_block(_altering_the_slot(values))
-                self.commands().alter_options(name, values, site)
+                altercmds.alter_options(name, values, site)
             case AlterConnection():
                 self._not_in_block(ALTER)
-                self.commands().alter_connection(name, asked.conninfo, site)
+                altercmds.alter_connection(name, asked.conninfo, site)
             case AlterSkip():
                 lsn = skip_lsn(asked.options)
                 self._not_in_block(ALTER)
-                self.commands().alter_skip(name, lsn, site)
+                altercmds.alter_skip(name, lsn, site)
             case AlterEnabled():
                 self._not_in_block(ALTER)
-                self.commands().alter_enabled(name, asked.enabled, site)
+                altercmds.alter_enabled(name, asked.enabled, site)
             case AlterRename():
                 self._not_in_block(ALTER)
-                self.commands().alter_rename(name, asked.new, site)
+                altercmds.alter_rename(name, asked.new, site)
             case AlterOwner():
                 self._not_in_block(ALTER)
-                self.commands().alter_owner(name, asked.role, site)
+                altercmds.alter_owner(name, asked.role, site)
 
     def _not_in_block(self, command: str) -> None:
         """25001: what changes the publisher or the lake cannot be rolled back."""

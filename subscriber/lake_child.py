@@ -29,6 +29,12 @@ POLL_STARTING: Final = 0.1
 """Seconds between two looks at a server that is starting."""
 
 
+YOUNG: Final = 60.0
+LONGEST: Final = 3600.0
+"""Seconds for which a server is not replaced, at first and at most. Each replacement doubles them:
+a cause that lasts, of one table's perhaps, must not take the server from all others for ever."""
+
+
 class ChildProcess(Protocol):
     """What is needed of ``subprocess.Popen``."""
 
@@ -36,6 +42,9 @@ class ChildProcess(Protocol):
 
     def poll(self) -> int | None:
         """The exit status, None while it runs."""
+
+    def kill(self) -> None:
+        """End it at once."""
 
 
 class RunningLake(Protocol):
@@ -119,6 +128,7 @@ class LakeChild:
         self._started_at = 0.0
         self._start_at: float | None = None
         self._was_up = False
+        self._young = YOUNG
 
     @property
     def pid(self) -> int | None:
@@ -156,6 +166,15 @@ class LakeChild:
         if self._server is not None and self.url is None:
             return now + POLL_STARTING
         return self._start_at
+
+    def replace(self, now: float) -> None:
+        """End a server that a worker found broken; ``poll`` starts the next as after a crash."""
+        age = now - self._started_at
+        if self._server is None or not self.url or age <= self._young:
+            return
+        self._young = min(2 * (YOUNG if age > LONGEST else self._young), LONGEST)
+        log.warning("action=lake_broken pid=%d lake server is started again", self.pid)
+        self._server.process.kill()
 
     def stop(self) -> None:
         """End the server, if there is one; waits for it."""

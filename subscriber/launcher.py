@@ -383,6 +383,10 @@ class Launcher:
         """The lake server's process."""
         return self._lake.pid
 
+    def replace_lake(self) -> None:
+        """End a lake server that cannot go on; another one follows."""
+        self._lake.replace(time.monotonic())
+
     def _watch_lake(self) -> None:
         self._lake.retry_interval = self._settings.wal_retrieve_retry_interval
         try:

@@ -54,6 +54,9 @@ class Launcher(Protocol):
     def forget_start_time(self, subid: int) -> None:
         """Let the apply worker's next start come at once."""
 
+    def replace_lake(self) -> None:
+        """End a lake server that cannot go on; another one follows."""
+
     def look_at_catalog(self) -> None:
         """Read pg_subscription in this turn."""
 
@@ -92,6 +95,7 @@ class Requests:
             "set_relstate": self._set_relstate,
             "wakeup": self._wakeup,
             "forget_start_time": self._forget_start_time,
+            "lake_broken": self._lake_broken,
             "report": self._report,
             "catalog_seen": self._catalog_seen,
             "status": self._status,
@@ -198,6 +202,10 @@ class Requests:
 
     def _forget_start_time(self, _client: Client, message: Mapping[str, Any]) -> Answer:
         self._launcher.forget_start_time(int(message["subid"]))
+        return {}
+
+    def _lake_broken(self, _client: Client, _message: Mapping[str, Any]) -> Answer:
+        self._launcher.replace_lake()
         return {}
 
     def _report(self, client: Client, message: Mapping[str, Any]) -> Answer:

@@ -10,12 +10,14 @@ from typing import Final
 from catalog.errcodes import ObjectInUse
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
 from config.load import Config
 from subscriber.command_lake import CommandLake
 from subscriber.report import Notice, notice, print_notice
 from subscriber.site import Publisher, Site, Worker
 from subscriber.worker_hold import hold_workers
 from workers.bgworker import notify_launcher, query_launcher, stop_workers
+from workers.password_required import check_connected, check_conninfo
 
 BATCH_TIMEOUT: Final = 120.0
 """Seconds a command waits for a worker to come to the end of the batch it is committing."""
@@ -57,7 +59,7 @@ def open_site(
         yield Site(
             data_dir=data_dir,
             store=store,
-            connect=connect_publisher,
+            connect=lambda sub: connect_publisher(sub, config.settings),
             lake=lake.destination,
             lake_tables=lake.tables,
             workers=workers,
@@ -71,10 +73,13 @@ def open_site(
         lake.close()
 
 
-def connect_publisher(sub: Subscription) -> Publisher:
+def connect_publisher(sub: Subscription, settings: Settings) -> Publisher:
     """A walsender connection under the subscription's name, as CREATE SUBSCRIPTION makes one."""
     from workers.walreceiver import connect
 
-    return connect(
+    check_conninfo(sub, settings)
+    conn = connect(
         sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
     )
+    check_connected(conn, sub, settings)
+    return conn

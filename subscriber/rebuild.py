@@ -7,7 +7,9 @@ enough to go on, if no more is claimed than they prove:
 
 1. A table with a position becomes ``s`` at that LSN, so that the gate passes what the table's own
    skip rule passes. Its keys are not trusted: what the copy was made under is lost.
-2. Everything else is ``i``: no lake table, or one whose copy never came to an end (LSN 0/0).
+2. Everything else is ``i``: no lake table, or one whose copy never came to an end (LSN 0/0). One
+   whose copy is shown but not caught up (``f``: it bears its own origin) is copied in the place of
+   those rows.
 3. The origin is 0/0: the server begins where the slot stands.
 4. The highest flush position ever sent is taken to be the slot's. A table behind it has had no
    change in between, or has lost some: nothing tells which, so it is listed.
@@ -42,16 +44,17 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_replication_origin import origin_name, table_of_origin
+from catalog.pg_subscription import SubCreate, Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import LeakedSlot
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
 from subscriber.passfile import remove_passfile, temporary_passfile, write_passfile
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
-    check_password_env,
+    check_password,
     new_rel,
     new_row,
     published_tables,
@@ -87,7 +90,17 @@ class Claim:
     def position(self) -> Stamp | None:
         """How far the table is; None where no copy of it ever came to an end."""
         stamp = None if self.lake is None else self.lake.stamp
-        return None if stamp is None or stamp.lsn == InvalidXLogRecPtr else stamp
+        unfinished = stamp is None or stamp.lsn == InvalidXLogRecPtr or self.sync_of is not None
+        return None if unfinished else stamp
+
+    @property
+    def sync_of(self) -> tuple[int, int] | None:
+        """Subscription and table, by their oids then, of a copy that was shown in ``f``.
+
+        The stream that it needs to come up to the others ended with the catalog.
+        """
+        stamp = None if self.lake is None else self.lake.stamp
+        return None if stamp is None else table_of_origin(stamp.origin)
 
 
 # What is decided
@@ -166,7 +179,7 @@ def rebuilt_rel(subid: int, claim: Claim) -> SubscriptionRel:
     rel = new_rel(subid, claim.table, copy_data=True)
     position = claim.position
     if position is None:
-        return rel
+        return dataclasses.replace(rel, recopy=claim.sync_of is not None)
     return dataclasses.replace(
         rel,
         srsubstate=SubRelState.SYNCDONE,
@@ -215,7 +228,7 @@ def _is_there(name: str, site: Site) -> bool:
 
 def rebuild_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
     """One subscription: its row as CREATE would make it, its tables as the lake has them."""
-    check_password_env(stmt)
+    check_password(stmt, site.settings)
     sub = new_row(stmt)
     if sub.subslotname is None:
         raise ObjectNotInPrerequisiteState(
@@ -315,9 +328,19 @@ def _store(sub: Subscription, claims: Sequence[Claim], site: Site) -> Subscripti
             store.insert_rel(rebuilt_rel(stored.oid, claim))
         for slot in found_again:
             store.forget_leaked_slot(slot)
+        for slot in _sync_slots(stored, claims):
+            store.put_leaked_slot(slot)
     for slot in found_again:
         remove_passfile(slot.passfile)
     return stored
+
+
+def _sync_slots(sub: Subscription, claims: Sequence[Claim]) -> list[LeakedSlot]:
+    """The slots of copies that were not finished, to be dropped by a later command."""
+    number = system_identifier(sub)
+    names = [sync_slot_name(*claim.sync_of, number) for claim in claims if claim.sync_of]
+    why = "its table is copied again"
+    return [LeakedSlot(name, sub.subconninfo, sub.subname, sub.passfile, why) for name in names]
 
 
 def _report(sub: Subscription, claims: Sequence[Claim], site: Site) -> None:

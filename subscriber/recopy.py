@@ -148,16 +148,17 @@ def find_gap(sub: Subscription, conn: Publisher, site: Site) -> Gap | None:
 def _mark(sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site) -> list[int]:
     """Store that the tables are to be copied again; those whose copy was running.
 
-    A table in ``d`` stays there: its successor takes back what was published of that copy.
+    A table in ``d`` stays there: its successor takes back what was published of that copy. One in
+    ``f`` begins again at ``i``; its origin stays, which says that there is a slot to be dropped.
     """
     store, copying = site.store, []
     with store.transaction():
         for rel in _still_there(sub, chosen, site):
-            if rel.srsubstate in _ONCE_COPIED:
+            if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
                 store.set_rel_state(
                     sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
                 )
-            elif rel.srsubstate is not SubRelState.INIT:
+            if rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
                 copying.append(rel.srrelid)
             store.update_rel(
                 sub.oid,

@@ -34,7 +34,12 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
-from subscriber.remoteslot import drop_sync_slots
+from subscriber.remoteslot import (
+    drop_sync_slots,
+    leave_sync_slots,
+    retry_leaked_slots,
+    sync_slots_left,
+)
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
@@ -134,6 +139,7 @@ class _Difference:
     sub: Subscription
     added: list[SubscriptionRel]
     removed: list[SubscriptionRel]
+    sync_slots: list[str]
     distrusted: int
 
 
@@ -188,9 +194,13 @@ def _store(
         changed = store_columns(now, columns, site, compared=True) if columns else now
         added = [store.insert_rel(rel) for rel in rels if (rel.nspname, rel.relname) not in known]
         removed = [rel for name, rel in known.items() if name not in published]
+        sync_slots = sync_slots_left(now, removed, store)
         for rel in removed:
             store.delete_rel(subid, rel.srrelid)
             store.origin_drop(origin_name(subid, rel.srrelid))
+        # Nothing but the origins knew of them: a command that ends before it has dropped them
+        # leaves them to the next.
+        leave_sync_slots(now, sync_slots, site)
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None
@@ -199,7 +209,7 @@ def _store(
             # What the copy was trusted by has changed: inserted keys may be there already.
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)
             distrusted += 1
-    return _Difference(changed, added, removed, distrusted)
+    return _Difference(changed, added, removed, sync_slots, distrusted)
 
 
 def _clean_up(found: _Difference, conn: Publisher, site: Site) -> None:
@@ -213,7 +223,8 @@ def _clean_up(found: _Difference, conn: Publisher, site: Site) -> None:
         site.stop_sync_worker(sub.oid, rel.srrelid)
         name = qualified_name(rel.nspname, rel.relname)
         site.notify(notice(f'table "{name}" removed from "{sub.subname}"'))
-    drop_sync_slots(sub, found.removed, conn, site)
+    drop_sync_slots(sub, found.sync_slots, conn, site)
+    retry_leaked_slots(sub, conn, site)
 
 
 def _with_lake_table(

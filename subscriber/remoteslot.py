@@ -23,15 +23,15 @@ from catalog.errcodes import (
     error_context,
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
     SubCreate,
     Subscription,
-    SyncSlot,
     sync_slot_name,
     system_identifier,
 )
-from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
-from catalog.store_sqlite import LeakedSlot
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore, LeakedSlot
 from config.guc import stored_settings
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
@@ -176,7 +176,7 @@ def connect_to_drop(sub: Subscription, site: Site) -> Publisher | None:
     08006 where it cannot be had, or where the slot is missing that a DROP has not yet begun with.
     Without a slot name only slots of synchronisations are in question: they are given up silently.
     """
-    left = sync_slots_left(sub, site.store.rels(sub.oid))
+    left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
     if sub.subslotname is None and not left:
         return None
     try:
@@ -222,30 +222,37 @@ def _without_slot(sub: Subscription) -> str:
     )
 
 
-def sync_slots_left(sub: Subscription, rels: Iterable[SubscriptionRel]) -> list[str]:
+def sync_slots_left(
+    sub: Subscription, rels: Iterable[SubscriptionRel], store: CatalogStore
+) -> list[str]:
     """The slots that unfinished synchronisations may have on the publisher.
 
-    A temporary one is gone with its worker.
+    A temporary one is gone with its worker. A synchronisation that began with a permanent one has
+    an origin until it is done, whatever the subscription says by now.
     """
-    if sub.sync_slot is not SyncSlot.PERMANENT:
-        return []
-    done = (SubRelState.SYNCDONE, SubRelState.READY)
-    number = system_identifier(sub)
     return [
-        sync_slot_name(sub.oid, rel.srrelid, number) for rel in rels if rel.srsubstate not in done
+        sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+        for rel in rels
+        if store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None
     ]
 
 
-def drop_sync_slots(
-    sub: Subscription, rels: Iterable[SubscriptionRel], conn: Publisher, site: Site
-) -> None:
+def drop_sync_slots(sub: Subscription, names: Iterable[str], conn: Publisher, site: Site) -> None:
     """Drop what unfinished synchronisations left; their workers are gone. Missing is fine."""
-    for name in sync_slots_left(sub, rels):
+    for name in names:
         try:
             if _drop_when_released(conn, name):
                 site.notify(notice(f'dropped replication slot "{name}" on publisher'))
         except ReplicationError as error:
             _remember(sub, name, error.primary, site)
+        else:
+            site.store.forget_leaked_slot(_leaked(sub, name, "it is gone"))
+
+
+def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
+    """The publisher is not asked: what may be there is listed, without a word."""
+    for name in names:
+        site.store.put_leaked_slot(_leaked(sub, name, "the publisher was not asked"))
 
 
 def alter_main_slot(
@@ -290,8 +297,14 @@ def forget_leak(sub: Subscription, site: Site) -> None:
     """The subscription has taken its slot: nobody drops that as a leaked one any more."""
     for slot in site.store.leaked_slots():
         if (slot.slot_name, slot.conninfo) == (sub.subslotname, sub.subconninfo):
-            site.store.forget_leaked_slot(slot)
-            remove_passfile(slot.passfile)
+            _forget(slot, site)
+
+
+def _forget(slot: LeakedSlot, site: Site) -> None:
+    """It is no leaked one any more; its password file stays if a subscription connects with it."""
+    site.store.forget_leaked_slot(slot)
+    if slot.passfile not in {sub.passfile for sub in site.store.subscriptions()}:
+        remove_passfile(slot.passfile)
 
 
 def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
@@ -322,7 +335,10 @@ def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
     Never one whose name a subscription has, on whatever server: a slot that was made use of again
     is inactive while its worker starts.
     """
-    used = {sub.subslotname, *(other.subslotname for other in site.store.subscriptions())}
+    store = site.store
+    used = {sub.subslotname}
+    for other in store.subscriptions() if store.leaked_slots() else ():
+        used |= {other.subslotname, *sync_slots_left(other, store.rels(other.oid), store)}
     for slot in site.store.leaked_slots():
         if slot.conninfo != sub.subconninfo or slot.slot_name in used:
             continue
@@ -334,8 +350,7 @@ def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
                 conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
         except ReplicationError:
             continue
-        site.store.forget_leaked_slot(slot)
-        remove_passfile(slot.passfile)
+        _forget(slot, site)
 
 
 def _drop_when_released(conn: Publisher, name: str) -> bool:
@@ -353,19 +368,21 @@ def _drop_when_released(conn: Publisher, name: str) -> bool:
 
 
 def _remember(sub: Subscription, name: str, reason: str, site: Site) -> None:
-    site.store.put_leaked_slot(
-        LeakedSlot(
-            slot_name=name,
-            conninfo=sub.subconninfo,
-            subname=sub.subname,
-            passfile=sub.passfile,
-            reason=reason,
-        )
-    )
+    site.store.put_leaked_slot(_leaked(sub, name, reason))
     site.notify(
         warning(
             f'replication slot "{name}" stays on the publisher: {reason}',
             detail="It holds back WAL there until it is dropped.",
             hint=f"On the publisher: SELECT pg_drop_replication_slot('{name}').",
         )
+    )
+
+
+def _leaked(sub: Subscription, name: str, reason: str) -> LeakedSlot:
+    return LeakedSlot(
+        slot_name=name,
+        conninfo=sub.subconninfo,
+        subname=sub.subname,
+        passfile=sub.passfile,
+        reason=reason,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
+from config.guc import Settings, stored_settings
 from subscriber.report import Notice
 from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.publication import PublisherConn
@@ -77,3 +78,8 @@ class Site:
     stop_sync_worker: Callable[[int, int], None]  # of (subid, relid); returns when it is gone
     held: Callable[[int], AbstractContextManager[None]]  # no worker of the subscription runs inside
     notify: Callable[[Notice], None]
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return stored_settings(self.store.settings())

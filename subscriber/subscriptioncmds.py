@@ -38,6 +38,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.guc import Settings
 from config.subscription import CreateSubscriptionStmt
 from subscriber.alter_rules import check_enable
 from subscriber.passfile import remove_passfile, write_passfile
@@ -46,11 +47,13 @@ from subscriber.remoteslot import (
     connect_to_drop,
     drop_sync_slots,
     drop_unused_slot,
+    leave_sync_slots,
     make_slot,
     may_have_made_slot,
     release_slot,
     retry_leaked_slots,
     slot_warnings,
+    sync_slots_left,
 )
 from subscriber.report import warning
 from subscriber.site import Publisher, Site
@@ -66,6 +69,7 @@ from subscriber.tablemap import (
 )
 from workers import failpoints
 from workers.lake.destination import SHARED, LakeIdent, Stamp
+from workers.password_required import check_conninfo, check_privilege
 from workers.shared_targets import (
     TableLocks,
     join,
@@ -85,13 +89,14 @@ _POLL: Final = 0.05
 
 def create_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
     """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
+    check_privilege(stmt.options.password_required, site.settings)
     settle_leftover(stmt.name, site)
     if site.store.subscription_by_name(stmt.name) is not None:
         raise DuplicateObject(
             f'subscription "{stmt.name}" already exists',
             hint=f"pgsub up brings it in line with the file, pgsub drop {stmt.name} removes it.",
         )
-    check_password_env(stmt)
+    check_password(stmt, site.settings)
     sub = new_row(stmt)
     if stmt.connection.password is not None:
         passfile = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
@@ -133,8 +138,12 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
     )
 
 
-def check_password_env(stmt: CreateSubscriptionStmt) -> None:
-    """The named environment variable must be there (22023); what it holds is libpq's affair."""
+def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
+    """Is there one where there must be (42501, 2F003)? And the environment variable that the
+    statement names (22023)? What it holds is libpq's affair."""
+    check_privilege(stmt.options.password_required, settings)
+    given = stmt.connection.password is not None or stmt.password_env is not None
+    check_conninfo(new_row(stmt), settings, given=given)
     if stmt.password_env is not None and stmt.password_env not in os.environ:
         raise InvalidParameterValue(
             f'environment variable "{stmt.password_env}" is not set',
@@ -364,8 +373,11 @@ def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> Non
         site.wake_launcher()
         failpoints.reach("drop.dropping_stored")
         wait_for_workers(sub, site)
+        left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
         if conn is not None:
-            drop_sync_slots(sub, site.store.rels(sub.oid), conn, site)
+            drop_sync_slots(sub, left, conn, site)
+        else:
+            leave_sync_slots(sub, left, site)
         leaked = release_slot(sub, conn, site)
         failpoints.reach("drop.slot_dropped")
         if conn is not None:
@@ -410,8 +422,9 @@ def must_have(name: str, site: Site) -> Subscription:
 
 
 def must_be_ready(name: str, site: Site) -> Subscription:
-    """The subscription's row, 55000 if CREATE or DROP left it half way."""
+    """The subscription's row, to be altered; 55000 if CREATE or DROP left it half way."""
     sub = must_have(name, site)
+    check_privilege(sub.subpasswordrequired, site.settings)
     if sub.subcreate is not SubCreate.READY:
         raise ObjectNotInPrerequisiteState(
             f'subscription "{name}" is only half {_HALF[sub.subcreate]}',

@@ -28,7 +28,7 @@ from subscriber.remoteslot import check_slot_is_free
 from subscriber.report import warning
 from subscriber.site import Site
 from subscriber.subscriptioncmds import (
-    check_password_env,
+    check_password,
     create_subscription,
     new_row,
     raise_first,
@@ -61,7 +61,7 @@ def preflight(data_dir: Path, config: Config) -> None:
 
 
 def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site, settings: Settings) -> None:
-    check_password_env(stmt)
+    check_password(stmt, settings)
     if not stmt.options.connect:
         return
     with temporary_passfile(stmt.connection.password) as passfile:

@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 class Applier:
     """One worker's way from batches to the lake.
 
-    ``own_relid`` is a sync worker's table, 0 in the apply worker. ``gated`` is the end LSN of the
-    last transaction whose gate decisions are taken. ``published`` asks the publisher for the
-    fingerprint of every published table, as it is now. ``skipping`` is the finish LSN of the
-    transaction that it was last said to be skipped. ``binary`` knows how columns are read in
-    binary form, None where the stream is text.
+    ``own_relid`` is a sync worker's table, 0 in the apply worker; ``shows``: its copy is shown
+    already, and so is each batch. ``gated`` is the end LSN of the last transaction whose gate
+    decisions are taken. ``published`` asks the publisher for the fingerprint of every published
+    table, as it is now. ``skipping`` is the finish LSN of the transaction that it was last said to
+    be skipped. ``binary`` knows how columns are read in binary form, None where the stream is text.
     """
 
     store: CatalogStore
@@ -59,12 +59,18 @@ class Applier:
     writer: LakeWriter
     published: Callable[[], Mapping[RelName, str]]
     own_relid: int = 0
+    shows: bool = False
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
     gated: LSN = InvalidXLogRecPtr
     renamed: set[RelName] = field(default_factory=set)
     skipping: LSN = InvalidXLogRecPtr
     binary: BinaryForms | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """A sync worker's branch, which holds the copy, stays out of sight until the end."""
+        return bool(self.own_relid) and not self.shows
 
     def read_rels(self) -> None:
         """Read the tables' states; called at batch boundaries only."""
@@ -84,15 +90,15 @@ class Applier:
         except FailedTransaction as failed:
             self.relmap = relmap
             self._read_trust()
-            if self.own_relid or batch.ntxns == 1:
+            if self.keeps or batch.ntxns == 1:
                 part = batch.part(failed.txn, failed.txn + 1)
                 self._raise_for_transaction(part, failed.error, failed.change)
             # What comes before it is published; alone it fails again, or all went well.
             self._apply_parts(batch, failed.txn)
         except ReplicationError as error:
             self.relmap = relmap
-            if self.own_relid or policy(error.code) is not Policy.DATA:
-                # A sync worker's branch holds the copy: once a write to it failed there is
+            if self.keeps or policy(error.code) is not Policy.DATA:
+                # A branch that holds the copy: once a write to it failed there is
                 # nothing to go on from, and the table is copied again.
                 raise
             if batch.ntxns == 1:
@@ -219,12 +225,13 @@ class Applier:
         No error from here on may cut the batch: some tables show it by then, and only a successor,
         which fences them and reads their positions, knows which.
         """
-        missing = conflicts.missing_rows(written)
-        if self.own_relid:
+        if self.keeps:
+            missing = conflicts.missing_rows(written)
             self.writer.keep(written)
             self._count(missing)
         else:
-            self._store_progress(written, end_lsn, skip, missing)
+            # What a sync worker skips the apply worker has to skip in the other tables.
+            missing = self._store_progress(written, end_lsn, None if self.own_relid else skip)
         conflicts.report(self.sub.oid, missing)
         if skip is not None and skip.txn is not None:
             log.info(
@@ -237,17 +244,18 @@ class Applier:
         self.gated = end_lsn
 
     def _store_progress(
-        self,
-        written: list[Written],
-        end_lsn: LSN,
-        skip: Skip | None,
-        missing: list[conflicts.MissingRows],
-    ) -> None:
-        """Publish; origin, ``subskiplsn`` and counters move in one transaction of the catalog."""
-        cleared = False
+        self, written: list[Written], end_lsn: LSN, skip: Skip | None
+    ) -> list[conflicts.MissingRows]:
+        """Publish; origin, ``subskiplsn`` and counters move in one transaction of the catalog.
 
-        def alongside() -> None:
+        What was not found is known then: a batch that had to be written again may find less.
+        """
+        cleared = False
+        missing: list[conflicts.MissingRows] = []
+
+        def alongside(published: Sequence[Written] = ()) -> None:
             nonlocal cleared
+            missing.extend(conflicts.missing_rows(published))
             self._count(missing)
             cleared = skip is not None and self.store.clear_skip_lsn(self.sub.oid, skip.lsn)
 
@@ -258,7 +266,7 @@ class Applier:
                 self.store.origin_advance(origin_name(self.sub.oid), end_lsn, f"LSN {end_lsn}")
                 alongside()
         if skip is None:
-            return
+            return missing
         self.sub = replace(self.sub, subskiplsn=InvalidXLogRecPtr)
         if skip.passed is not None and cleared:
             log.warning(
@@ -271,6 +279,7 @@ class Applier:
                     f"not match skip-LSN {skip.lsn}."
                 },
             )
+        return missing
 
     def _count(self, missing: list[conflicts.MissingRows]) -> None:
         if missing:

@@ -60,6 +60,7 @@ from workers.binary_forms import stream_forms
 from workers.exits import WorkerExit
 from workers.identify_publisher import identify_publisher
 from workers.lake_writer import LakeWriter
+from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
 from workers.receive import ReceiveStats
 from workers.same_publisher import start_position
@@ -104,8 +105,8 @@ _RESTART_ON: Final = (
 """A change of one of these needs another connection or another START_REPLICATION."""
 
 
-_RESTART_ON_SETTING: Final = ("lake_commit_workers", "local_relation_rows")
-"""Settings that the lake's threads and its staging are made with."""
+_RESTART_ON_SETTING: Final = ("lake_commit_workers", "local_relation_rows", "is_superuser")
+"""What the lake's threads and its staging are made with, and whose connection it is."""
 
 
 @dataclass(slots=True)
@@ -137,7 +138,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname
     origin = _origin_position(store, sub)
+    check_conninfo(sub, process.settings)
     conn = connect_publisher(sub, sub.subname, process.interrupted)
+    check_connected(conn, sub, process.settings)
     standby: WalReceiverConn | None = None
     try:
         watch, standby = watch_standby(

@@ -17,6 +17,7 @@ launch_sync        subid, relid                                launched, refusal
 set_relstate       subid, relid, state, lsn                    found
 wakeup             subid, relid                                found
 forget_start_time  subid                                       (empty)
+lake_broken        (none)                                      (empty)
 report             any of ``worker_slots.REPORTED``            none: sent without an ``id``
 catalog_seen       seq                                         none: sent without an ``id``
 status             (none)                                      see ``LauncherStatus``
@@ -229,6 +230,10 @@ class LauncherLink:
     def forget_start_time(self, subid: int) -> None:
         """``ApplyLauncherForgetWorkerStartTime``: the next start need not wait its interval."""
         self._request("forget_start_time", subid=subid)
+
+    def lake_broken(self) -> None:
+        """The lake server cannot go on: let it be replaced, unless it has just been."""
+        self._request("lake_broken")
 
     def lake_url(self, timeout: float = LAKE_TIMEOUT) -> str:
         """Where the lake is; waits while its server is starting. Ask again after losing it.

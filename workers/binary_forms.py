@@ -18,7 +18,7 @@ from workers.columnar.binary_catalog import Form, TypeRow, form_of, unknown_type
 from workers.columnar.columns import BINARY_HINT
 from workers.proto.messages import Relation
 from workers.publication import PublisherConn, RemoteTable, query
-from workers.stream import FIRST_WITH_BINARY, connect_publisher
+from workers.stream import connect_publisher, streams_binary
 
 FIRST_WITH_BINARY_COPY: Final = 16
 
@@ -68,11 +68,6 @@ def copy_forms(conn: PublisherConn, remote: RemoteTable) -> tuple[Form, ...]:
 def copies_binary(sub: Subscription, server_version: int) -> bool:
     """Whether tables are copied in binary form; from older publishers PostgreSQL copies text."""
     return sub.subbinary and server_version >= FIRST_WITH_BINARY_COPY
-
-
-def streams_binary(sub: Subscription, server_version: int) -> bool:
-    """Whether binary form is asked for in START_REPLICATION."""
-    return sub.subbinary and server_version >= FIRST_WITH_BINARY
 
 
 class BinaryForms:

@@ -1,9 +1,10 @@
 """Conflicts with what is in the lake, told and counted as PostgreSQL tells and counts them.
 
-Two kinds stop the transaction (``KeyConflict``): a row is given a key that another one has. Two are
-only told: an UPDATE or a DELETE did not find its row, changed nothing, and the batch goes on.
-PostgreSQL tells of each such row and quotes it; here it is one line per batch, table and kind, with
-how many there were, and no line holds a value: key columns are named, and positions.
+Three kinds stop the transaction (``KeyConflict``): a row is given a key that another one has, or
+several at once. Two are only told: an UPDATE or a DELETE did not find its row, changed nothing, and
+the batch goes on. PostgreSQL tells of each such row and quotes it; here it is one line per batch,
+table and kind, with how many there were, and no line holds a value: key columns are named, and
+positions.
 """
 
 from __future__ import annotations
@@ -33,13 +34,27 @@ _SERIALIZATION_FAILURE: Final = "40001"
 
 
 class KeyConflict(UniqueViolation):
-    """A row is inserted with a key, or given one, that another row has."""
+    """A row is inserted with a key, or given one, that another row has; or with several."""
 
-    def __init__(self, conflict: ConflictType, ident: LakeIdent, key: Sequence[str]) -> None:
+    def __init__(
+        self,
+        conflict: ConflictType,
+        ident: LakeIdent,
+        key: Sequence[str],
+        *more: Sequence[str],
+        overwritable: bool = True,
+    ) -> None:
+        if more:
+            conflict = ConflictType.MULTIPLE_UNIQUE_CONFLICTS
         super().__init__(
             f'conflict detected on relation "{ident}": conflict={conflict}',
-            detail=f'Key ({", ".join(key)}) already exists in lake table "{ident}".',
-            hint="Remove that row, or declare on_key_conflict: overwrite.",
+            detail="\n".join(
+                f'Key ({", ".join(each)}) already exists in lake table "{ident}".'
+                for each in (key, *more)
+            ),
+            hint="Remove that row, or declare on_key_conflict: overwrite."
+            if overwritable
+            else "Remove what stands in the way from the lake table.",
         )
         self.conflict = conflict
 

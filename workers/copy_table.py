@@ -8,9 +8,10 @@ ever sends them again. Ranges come from the size measured under the lock; the fi
 and the last no upper bound, so they cover every ctid there can be. Afterwards the file the table
 lives in must be the one the snapshot knew.
 
-A first copy is added to the rows the lake table has, as in PostgreSQL. One that was asked for with
-``refresh --recopy`` replaces them: the branch is emptied first, and readers of ``main`` see the old
-rows until copy and catch-up are complete.
+A first copy is added to the rows the lake table has, as in PostgreSQL; a key that is there already
+stops it (``copied_keys``). One that was asked for with ``refresh --recopy`` replaces them: the
+branch is emptied first, and readers of ``main`` see the old rows until copy and catch-up are
+complete.
 
 A table of one range goes through this worker's own connection. A larger one is copied by Spark
 tasks, each under the exported snapshot; the COMMIT that ends the snapshot is sent only when every
@@ -39,6 +40,7 @@ from config.conninfo import passfile_line
 from workers import failpoints
 from workers.binary_forms import copies_binary, copy_forms
 from workers.columnar.binary_catalog import compile_forms
+from workers.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.copy_task import BINARY, CSV, Nodes, read_copy
 from workers.exits import WorkerExit
 from workers.lake.destination import (
@@ -52,6 +54,7 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
+from workers.lake_writer import copy_again
 from workers.process import WorkerProcess
 from workers.publication import (
     PLAIN_TABLE,
@@ -62,7 +65,7 @@ from workers.publication import (
     fetch_remote_table_info,
     is_rewritten,
 )
-from workers.relation import check_columns
+from workers.relation import check_columns, check_keys
 from workers.shared_targets import (
     TableLocks,
     check_source_column,
@@ -96,13 +99,15 @@ def copy_table(
     """
     options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
     _lock(conn, leaves)
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
     # Of the sources of a shared table one makes it.
     locks = TableLocks(process.data_dir if source else None)
-    with locks.held([LakeIdent(rel.lake_schema, rel.lake_table)]):
+    with locks.held([ident]):
         lake = prepare_lake_table(
             sub, rel, remote, options, dest, former_owners=process.store.former_owners()
         )
@@ -130,6 +135,9 @@ def copy_table(
         rows = _copy_parallel(copy, ranges)
     _check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
+    empty = lake.records == 0 or rel.recopy or bool(source)
+    if rows:
+        _settle_keys(copy, () if empty else remote.key)
     log.info(
         'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
         sub.oid,
@@ -140,13 +148,15 @@ def copy_table(
         rel.nspname,
         rel.relname,
     )
-    # Unique keys may be trusted only where the table held nothing before and everything arrives;
-    # with origin = none the DELETE of a row that came from elsewhere does not.
     never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
-    was_empty = rel.recopy or (never_written and not options.adopt)
-    arrives = remote.publishes_everything and sub.suborigin == "any"
-    copied = arrives and (was_empty or bool(source))
-    return replace(rel, copied=copied), lake
+    held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)
+    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake
+
+
+def _arrives(sub: Subscription, remote: RemoteTable) -> bool:
+    """Unique keys may be trusted only where the table held nothing before and everything arrives;
+    with origin = none the DELETE of a row that came from elsewhere does not."""
+    return remote.publishes_everything and sub.suborigin == "any"
 
 
 def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nodes | None:
@@ -421,6 +431,21 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)
     return rows
+
+
+def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
+    """``key`` is the one that copied rows may share with rows that the table had."""
+    if key:
+        settle_copied_keys(
+            copy.dest,
+            copy.rel,
+            copy.branch,
+            columns=[column.name for column in copy.columns],
+            key=key,
+            overwrite=copy.options.on_key_conflict == "overwrite",
+            copy_again=copy_again(copy.sub.subname, copy.rel),
+        )
+    check_repeated_keys(copy.dest, copy.ident, copy.branch, copy.options.keys, copy.source)
 
 
 @contextmanager

@@ -66,6 +66,14 @@ TABLESYNC: Final = (
 )
 """From ``i`` to ``s``, in the order they are reached."""
 
+FINISHEDCOPY: Final = (
+    "tablesync.copy_published",
+    "tablesync.finishedcopy_stored",
+    "tablesync.batch_published",
+    "tablesync.slot_dropped",
+)
+"""Reached only with a permanent sync slot, beside those of ``TABLESYNC`` (but ``published``)."""
+
 UNDO: Final = ("tablesync.before_fence", "tablesync.fenced")
 """Reached by the successor of a sync worker whose table existed already."""
 

@@ -35,7 +35,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
-from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
@@ -55,7 +55,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
-from workers.written import OpenTable, Written, by_lake_table, same_sync
+from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +75,14 @@ RETAIN_SNAPSHOTS: Final = 100
 """Snapshots of main that readers may still travel back to."""
 
 
-def _nothing() -> None:
+def _nothing(_: Sequence[Written]) -> None:
     """Nothing else is stored with a batch."""
 
 
 class LakeWriter:
     """The tables of one worker process; one thread uses it, and it runs its own inside."""
+
+    _relid = 0
 
     def __init__(
         self,
@@ -236,8 +238,8 @@ class LakeWriter:
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
-        declared = self.options(table.rel).on_key_conflict is not None
-        return declared or not table.rel.copied
+        options = self.options(table.rel)
+        return bool(options.on_key_conflict or options.keys) or not table.rel.copied
 
     def _with_branch(self, table: OpenTable) -> OpenTable:
         if table.branch is not None:
@@ -245,7 +247,7 @@ class LakeWriter:
         if table.own_branch:
             raise InternalError("the branch that holds a table's copy was given up")
         ident = table.lake.ident
-        prefix = branches_of(self._sub) if table.source else ""
+        prefix = branches_of(self._sub, self._relid) if table.source else ""
         branch = self.new_branch_name(prefix)
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
@@ -289,11 +291,12 @@ class LakeWriter:
             each.work.discard()
 
     def publish(
-        self, written: Sequence[Written], end_lsn: LSN, alongside: Callable[[], None] = _nothing
+        self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside = _nothing
     ) -> None:
         """Make a batch visible, table by table, then store how far the subscription is.
 
-        ``alongside`` stores what else is true from that moment on, in the same transaction.
+        ``alongside`` stores what else is true from that moment on, in the same transaction; it is
+        given what was published.
         """
         try:
             published = self._publish(written, end_lsn, alongside)
@@ -307,7 +310,7 @@ class LakeWriter:
         self._tend(published)
 
     def _publish(
-        self, written: Sequence[Written], end_lsn: LSN, alongside: Callable[[], None]
+        self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
     ) -> list[Written]:
         relids = [each.table.rel.srrelid for each in written]
         failpoints.reach("apply.branches_written")
@@ -323,7 +326,7 @@ class LakeWriter:
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)
-            alongside()
+            alongside(published)
         failpoints.reach("apply.origin_advanced")
         return published
 
@@ -363,8 +366,7 @@ class LakeWriter:
             unit, shown = self._begin_again(unit)
             if shown:
                 return unit
-            for each in unit:
-                self._write_again(each)
+            unit = [self._write_again(each) for each in unit]
         if source:
             raise outrun(ident)
         raise ReplicationError(
@@ -405,10 +407,10 @@ class LakeWriter:
             )
         return lake
 
-    def _write_again(self, written: Written) -> None:
+    def _write_again(self, written: Written) -> Written:
         table = written.table
         try:
-            self._dest.write(
+            counts = self._dest.write(
                 table.lake.ident,
                 table.branch or "",
                 written.work.segments,
@@ -418,6 +420,7 @@ class LakeWriter:
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.
             raise failed.error from None
+        return replace(written, counts=counts)
 
     # -- after a crash ------------------------------------------------------------------------
 
@@ -456,13 +459,14 @@ def copy_again(subname: str, rel: SubscriptionRel) -> str:
 
 
 def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = "") -> Stamp:
-    """The table's own position, if it can be trusted (55000 with two remedies if not)."""
-    remedy = (
-        f"Copy the table again with {copy_again(subname, rel)}, or go on without what is missing "
-        f"with pgsub accept-gap {shlex.quote(subname)}."
-        if not source
-        else f"Copy the table again with {copy_again(subname, rel)}."
-    )
+    """The table's own position, if it can be trusted (55000 with two remedies if not).
+
+    No gap can be accepted in a shared table, nor in one whose synchronisation is not done.
+    """
+    remedy = f"Copy the table again with {copy_again(subname, rel)}"
+    alone = rel.srsubstate is SubRelState.FINISHEDCOPY or source
+    accept = f", or go on without what is missing with pgsub accept-gap {shlex.quote(subname)}"
+    remedy += "." if alone else f"{accept}."
     stamp = lake.position(source)
     if stamp is None:
         raise ObjectNotInPrerequisiteState(

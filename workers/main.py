@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from catalog import remedies
@@ -12,6 +13,7 @@ from catalog.errcodes import (
     AdminShutdown,
     FamilyProcessGone,
     InternalError,
+    LakeBroken,
     ReplicationError,
     ReplicationGap,
 )
@@ -78,6 +80,9 @@ def _run(process: WorkerProcess) -> int:
         shown = _as_told(error)
         if process.remember_error(shown) or not isinstance(shown, ReplicationGap):
             worker_log.report(shown, subid=process.subid, relid=process.relid)
+        if isinstance(error, LakeBroken):
+            with suppress(FamilyProcessGone):
+                process.link.lake_broken()
         if process.applying and not isinstance(error, FamilyProcessGone):
             count_error(process, error)
             if disable_on_error(process):

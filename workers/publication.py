@@ -76,7 +76,7 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class RemoteColumn:
-    """A published column; ``in_key`` says that it is part of the replica identity index."""
+    """A published column; ``in_key``: of the replica identity index, which is published whole."""
 
     attnum: int
     name: str
@@ -141,6 +141,11 @@ class RemoteTable:
         rows is never sent.
         """
         return self.actions.complete and self.relkind == PLAIN_TABLE
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that no two of its rows share; none without a replica identity index."""
+        return tuple(column.name for column in self.columns if column.in_key)
 
     @property
     def fingerprint(self) -> str:
@@ -281,11 +286,9 @@ def _columns(
 ) -> tuple[RemoteColumn, ...]:
     """Q6, without what the column list leaves out, and with types resolved."""
     name = _newest("columns", conn.server_version, 18, 12, 10)
-    rows = [
-        row
-        for row in conn.exec(query(name, relid=str(relid)))
-        if listed is None or _number(row[0]) in listed
-    ]
+    found = conn.exec(query(name, relid=str(relid)))
+    rows = [row for row in found if listed is None or _number(row[0]) in listed]
+    whole = all(row in rows for row in found if row[5] == "t")
     types = _fetch_types(conn, {_number(row[2]) for row in rows})
     return tuple(
         RemoteColumn(
@@ -293,7 +296,7 @@ def _columns(
             name=_text(row[1]),
             type=_resolve(types, _number(row[2]), _number(row[3])),
             notnull=row[4] == "t",
-            in_key=row[5] == "t",
+            in_key=whole and row[5] == "t",
             generated=row[6] == "t",
         )
         for row in rows

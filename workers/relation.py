@@ -9,13 +9,18 @@ column type parse it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from catalog.errcodes import ObjectNotInPrerequisiteState, ProtocolViolation
+from catalog.errcodes import (
+    FeatureNotSupported,
+    ObjectNotInPrerequisiteState,
+    ProtocolViolation,
+    UndefinedColumn,
+)
 from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
-from workers.lake.destination import LakeTable
+from workers.lake.destination import LakeIdent, LakeTable
 from workers.proto.messages import Relation
 from workers.shared_targets import check_source_column
 
@@ -99,6 +104,36 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
         ),
         null_unrepresentable=options.on_unrepresentable == "null",
     )
+
+
+def other_keys(
+    relation: Relation, table: LakeTable, options: TableOptions
+) -> tuple[tuple[int, ...], ...]:
+    """The declared keys besides the replica identity, as ordinals; see ``check_keys``."""
+    ordinals = {column.name: n for n, column in enumerate(relation.columns)}
+    check_keys(options, relation.replident, ordinals, table.ident)
+    keys = [tuple(ordinals[name] for name in key) for key in options.keys]
+    identity = set(key_ordinals(relation))
+    return tuple(key for key in keys if set(key) != identity)
+
+
+def check_keys(
+    options: TableOptions, replident: str, published: Collection[str], ident: LakeIdent
+) -> None:
+    """Declared keys are of published columns (42703), of a table whose rows a key finds (0A000)."""
+    if not options.keys:
+        return
+    if replident == REPLICA_IDENTITY_FULL:
+        raise FeatureNotSupported(
+            f'keys of lake table "{ident}" cannot be checked under REPLICA IDENTITY FULL',
+            hint="Give the table another replica identity on the publisher, or leave keys out.",
+        )
+    for name in (name for key in options.keys for name in key):
+        if name not in published:
+            raise UndefinedColumn(
+                f'column "{name}" of a key of lake table "{ident}" is not published',
+                hint="Correct keys of the table in the configuration.",
+            )
 
 
 def check_columns(published: Sequence[str], table: LakeTable) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from workers.columnar.columns import Changes, Layout, UnrepresentableValue, Unse
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
+from workers.columnar.unique_keys import UniqueKeys
 from workers.conflicts import KeyConflict
 from workers.lake.destination import (
     NO_KEY_FOUND,
@@ -35,14 +37,16 @@ from workers.lake.destination import (
     FullSegment,
     KeyProbe,
     LakeTable,
+    OtherKey,
     Segment,
     Staged,
+    nothing_found,
 )
 from workers.proto.messages import Relation
-from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for
+from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for, other_keys
 
-_INSERT = ord("I")
-_MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", ord("D"): "DELETE"}
+_INSERT, _DELETE = ord("I"), ord("D")
+_MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", _DELETE: "DELETE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,16 @@ class TableWork:
         """Fold and stage one run of text; ``truncate``: the table is emptied before it."""
         layout = self._layout(relation, changes)
         full = relation.replident == REPLICA_IDENTITY_FULL
+        keys = self._other_keys(relation, changes)
         try:
             if full and not _inserts_only(changes):
                 segment = self._full(relation, changes, layout, truncate)
             else:
                 probe = probe and not full
-                segment = self._keyed(relation, changes, layout, truncate, probe)
+                if keys and not (changes.kind == _DELETE).all():
+                    segment = self._unique(relation, changes, layout, truncate, keys)
+                else:
+                    segment = self._keyed(relation, changes, layout, truncate, probe)
         except UnrepresentableValue as error:
             raise _value_error(error, relation, changes, self._table) from None
         self.segments.append(segment)
@@ -121,6 +129,12 @@ class TableWork:
         except ReplicationError as error:
             raise _failed(relation, changes, first, error) from None
         return layout
+
+    def _other_keys(self, relation: Relation, changes: Changes) -> tuple[tuple[int, ...], ...]:
+        try:
+            return other_keys(relation, self._table, self._options)
+        except ReplicationError as error:
+            raise _failed(relation, changes, 0, error) from None
 
     def _keyed(
         self, relation: Relation, changes: Changes, layout: Layout, truncate: bool, probe: bool
@@ -163,14 +177,9 @@ class TableWork:
             overwrite = self._options.on_key_conflict == "overwrite"
             folded = probed.resolve(numbers, overwrite=overwrite)
             if folded.conflict >= 0:
-                insert = changes.kind[folded.conflict] == _INSERT
-                kind = ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS
-                conflict = KeyConflict(kind, self._table.ident, key)
+                conflict = self._conflict(changes, folded.conflict, [key])
                 raise _failed(relation, changes, folded.conflict, conflict)
-            try:
-                return self._segment(folded)
-            except UnrepresentableValue as error:
-                raise _value_error(error, relation, changes, self._table) from None
+            return self._resolved(relation, changes, folded)
 
         self._folded.append(probed)
         if truncate:
@@ -182,6 +191,70 @@ class TableWork:
             probe=KeyProbe(keys, resolve),
             source=self._source,
         )
+
+    def _unique(
+        self,
+        relation: Relation,
+        changes: Changes,
+        layout: Layout,
+        truncate: bool,
+        keys: tuple[tuple[int, ...], ...],
+    ) -> Segment:
+        """The same where other keys than the identity are to stay unique, too."""
+        probed = Probed(changes, layout) if layout.key else None
+        unique = UniqueKeys(changes, layout, keys, probed.key_of if probed else None)
+        names = [_key_names(layout), *(_names(layout, key) for key in keys)]
+
+        def resolve(found: pa.Table) -> Segment:
+            numbers: list[Any] = list(found.columns)
+            held = np.stack([each.fill_null(-1).to_numpy() for each in numbers], axis=1)
+            for at, key in enumerate(names):
+                values, rows = np.unique(held[held[:, at] >= 0, at], return_counts=True)
+                if (rows > 1).any():
+                    change = min(unique.first_change(at, k) for k in values[rows > 1].tolist())
+                    raise _failed(relation, changes, change, self._not_unique(key))
+            broken = unique.first_broken(held)
+            if broken is not None:
+                change, which = broken
+                violated = [names[at] for at in which]
+                raise _failed(relation, changes, change, self._conflict(changes, change, violated))
+            if probed is None:
+                return self._resolved(relation, changes, fold_keyed(changes, layout))
+            known = held[held[:, 0] >= 0, 0]
+            return self._resolved(relation, changes, probed.resolve(known, overwrite=False))
+
+        if probed is not None:
+            self._folded.append(probed)
+        if truncate:
+            return replace(resolve(nothing_found(len(keys))), truncate=True)
+        others = zip(names[1:], unique.key_batches, strict=True)
+        return Segment(
+            columns=tuple(column.name for column in layout.columns),
+            key=names[0],
+            probe=KeyProbe(
+                self._staged_now(probed.key_batches(), probed.key_schema) if probed else None,
+                resolve,
+                tuple(
+                    OtherKey(columns, self._staged_now(values.to_batches(), values.schema))
+                    for columns, values in others
+                ),
+            ),
+            source=self._source,
+        )
+
+    def _conflict(
+        self, changes: Changes, change: int, keys: Sequence[tuple[str, ...]]
+    ) -> KeyConflict:
+        insert = changes.kind[change] == _INSERT
+        kind = ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS
+        overwritable = not self._options.keys
+        return KeyConflict(kind, self._table.ident, *keys, overwritable=overwritable)
+
+    def _resolved(self, relation: Relation, changes: Changes, folded: Keyed) -> Segment:
+        try:
+            return self._segment(folded)
+        except UnrepresentableValue as error:
+            raise _value_error(error, relation, changes, self._table) from None
 
     def _not_unique(self, key: tuple[str, ...]) -> UniqueViolation:
         return UniqueViolation(
@@ -272,8 +345,12 @@ def _as_text(run: Run, changes: Changes) -> Changes:
 
 
 def _key_names(layout: Layout) -> tuple[str, ...]:
+    return _names(layout, layout.key)
+
+
+def _names(layout: Layout, ordinals: Sequence[int]) -> tuple[str, ...]:
     names = {column.ordinal: column.name for column in layout.columns}
-    return tuple(names[ordinal] for ordinal in layout.key)
+    return tuple(names[ordinal] for ordinal in ordinals)
 
 
 def _inserts_only(changes: Changes) -> bool:

@@ -129,6 +129,21 @@ class TableLocks:
             self.release()
 
 
+def show_copy(
+    dest: Destination,
+    data_dir: Path,
+    ident: LakeIdent,
+    branch: str,
+    stamp: Stamp,
+    new_branch: Callable[[], str],
+) -> None:
+    """Fast-forward ``main`` to the branch of a copy, whoever else the lake table belongs to."""
+    if stamp.source:
+        publish_copy(dest, TableLocks(data_dir), ident, branch, stamp, new_branch)
+    else:
+        dest.publish(ident, branch, stamp)
+
+
 def publish_copy(
     dest: Destination,
     locks: TableLocks,

@@ -96,6 +96,11 @@ FIRST_WITH_BINARY: Final = 14
 """An older publisher does not know the option; its values arrive as text, as in PostgreSQL."""
 
 
+def streams_binary(sub: Subscription, server_version: int) -> bool:
+    """Whether binary form is asked for in START_REPLICATION."""
+    return sub.subbinary and server_version >= FIRST_WITH_BINARY
+
+
 def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     """START_REPLICATION's options, in the order of PostgreSQL's own subscriber.
 
@@ -111,7 +116,7 @@ def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     if server_version >= 16 and sub.suborigin != "any":
         options["origin"] = sub.suborigin
     options["publication_names"] = ",".join(quote_identifier(name) for name in sub.subpublications)
-    if sub.subbinary and server_version >= FIRST_WITH_BINARY:
+    if streams_binary(sub, server_version):
         options["binary"] = "true"
     return options
 

@@ -1,7 +1,9 @@
 """The table-sync worker: one per table being synchronised, from ``i`` to ``s``.
 
-PostgreSQL's ``tablesync.c``, the generation with temporary slots (PostgreSQL 10 to 13): copy and
-catch-up are one step for readers, and a crash anywhere before ``s`` does the whole table again.
+PostgreSQL's ``tablesync.c``. What is told here is the generation with temporary slots (PostgreSQL
+10 to 13): copy and catch-up are one step for readers, and a crash anywhere before ``s`` does the
+whole table again. ``workers.finished_copy`` tells where the other one differs, in which the slot is
+permanent and the copy, once finished (``f``), is not made again.
 
 1. Catalog ``d``, with a new epoch, the attempt's number and the *base*: the snapshot ``main`` has.
 2. A transaction on the publisher, and in it a temporary slot whose snapshot it uses. The slot's
@@ -38,14 +40,21 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
+from catalog.pg_subscription import (
+    Subscription,
+    SyncSlot,
+    sync_slot_name,
+    system_identifier,
+)
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from workers import failpoints
+from workers import failpoints, finished_copy
 from workers.applier import Applier
 from workers.apply import (
     NAPTIME_PER_CYCLE,
@@ -59,11 +68,13 @@ from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
+from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
-from workers.shared_targets import TableLocks, branches_of, publish_copy, source_of
+from workers.shared_targets import branches_of, show_copy, source_of
 from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import Stream, connect_publisher, fetch_published, start_stream
-from workers.sync_slot import create_sync_slot
+from workers.sync_slot import create_sync_slot, drop_sync_slot
+from workers.sync_writer import SyncWriter
 from workers.syncutils import process_syncing_tables_for_sync
 from workers.walreceiver import WalReceiverConn
 
@@ -86,50 +97,145 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
 def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
 ) -> None:
-    """Steps 1 to 6 of the essay above."""
+    """Steps 1 to 6 of the essay above, or those of ``workers.finished_copy``."""
     failpoints.reach("tablesync.started")
     slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    check_conninfo(sub, process.settings)
     conn = connect_publisher(sub, slot, process.interrupted)
+    check_connected(conn, sub, process.settings)
     standby: WalReceiverConn | None = None
     try:
         watch, standby = watch_standby(
             conn, sub, process.interrupted, process.settings.wal_receiver_timeout
         )
         check_own_server(conn, sub)
-        rel = _begin_attempt(process, sub, rel, dest)
-        failpoints.reach("tablesync.datasync_stored")
-        process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
-        origin_startpos = create_sync_slot(conn, slot, process.settings.create_slot_timeout)
-        failpoints.reach("tablesync.slot_created")
-        writer = LakeWriter(
-            dest,
-            process.store,
-            sub,
-            generation=process.generation,
-            origin=origin_name(sub.oid),
-            threads=1,
-        )
-        prefix = branches_of(sub, rel.srrelid) if source_of(sub, rel) else ""
-        branch = writer.new_branch_name(prefix)
-        rel, lake = copy_table(process, conn, sub, rel, dest, branch, origin_startpos)
-        failpoints.reach("tablesync.copied")
-        check_own_server(conn, sub)  # a standby may have been promoted under the copy
-        writer.adopt_branch(rel, lake, branch, origin_startpos)
-        caught_up = _wait_for_catchup(process, sub, rel, origin_startpos)
-        applier = Applier(
-            process.store,
-            sub,
-            writer,
-            partial(fetch_published, sub, process.interrupted),
-            own_relid=rel.srrelid,
-            gated=origin_startpos,
-            binary=stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir),
-        )
-        _catch_up(process, conn, slot, applier, caught_up, rel, dest, branch, watch)
+        start: LSN | None = None
+        if rel.srsubstate is SubRelState.FINISHEDCOPY:
+            start = finished_copy.resume(process.store, conn, sub, rel, slot, dest)
+        if start is not None or sub.sync_slot is SyncSlot.PERMANENT:
+            _permanent(process, conn, slot, sub, rel, dest, watch, start)
+        else:
+            _temporary(process, conn, slot, sub, rel, dest, watch)
     finally:
         conn.close()
         if standby is not None:
             standby.close()
+
+
+def _temporary(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    watch: StandbyWatch,
+) -> None:
+    """Everything on one branch, which is shown at the end."""
+    writer = LakeWriter(
+        dest,
+        process.store,
+        sub,
+        generation=process.generation,
+        origin=origin_name(sub.oid),
+        threads=1,
+    )
+    branch = writer.new_branch_name(_prefix(sub, rel))
+    rel, lake, start = _copy(process, conn, slot, sub, rel, dest, branch)
+    writer.adopt_branch(rel, lake, branch, start)
+    caught_up = _wait_for_catchup(process, sub, rel, start)
+    applier = _applier(process, conn, sub, rel, writer, start)
+    done = partial(_store_syncdone, process, applier, rel, dest, branch)
+    _catch_up(process, conn, slot, applier, caught_up, rel, watch, lambda _: None, done)
+
+
+def _permanent(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    watch: StandbyWatch,
+    start: LSN | None,
+) -> None:
+    """A copy that is shown when it is done, or was (``start``), then batch after batch."""
+    store, generation = process.store, process.generation
+    writer = SyncWriter(
+        dest, store, sub, rel.srrelid, generation=generation, data_dir=process.data_dir
+    )
+    if start is None:
+        new_branch = partial(writer.new_branch_name, _prefix(sub, rel))
+        branch = new_branch()
+        rel, _, start = _copy(process, conn, slot, sub, rel, dest, branch)
+        rel = finished_copy.store_finishedcopy(process, sub, rel, dest, branch, start, new_branch)
+    caught_up = _wait_for_catchup(process, sub, rel, start)
+    applier = _applier(process, conn, sub, rel, writer, start, shows=True)
+    remember = partial(finished_copy.remember_flush, store, sub, rel, watch)
+
+    def done(s_lsn: LSN) -> None:
+        finished_copy.store_syncdone(process, sub, writer, rel, dest, s_lsn)
+        _tell_syncdone(process, rel, s_lsn)
+
+    _catch_up(process, conn, slot, applier, caught_up, rel, watch, remember, done)
+    finished_copy.drop_slot(store, conn, sub, rel)
+
+
+def _prefix(sub: Subscription, rel: SubscriptionRel) -> str:
+    return branches_of(sub, rel.srrelid) if source_of(sub, rel) else ""
+
+
+def _copy(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    branch: str,
+) -> tuple[SubscriptionRel, LakeTable, LSN]:
+    """Steps 1 to 3: the table's row, what ``main`` shows, and where the copy on the branch ends."""
+    if process.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
+        # Before anything of the attempt before is undone: from here on it must not go on.
+        drop_sync_slot(conn, slot)
+    rel = _begin_attempt(process, sub, rel, dest)
+    failpoints.reach("tablesync.datasync_stored")
+    process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
+    permanent = sub.sync_slot is SyncSlot.PERMANENT
+    start = create_sync_slot(
+        conn,
+        slot,
+        process.settings.create_slot_timeout,
+        temporary=not permanent,
+        failover=permanent and sub.subfailover,
+    )
+    failpoints.reach("tablesync.slot_created")
+    rel, lake = copy_table(process, conn, sub, rel, dest, branch, start)
+    failpoints.reach("tablesync.copied")
+    check_own_server(conn, sub)  # a standby may have been promoted under the copy
+    return rel, lake, start
+
+
+def _applier(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    writer: LakeWriter,
+    start: LSN,
+    *,
+    shows: bool = False,
+) -> Applier:
+    return Applier(
+        process.store,
+        sub,
+        writer,
+        partial(fetch_published, sub, process.interrupted),
+        own_relid=rel.srrelid,
+        shows=shows,
+        gated=start,
+        binary=stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir),
+    )
 
 
 def _begin_attempt(
@@ -142,6 +248,10 @@ def _begin_attempt(
         lake = _undo_published_attempt(sub, rel, lake, dest)
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+        if sub.sync_slot is SyncSlot.PERMANENT:
+            finished_copy.begin_origin(store, sub, rel)
+        else:  # it was permanent, and what it left is dropped
+            store.origin_drop(origin_name(sub.oid, rel.srrelid))
         return store.update_rel(
             rel.srsubid,
             rel.srrelid,
@@ -156,7 +266,8 @@ def _begin_attempt(
 def _undo_published_attempt(
     sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
 ) -> LakeTable | None:
-    """A copy that reached main but was never stored as s is taken back.
+    """A copy that reached main but was never stored as s, or that f cannot go on from, is taken
+    back.
 
     The fence comes first: a fast-forward that the dead worker left in flight either landed before
     it, and is seen here, or cannot land any more. That goes for the copy of a table that left and
@@ -173,7 +284,7 @@ def _undo_published_attempt(
         dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
         return fenced
     dest.drop_branches(lake.ident)
-    started = rel.srsubstate == SubRelState.DATASYNC
+    started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
     published = started and fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
     if published and fenced.stamp and fenced.stamp.lsn != InvalidXLogRecPtr:
         if rel.base_snapshot is None:
@@ -220,7 +331,7 @@ def _wait_for_catchup(
         elif alone_since is None:
             alone_since = time.monotonic()
         elif time.monotonic() - alone_since > patience:
-            raise WorkerExit("no apply worker has come; the copy starts again with the next one")
+            raise WorkerExit("no apply worker has come; the next one has it started again")
         link.latch.wait(NAPTIME_PER_CYCLE)
     raise WorkerExit("told to stop")
 
@@ -232,11 +343,11 @@ def _catch_up(
     applier: Applier,
     caught_up: LSN,
     rel: SubscriptionRel,
-    dest: Destination,
-    branch: str,
     watch: StandbyWatch,
+    remember_flush: Callable[[LSN], None],
+    store_syncdone: Callable[[LSN], None],
 ) -> None:
-    """Stream to the position of c (step 5), then step 6."""
+    """Stream to the position of c (step 5), then ``store_syncdone`` at where that ended."""
     process.process_config_file()  # the copy may have taken hours
     stream = start_stream(
         conn,
@@ -247,18 +358,26 @@ def _catch_up(
         process.spool_dir,
         wake_main=process.link.latch.set,
         report=lambda stats: report_stream(process.link, stats),
-        remember_flush=lambda _: None,
+        remember_flush=remember_flush,
     )
     try:
         applier.rels = {(rel.nspname, rel.relname): rel}
+        _read_skip(process, applier)  # the copy may have taken hours, and the answer to w
         while True:
             done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
             if done is not None:
                 break
             _one_turn(process, applier, stream, rel, watch)
-        _store_syncdone(process, applier, rel, dest, branch, done)
+        store_syncdone(done)
     finally:
         stream.end()
+
+
+def _read_skip(process: WorkerProcess, applier: Applier) -> None:
+    """A SKIP that was taken back must not leave out in this table what all others apply."""
+    now = process.store.subscription(applier.sub.oid)
+    if now is not None:
+        applier.sub = replace(applier.sub, subskiplsn=now.subskiplsn)
 
 
 def _one_turn(
@@ -274,6 +393,7 @@ def _one_turn(
     change = process.link.catalog_change()
     if change is not None:
         still_ours(process.store, rel)
+        _read_skip(process, applier)
         process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()
     reload_settings(process, stream)
@@ -309,11 +429,8 @@ def _store_syncdone(
     still_ours(process.store, rel)
     store, subid = process.store, rel.srsubid
     check_same_world(applier.sub, store.subscription(subid))
-    if source:
-        new_branch = partial(applier.writer.new_branch_name, branches_of(sub, rel.srrelid))
-        publish_copy(dest, TableLocks(process.data_dir), ident, branch, stamp, new_branch)
-    else:
-        dest.publish(ident, branch, stamp)
+    new_branch = partial(applier.writer.new_branch_name, _prefix(sub, rel))
+    show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d: see identify_publisher.
@@ -324,11 +441,16 @@ def _store_syncdone(
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
     failpoints.reach("tablesync.syncdone_stored")
+    _tell_syncdone(process, rel, s_lsn)
+    if source:  # nobody else drops them, and they hold what they lead to
+        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))
+
+
+def _tell_syncdone(process: WorkerProcess, rel: SubscriptionRel, s_lsn: LSN) -> None:
+    """``s`` in memory; the apply worker goes on."""
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
     process.went_well()
-    if source:  # nobody else drops them, and they hold what they lead to
-        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))
     log.info(
         'action=sync_done subid=%d relid=%d lsn=%s table synchronisation worker for "%s.%s" '
         "has finished",

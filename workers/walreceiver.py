@@ -143,8 +143,8 @@ def full_conninfo(
     parts.update(client_encoding="UTF8", options=options)
     parts.setdefault("fallback_application_name", appname)
     parts.setdefault("connect_timeout", "30")
-    if passfile is not None:
-        parts["passfile"] = passfile
+    if passfile is not None:  # PGPASSWORD would be taken before it; an empty password is none
+        parts.update(passfile=passfile, password="")
     if password is not None:
         parts["password"] = password
     if replication:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -56,6 +56,10 @@ class Written:
         if self.snapshot_id is None:
             return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
         return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
+
+
+Alongside = Callable[[Sequence[Written]], None]
+"""What else is stored when a batch has been published; it is given what was published."""
 
 
 def by_lake_table(

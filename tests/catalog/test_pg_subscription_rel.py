@@ -39,6 +39,8 @@ LEGAL_ON_DISK = {
     ("d", "f", Setter.TABLESYNC),
     ("d", "s", Setter.TABLESYNC),
     ("f", "s", Setter.TABLESYNC),
+    ("f", "d", Setter.TABLESYNC),
+    ("f", "i", Setter.SUBSCRIPTIONCMDS),
     ("s", "r", Setter.APPLY),
     ("s", "i", Setter.SUBSCRIPTIONCMDS),
     ("r", "i", Setter.SUBSCRIPTIONCMDS),

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,11 @@ SUB = Subscription(
     tables={
         "public.a": TableOptions(),
         '"x.y".b': TableOptions(
-            to=("s", "t"), adopt=True, on_key_conflict="error", defaults=(("note", "'local'"),)
+            to=("s", "t"),
+            adopt=True,
+            on_key_conflict="error",
+            defaults=(("note", "'local'"),),
+            keys=(("a", "b"), ("c",)),
         ),
     },
 )
@@ -348,3 +353,23 @@ def test_every_conflict_has_its_counter(store: CatalogStore, conflict: ConflictT
     for _ in range(2):
         store.count_for_stats(subid, **{conflict.column: 3})
     assert getattr(store.subscription_stats(subid), conflict.column) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ({"timeline": 2}, LSN(0)),
+        ({"sysid": "8"}, LSN(0)),
+        ({"max_flush_lsn": LSN(9), "timeline": 1}, LSN(7)),
+    ],
+)
+def test_a_finished_copy_stands_nowhere_on_another_timeline(
+    store: CatalogStore, change: dict[str, Any], left: LSN
+) -> None:
+    sub = store.insert_subscription(dataclasses.replace(SUB, sysid="7", timeline=1))
+    table = store.insert_rel(rel(sub.oid))
+    for name in (origin_name(sub.oid), origin_name(sub.oid, table.srrelid)):
+        store.origin_create(name)
+        store.origin_advance(name, LSN(7), "x")
+    store.update_subscription(sub.oid, **change)
+    assert [origin.remote_lsn for origin in store.origins()] == [LSN(7), left]

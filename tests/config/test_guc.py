@@ -102,3 +102,13 @@ def test_every_setting_is_described() -> None:
         "time",
     )
     assert (docs["spool_memory"].default, docs["spool_memory"].kind) == ("64MB", "size")
+
+
+def test_a_switch() -> None:
+    assert Settings().is_superuser
+    for off in (False, "off", "false", 0):
+        settings = Settings.model_validate({"is_superuser": off})
+        assert not settings.is_superuser
+        assert settings.model_dump()["is_superuser"] == "off"
+    with pytest.raises(ValidationError, match='parameter "is_superuser" requires a Boolean value'):
+        Settings.model_validate({"is_superuser": "perhaps"})

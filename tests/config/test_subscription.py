@@ -163,7 +163,7 @@ def test_two_passwords() -> None:
 
 
 def test_permanent_sync_slot() -> None:
-    assert refused(more="    sync_slot: permanent\n").code == "0A000"
+    assert statement(more="    sync_slot: permanent\n").sync_slot is SyncSlot.PERMANENT
 
 
 def test_tables() -> None:
@@ -172,6 +172,7 @@ def test_tables() -> None:
     tables:
       public.orders: {to: Sales."or.ders", adopt: true, defaults: {note: "'local'"}}
       '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
+      public.c: {keys: [[a, b], [c]]}
 """
     ).tables
     assert tables == {
@@ -179,6 +180,7 @@ def test_tables() -> None:
             to=("Sales", "or.ders"), adopt=True, defaults=(("note", "'local'"),)
         ),
         "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
+        "public.c": TableOptions(keys=(("a", "b"), ("c",))),
     }
 
 
@@ -193,6 +195,9 @@ def test_tables() -> None:
         ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
         ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
         ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
+        ("{a.b: {on_key_conflict: overwrite, keys: [[c]]}}", "42601", "mutually exclusive"),
+        ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
+        ("{a.b: {keys: [[]]}}", "F0000", "keys"),
     ],
 )
 def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:

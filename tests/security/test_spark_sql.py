@@ -18,6 +18,8 @@ from workers.lake.destination import LakeColumn, LakeIdent
 from workers.lake.merge import (
     Bound,
     KeyBounds,
+    count_repeated,
+    find_any_key,
     find_keys,
     find_positions,
     find_ranges,
@@ -80,6 +82,8 @@ BUILDERS: dict[str, Build] = {
     ),
     "find positions": lambda n: find_positions(ident(n), BRANCH, n[2:]),
     "find keys": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n)),
+    "find any key": lambda n: find_any_key(ident(n), BRANCH, [("s", n[2:4]), ("s1", n[4:])], n[2]),
+    "count repeated": lambda n: count_repeated(ident(n), BRANCH, n[2:4], n[2]),
     "find ranges": lambda n: find_ranges(ident(n), n[2]),
     "create namespace": lambda n: create_namespace(ident(n)),
     "create table": lambda n: create_table(

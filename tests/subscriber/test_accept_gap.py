@@ -236,6 +236,23 @@ def test_a_fork_that_is_not_known_begins_at_a_new_slot(left: Left, changes: dict
 # Lake tables
 
 
+@pytest.mark.parametrize(("changes", "stands"), [({"xlogpos": LSN(200)}, LSN(0)), ({}, LSN(480))])
+def test_a_finished_copy_goes_on_if_the_server_is_the_one_that_was(
+    left: Left, changes: dict[str, Any], stands: LSN
+) -> None:
+    """Rule 8: the number of a server that was restored is what it was, its positions are not."""
+    rel, store = left.rel("new"), left.world.store
+    origin = origin_name(rel.srsubid, rel.srrelid)
+    store.origin_create(origin)
+    store.origin_advance(origin, LSN(480), "its copy")
+    if changes:
+        left.server(**changes)
+    else:
+        left.world.publisher.slots["mysub"].confirmed = LSN(600)
+    left.accept()
+    assert store.origin_lsn(origin) == stands
+
+
 def set_back(left: Left, stamp: Stamp | None = None) -> None:
     ident = LakeIdent("public", "ready")
     dest = MemoryDestination(left.lake)

@@ -10,8 +10,8 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, Subscription, TwoPhaseState
+from config.statements import PublicationAction
 from subscriber.alter_rules import (
-    PublicationAction,
     check_enable,
     check_refresh,
     check_role,

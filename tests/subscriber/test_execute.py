@@ -9,7 +9,8 @@ import pytest
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, SubCreate, Subscription
-from subscriber.execute import AlterCommands, Session, alter_commands, altering
+from subscriber import execute
+from subscriber.execute import Session, altering
 from subscriber.site import Site
 from subscriber.subscriptioncmds import must_have
 from tests.subscriber.alter_twin import AlterTwin
@@ -38,9 +39,7 @@ def prepared(world: Around) -> Around:
     return world
 
 
-def session(
-    world: Around, said: list[str], asked: AlterCommands, file: str | None = None
-) -> Session:
+def session(world: Around, said: list[str], file: str | None = None) -> Session:
     """A session on the twins; ``said`` takes the tags and the NOTICEs."""
 
     @contextmanager
@@ -52,14 +51,22 @@ def session(
         done=said.append,
         notify=lambda notice: said.append(f"{notice.severity}: {notice.primary}"),
         file=file,
-        commands=lambda: asked,
     )
+
+
+@contextmanager
+def twin() -> Iterator[AlterTwin]:
+    """What ALTER asks for is kept, and not carried out."""
+    asked = AlterTwin()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "altercmds", asked)
+        yield asked
 
 
 def run(world: Around, text: str) -> tuple[list[str], AlterTwin]:
     said: list[str] = []
-    asked = AlterTwin()
-    session(world, said, asked).run(text)
+    with twin() as asked:
+        session(world, said).run(text)
     return said, asked
 
 
@@ -86,7 +93,7 @@ def test_refused_options(world: Around, text: str, sqlstate: str, said: str) -> 
 def test_refused_by_the_command(world: Around, text: str, sqlstate: str, said: str) -> None:
     before = prepared(world).store.subscriptions()
     with pytest.raises(ReplicationError) as caught:
-        session(world, [], alter_commands()).run(text)
+        session(world, []).run(text)
     assert (caught.value.code, caught.value.primary) == (sqlstate, said)
     assert world.store.subscriptions() == before
 
@@ -95,7 +102,7 @@ def test_refused_by_the_command(world: Around, text: str, sqlstate: str, said: s
 def test_good_statements_are_carried_out_by_the_commands(world: Around, text: str) -> None:
     before = prepared(world).store.subscriptions()
     said: list[str] = []
-    session(world, said, alter_commands()).run(text)
+    session(world, said).run(text)
     assert said[-1] == "ALTER SUBSCRIPTION"
     unchanged = ("DISABLE", "OWNER", "none")
     assert (world.store.subscriptions() == before) is any(word in text for word in unchanged)
@@ -225,11 +232,10 @@ def test_files_of_a_connection_are_found_from_anywhere(
 
 def test_the_first_error_ends_it_and_what_ran_stays(world: Around) -> None:
     said: list[str] = []
-    asked = AlterTwin()
     text = "ALTER SUBSCRIPTION s ENABLE;\n\nALTER SUBSCRIPTION s\n RENAME TO t;; DROP\n garbage;"
     text += " ALTER SUBSCRIPTION s DISABLE"
-    with pytest.raises(ReplicationError) as caught:
-        session(prepared(world), said, asked, "a.sql").run(text)
+    with twin() as asked, pytest.raises(ReplicationError) as caught:
+        session(prepared(world), said, "a.sql").run(text)
     assert [call[0] for call in asked.asked] == ["enabled", "rename"]
     assert said == ["ALTER SUBSCRIPTION"] * 2
     assert caught.value.report().splitlines() == [
@@ -242,7 +248,7 @@ def test_the_first_error_ends_it_and_what_ran_stays(world: Around) -> None:
 def test_an_error_of_a_command_names_its_line_too(world: Around) -> None:
     world.publisher.fail["connect"] = ConnectionFailure("gone")
     with pytest.raises(ConnectionFailure) as caught:
-        session(prepared(world), [], AlterTwin(), "<stdin>").run("\nDROP SUBSCRIPTION\nenabled;\n")
+        session(prepared(world), [], "<stdin>").run("\nDROP SUBSCRIPTION\nenabled;\n")
     assert caught.value.report().startswith("pgsub:<stdin>:3: ERROR:  08006: could not connect")
 
 

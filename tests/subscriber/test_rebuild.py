@@ -20,7 +20,7 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import SubCreate
+from catalog.pg_subscription import SubCreate, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import LeakedSlot
 from config.load import Config, parse
@@ -273,3 +273,15 @@ def test_a_slot_that_was_left_is_in_use_again(lost: Around) -> None:
     create_subscription(statement("two"), lost.site)
     drop_subscription("two", lost.site)
     assert "mysub" in lost.publisher.slots
+
+
+def test_a_table_whose_copy_was_not_finished_is_copied_in_its_place(lost: Around) -> None:
+    """It was shown in f, and the stream that it needed is lost with the catalog."""
+    unfinished = Stamp("pg_16385_16390", lsn(900), "epoch a", lsn(50))
+    lost.lake.add("a", owner=UUID, stamp=unfinished)
+    sub = rebuild_subscription(statement(), lost.site)
+    rels = {rel.relname: (rel.srsubstate, rel.recopy) for rel in lost.store.rels(sub.oid)}
+    assert (rels["a"], rels["c"]) == (("i", True), ("i", False))
+    assert 'NOTICE: table "public.a" of subscription "mysub": i: it is copied' in lost.said()
+    (slot,) = lost.store.leaked_slots()
+    assert slot.slot_name == sync_slot_name(16385, 16390, system_identifier(sub))

@@ -17,6 +17,7 @@ from catalog.errcodes import (
 )
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber import recopy
@@ -256,3 +257,17 @@ def test_refresh_by_name(world: Around) -> None:
     alter_refresh("mysub", world.site, copy_data=True)
     assert states(world)["e"] == "i"
     assert world.events == ["take effect"]
+
+
+def test_a_finished_copy_is_stopped_and_begins_again(world: Around) -> None:
+    """Its origin stays: it says that there may be a slot to be dropped."""
+    store, subid = world.store, row(world).oid
+    origin = origin_name(subid, rel(world, "c").srrelid)
+    store.origin_create(origin)
+    f = SubRelState.FINISHEDCOPY
+    store.set_rel_state(subid, rel(world, "c").srrelid, f, None, Setter.TABLESYNC)
+    recopy_tables("mysub", ["public.c"], world.site)
+    assert states(world)["c"] == "i*"
+    assert rel(world, "c").epoch != "c", "what its worker still writes is nobody's"
+    assert store.origin_by_name(origin) is not None
+    assert world.events == [f"stop {rel(world, 'c').srrelid}", "take effect"]

@@ -14,10 +14,10 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
 )
 from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
     Stream,
     Subscription,
-    SyncSlot,
     sync_slot_name,
     system_identifier,
 )
@@ -315,15 +315,41 @@ def test_a_copied_table_may_return_whatever_it_holds(world: Around) -> None:
 
 
 def test_slots_of_synchronisations_that_were_taken_away(world: Around) -> None:
-    sub = world.store.update_subscription(row(world).oid, sync_slot=SyncSlot.PERMANENT)
+    sub = row(world)
     (rel,) = world.store.rels(sub.oid)
-    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
-    world.publisher.slots[name] = Slot()
+    origin = origin_name(sub.oid, rel.srrelid)
+    world.store.origin_create(origin)
+    world.publisher.slots[sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))] = Slot()
     world.publisher.tables = {"b": PublishedTable()}
     with closing(world.publisher.connect(sub)) as conn:
         refresh_publication(sub, conn, world.site, copy_data=True)
     assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.origin_by_name(origin) is None
+    assert world.store.leaked_slots() == []
     assert world.events == [f"stop {rel.srrelid}", "take effect"]
+
+
+def test_a_slot_that_a_command_did_not_come_to_drop(world: Around) -> None:
+    """It ended when the table had left the catalog, whose origin told of the slot."""
+    sub = row(world)
+    (rel,) = world.store.rels(sub.oid)
+    slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    world.store.origin_create(origin_name(sub.oid, rel.srrelid))
+    world.publisher.slots[slot] = Slot()
+    world.publisher.tables = {"b": PublishedTable()}
+
+    def end(subid: int, relid: int) -> None:
+        raise KeyboardInterrupt
+
+    interrupted = replace(world.site, stop_sync_worker=end)
+    with closing(world.publisher.connect(sub)) as conn, pytest.raises(KeyboardInterrupt):
+        refresh_publication(sub, conn, interrupted, copy_data=True)
+    assert names(world) == [("b", "i")]
+    assert [each.slot_name for each in world.store.leaked_slots()] == [slot]
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(row(world), conn, world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.leaked_slots() == []
 
 
 def test_two_commands_at_once(world: Around) -> None:

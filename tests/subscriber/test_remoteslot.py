@@ -1,5 +1,6 @@
 """The main slot: what CREATE makes of one, and what DROP does with it."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
     SubCreate,
     Subscription,
@@ -18,6 +20,9 @@ from catalog.pg_subscription import (
     sync_slot_name,
     system_identifier,
 )
+from catalog.store_sqlite import LeakedSlot
+from subscriber.refresh import refresh_publication
+from subscriber.remoteslot import retry_leaked_slots
 from subscriber.subscriptioncmds import (
     create_subscription,
     drop_subscription,
@@ -159,16 +164,49 @@ def test_drop_of_a_disassociated_subscription_asks_nobody(world: Around) -> None
 
 def permanent(world: Around) -> tuple[Subscription, str]:
     """A subscription that synchronises on permanent slots, and the slot of its table."""
-    sub = create_subscription(statement(), world.site)
+    create_subscription(statement(), world.site)
+    return made_permanent(world)
+
+
+def made_permanent(world: Around) -> tuple[Subscription, str]:
+    (sub,) = world.store.subscriptions()
     sub = world.store.update_subscription(sub.oid, sync_slot=SyncSlot.PERMANENT)
     (rel,) = world.store.rels(sub.oid)
     name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
     world.publisher.slots[name] = Slot()
+    world.store.origin_create(origin_name(sub.oid, rel.srrelid))
     return sub, name
 
 
 def test_drop_takes_the_slots_of_unfinished_synchronisations_along(world: Around) -> None:
     permanent(world)
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_drop_knows_a_sync_slot_by_its_origin(world: Around) -> None:
+    """The option says something else by now."""
+    sub, _ = permanent(world)
+    world.store.update_subscription(sub.oid, sync_slot=SyncSlot.TEMPORARY)
+    drop_subscription("mysub", world.site)
+    nothing_is_left(world)
+
+
+def test_s_p_4_a_slot_whose_worker_died_after_s_goes_with_the_next_command(world: Around) -> None:
+    """Its password is still needed, by everybody else who connects."""
+    create_subscription(statement(connection="host=db password=x"), world.site)
+    sub, name = made_permanent(world)
+    leaked = LeakedSlot(name, sub.subconninfo, sub.subname, sub.passfile, "s")
+    world.store.put_leaked_slot(leaked)
+    (rel,) = world.store.rels(sub.oid)
+    with closing(world.publisher.connect(sub)) as conn:
+        retry_leaked_slots(sub, conn, world.site)
+        assert name in world.publisher.slots, "the table is on its way: its next worker's"
+        world.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        refresh_publication(sub, conn, world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.leaked_slots() == []
+    assert Path(sub.passfile or "").exists()
     drop_subscription("mysub", world.site)
     nothing_is_left(world)
 
@@ -185,6 +223,7 @@ def test_drop_names_the_sync_slots_it_cannot_reach(world: Around) -> None:
     world.store.update_subscription(sub.oid, subslotname=None, subenabled=False)
     drop_subscription("mysub", world.site)
     assert (world.said(), world.store.subscriptions()) == ([], [])
+    assert [slot.slot_name for slot in world.store.leaked_slots()] == [name]
 
 
 def test_a_sync_slot_that_cannot_be_dropped_is_leaked(

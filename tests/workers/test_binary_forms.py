@@ -8,9 +8,10 @@ import pytest
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import Subscription
-from workers.binary_forms import BinaryForms, copies_binary, stream_forms, streams_binary
+from workers.binary_forms import BinaryForms, copies_binary, stream_forms
 from workers.columnar.binary_catalog import TypeRow, form_of
 from workers.proto.messages import Relation, RelationColumn
+from workers.stream import streams_binary
 
 MOOD, DOMAIN, OWN = 16400, 16401, 16402
 ROWS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,106 +12,22 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription, TableOptions
-from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore
-from config.guc import Settings
+from catalog.pg_subscription import TableOptions
+from tests.workers.copying import BLOCK, IDENT, START, Copying, PublisherTwin, copying
 from workers import copy_table
 from workers.exits import WorkerExit
 from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination
-from workers.process import WorkerProcess
-from workers.publication import Row, fetch_leaves, fetch_remote_table_info
+from workers.publication import fetch_leaves, fetch_remote_table_info
 from workers.walreceiver import WalReceiverConn
-
-START = LSN(1000)
-BLOCK = 8192
-IDENT = LakeIdent("public", "a")
-
-
-@dataclass(slots=True)
-class PublisherTwin:
-    """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``."""
-
-    data: list[bytes]
-    blocks: int = 1
-    commands: list[str] = field(default_factory=list)
-    server_version: int = 18
-
-    def command(self, sql: str) -> None:
-        self.commands.append(sql)
-
-    def copy_out(self, sql: str) -> Iterator[bytes]:
-        self.commands.append(sql)
-        yield from self.data
-
-    def host(self) -> dict[str, str]:
-        return {"host": "db", "port": "5432"}
-
-    def exec(self, sql: str) -> list[Row]:
-        answers: dict[str, list[Row]] = {
-            "block_size": [(str(BLOCK),)],
-            "pg_relation_size": [(str(self.blocks * BLOCK),)],
-            "pg_export_snapshot": [("00000003-0000001B-1",)],
-            "pg_relation_filenode": [("0",)],
-            "INNER JOIN": [("16389", "d", "r")],
-            "array_length": [(None,)],
-            "pg_attribute": [("1", "id", "23", "-1", "t", "t", "f")],
-            "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],
-            "pg_get_expr": [(None,)],
-            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1")],
-        }
-        return [rows for words, rows in answers.items() if words in sql][-1]
-
-
-class LinkTwin:
-    """Keeps what a worker reports."""
-
-    def __init__(self) -> None:
-        self.progress: list[dict[str, Any]] = []
-
-    def report(self, *, progress: dict[str, Any]) -> None:
-        self.progress.append(progress)
-
-
-@dataclass(slots=True)
-class World:
-    dest: MemoryDestination
-    process: WorkerProcess
-    link: LinkTwin
-    sub: Subscription
-    rel: SubscriptionRel
-
-    def copy(self, conn: PublisherTwin) -> tuple[SubscriptionRel, list[int]]:
-        """Copy to a branch; the row, and the keys that are on the branch then."""
-        rel, lake = copy_table.copy_table(
-            self.process,
-            cast("WalReceiverConn", conn),
-            self.sub,
-            self.rel,
-            self.dest,
-            "pgsub_1_1_1",
-            START,
-        )
-        return rel, [row["id"] for row in self.dest.lake.rows(lake.ident, "pgsub_1_1_1")]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    store = CatalogStore.open(":memory:")
-    sub = store.insert_subscription(Subscription("mysub", "dbname=shop", ("pub",), subuuid="u"))
-    rel = store.insert_rel(
-        SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "public", "a", "public", "a")
-    )
-    rel = store.update_rel(sub.oid, rel.srrelid, epoch="epoch")
-    link = LinkTwin()
-    settings = Settings.model_validate({"copy_range_bytes": "64kB", "copy_workers": 3})
-    process = WorkerProcess(tmp_path, sub.oid, rel.srrelid, 1, store, cast("Any", link), settings)
-    yield World(MemoryDestination(), process, link, sub, rel)
-    store.close()
+def world(tmp_path: Path) -> Iterator[Copying]:
+    yield from copying(tmp_path)
 
 
-def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: World) -> None:
+def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: Copying) -> None:
     data = [b"1\n", b"2\n", b"30\n"]
     rel, keys = world.copy(PublisherTwin(data))
     assert (keys, rel.copied, rel.floor) == ([1, 2, 30], True, START)
@@ -130,7 +46,7 @@ def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: Wo
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
 @pytest.mark.parametrize("adopt", [False, True])
 def test_a_copy_in_the_place_of_another_leaves_nothing_of_it_and_main_alone(
-    world: World, blocks: int, adopt: bool
+    world: Copying, blocks: int, adopt: bool
 ) -> None:
     world.sub = replace(world.sub, tables={"public.a": TableOptions(adopt=adopt)})
     stamp = Stamp("pg_16384", LSN(500), "before", LSN(0))
@@ -146,7 +62,7 @@ def test_a_copy_in_the_place_of_another_leaves_nothing_of_it_and_main_alone(
     assert [row["id"] for row in world.dest.lake.rows(IDENT)] == [30, 31]
 
 
-def test_a_first_copy_is_added_to_what_is_there(world: World) -> None:
+def test_a_first_copy_is_added_to_what_is_there(world: Copying) -> None:
     stamp = Stamp("pg_16384", LSN(500), "before", LSN(0))
     column = LakeColumn("id", pa.int32())
     world.dest.create_table(IDENT, [column], owner="u", relid=1, stamp=stamp)
@@ -155,14 +71,14 @@ def test_a_first_copy_is_added_to_what_is_there(world: World) -> None:
     assert (keys, rel.copied) == ([30, 1], False)
 
 
-def test_a_copy_whose_table_was_set_back_meanwhile_is_nobody_s(world: World) -> None:
+def test_a_copy_whose_table_was_set_back_meanwhile_is_nobody_s(world: Copying) -> None:
     world.process.store.update_rel(world.rel.srsubid, world.rel.srrelid, epoch="the command's")
     with pytest.raises(WorkerExit, match="copied anew"):
         world.copy(PublisherTwin([b"1\n"]))
     assert world.process.store.rels(world.sub.oid)[0].floor == LSN(0)
 
 
-def test_a_copy_into_a_shared_table_has_no_rows_of_an_earlier_one(world: World) -> None:
+def test_a_copy_into_a_shared_table_has_no_rows_of_an_earlier_one(world: Copying) -> None:
     """It is trusted whole: another source's rows are not in its way."""
     options = TableOptions(shared=True)
     world.sub = world.process.store.update_subscription(world.sub.oid, tables={"public.a": options})
@@ -181,7 +97,7 @@ def test_a_copy_into_a_shared_table_has_no_rows_of_an_earlier_one(world: World) 
     assert [row[SOURCE_COLUMN] for row in lake.rows(IDENT)] == [source, source, "another"]
 
 
-def test_a_table_that_is_not_shared_is_not_joined(world: World) -> None:
+def test_a_table_that_is_not_shared_is_not_joined(world: Copying) -> None:
     world.copy(PublisherTwin([b"1\n"]))
     options = TableOptions(shared=True)
     world.sub = world.process.store.update_subscription(world.sub.oid, tables={"public.a": options})
@@ -190,7 +106,7 @@ def test_a_table_that_is_not_shared_is_not_joined(world: World) -> None:
     assert error.value.code == "42P07"
 
 
-def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: World) -> None:
+def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: Copying) -> None:
     asked: list[str] = []
 
     def source(statement: str) -> list[bytes]:
@@ -217,7 +133,7 @@ def test_the_ranges_cover_the_table_and_their_sizes_add_up() -> None:
     assert "ctid <" not in ranges[-1].statement
 
 
-def test_the_setting_limits_the_ranges_at_a_time(world: World) -> None:
+def test_the_setting_limits_the_ranges_at_a_time(world: Copying) -> None:
     seen: list[int | None] = []
 
     class Watched(MemoryDestination):
@@ -230,7 +146,7 @@ def test_the_setting_limits_the_ranges_at_a_time(world: World) -> None:
     assert seen == [3]
 
 
-def test_a_copy_that_fails_leaves_nothing_staged(world: World) -> None:
+def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
     def fail(operation: str) -> None:
         if operation == "write":
             raise ReplicationError("no space left", sqlstate="53100")
@@ -242,7 +158,7 @@ def test_a_copy_that_fails_leaves_nothing_staged(world: World) -> None:
 
 
 def test_a_password_of_the_environment_is_in_a_private_file_while_ranges_are_copied(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, int]] = []
 
@@ -260,7 +176,7 @@ def test_a_password_of_the_environment_is_in_a_private_file_while_ranges_are_cop
 
 
 def test_a_password_that_no_file_can_hold_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "two\nlines")
     world.sub = replace(world.sub, password_env="SHOP_PASSWORD")
@@ -271,7 +187,7 @@ def test_a_password_that_no_file_can_hold_is_refused(
 @pytest.mark.parametrize("version", [15, 16])
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
 def test_s_014_1_a_table_is_copied_in_binary_form_from_16_on(
-    world: World, version: int, blocks: int
+    world: Copying, version: int, blocks: int
 ) -> None:
     row = b"\0\1\0\0\0\4\0\0\0\7"
     sent = b"PGCOPY\n\xff\r\n\0" + bytes(8) + row + b"\xff\xff" if version >= 16 else b"7\n"

@@ -77,6 +77,38 @@ def test_whole_rows_that_were_not_found_are_counted_too(
     assert world.rows("a") == []
 
 
+def test_what_somebody_took_away_at_the_last_moment_was_not_found(
+    world: Subscribed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``main`` has moved, so the batch is written again; what it finds then counts."""
+    caplog.set_level(logging.INFO, "workers")
+    world.put("a", (1, 1), (2, 2), (3, 3))
+    world.put("b", (1, 1))
+
+    class Overtaken(MemoryDestination):
+        refused = 0
+
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            if ident.table == "a" and not self.refused:
+                self.refused += 1
+                world.put("a", (2, 2))
+            return super().publish(ident, branch, stamp)
+
+    world.worker(Overtaken(world.lake)).apply_batch(
+        batch(
+            [A, Delete(1, "K", row("1", "")), Update(1, None, None, row("3", "5"))],
+            [B, Delete(2, "K", row("1", ""))],
+        )
+    )
+    assert missing(caplog) == [
+        "count=1 conflict=update_missing",
+        "count=1 conflict=delete_missing",
+    ]
+    stats = world.store.subscription_stats(world.sub.oid)
+    assert (stats.confl_update_missing, stats.confl_delete_missing) == (1, 1)
+    assert (world.rows("a"), world.rows("b")) == ([(2, 2)], [])
+
+
 def test_a_batch_that_found_every_row_says_nothing(
     world: Subscribed, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ from catalog.errcodes import (
     AdminShutdown,
     ConnectionFailure,
     FamilyProcessGone,
+    LakeBroken,
     NumericValueOutOfRange,
     ObjectInUse,
     ReplicationError,
@@ -37,6 +38,7 @@ class Link:
 
     def __init__(self, at: str, error: Exception) -> None:
         self.at, self.error = at, error
+        self.calls: list[str] = []
 
     def connect(self, *_: object) -> Link:
         self._reach("connect")
@@ -47,7 +49,11 @@ class Link:
 
     def close(self) -> None: ...
 
+    def lake_broken(self) -> None:
+        self._reach("lake_broken")
+
     def _reach(self, call: str) -> None:
+        self.calls.append(call)
         if call == self.at:
             raise self.error
 
@@ -163,7 +169,8 @@ class Ended:
 
     def worker(self, error: Exception, *, applying: bool = True, relid: int = 0) -> int:
         """Its exit status."""
-        self._monkeypatch.setattr(worker, "LauncherLink", Link("nowhere", error))
+        self.link = Link("nowhere", error)
+        self._monkeypatch.setattr(worker, "LauncherLink", self.link)
         main = "tablesync.table_sync_worker_main" if relid else "apply.apply_worker_main"
         self._monkeypatch.setattr(f"workers.{main}", _raising(error, applying=applying))
         numbers = ["--subid", str(self.subid), "--relid", str(relid)]
@@ -228,6 +235,16 @@ def test_what_is_no_error_of_applying_neither_disables_nor_counts(
     assert run.enabled
     assert run.stats == SubscriptionStats(run.subid)
     assert DISABLED not in run.log
+
+
+@pytest.mark.parametrize("relid", [0, 5])
+def test_a_lake_server_that_cannot_go_on_is_told_of(run: Ended, relid: int) -> None:
+    error = LakeBroken("the lake server cannot go on", hint="The launcher starts it again.")
+    assert run.worker(error, relid=relid) == worker.EXIT_ERROR
+    assert run.link.calls[-1] == "lake_broken"
+    assert run.enabled
+    run.worker(FamilyProcessGone("lost the lake server"), relid=relid)
+    assert run.link.calls[-1] == "attach"
 
 
 def test_errors_are_counted_and_tried_again_without_the_option(run: Ended) -> None:

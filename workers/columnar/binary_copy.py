@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
-from workers.columnar.binary_nested import NODE_CELLS, RANGE, put_value
-from workers.columnar.binary_rows import Room, put_head
-from workers.columnar.binary_scalars import put_scalar
+from workers.columnar.binary_nested import NODE_CELLS
+from workers.columnar.binary_rows import Room, put_binary
 from workers.columnar.columns import (
     Changes,
     ColumnReader,
@@ -29,7 +28,7 @@ from workers.columnar.columns import (
 )
 from workers.columnar.fold import record_batch
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import BINARY_VALUE, NO_ROOM, be16, be32, readonly
+from workers.columnar.tuples import NO_ROOM, be16, be32, readonly
 
 BLOCK: Final = 4 << 20
 """Bytes of COPY data that become one batch."""
@@ -209,21 +208,12 @@ def _copy_rows(buf: Any, nodes: Any, out: Any, places: Any, state: Any) -> Any:
                 return 0
             if size > end - pos:
                 return 0
-            if roots[column] < 0:
-                state[_ERROR] = BINARY_VALUE
-                return 0
-            start = at
-            kind = table[roots[column], 0]
-            if kind < RANGE:
-                at = put_scalar(kind, buf, pos, size, out, start + 5)
-            else:
-                at = put_value(table, roots[column], buf, pos, size, out, start + 5)
+            at = put_binary(table, roots[column], buf, pos, size, out, at)
             if at < 0:
                 if at == -NO_ROOM:
                     return NO_ROOM
                 state[_ERROR] = -at
                 return 0
-            put_head(at - start - 5, out, start)
             pos += size
         places[state[_ROWS]] = state[_AT]
         state[_ROWS] += 1

@@ -174,20 +174,26 @@ def put_tuple(buf: Any, off: int, nodes: Any, out: Any, at: int) -> Any:
         elif status == _T:
             at = put_text(buf, pos, size, out, at)
         else:
-            if roots[column] < 0:
-                return -BINARY_VALUE
-            start = at
-            kind = table[roots[column], 0]
-            if kind < RANGE:
-                at = put_scalar(kind, buf, pos, size, out, start + 5)
-            else:
-                at = put_value(table, roots[column], buf, pos, size, out, start + 5)
-            if at >= 0:
-                put_head(at - start - 5, out, start)
+            at = put_binary(table, roots[column], buf, pos, size, out, at)
         if at < 0:
             return at
         pos += size
     return at
+
+
+@inner_kernel
+def put_binary(table: Any, root: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
+    """A column's value in binary form; ``out`` has room for its head at least."""
+    if root < 0:
+        return -BINARY_VALUE
+    kind = table[root, 0]
+    if kind < RANGE:
+        end = put_scalar(kind, buf, pos, size, out, at + 5)
+    else:
+        end = put_value(table, root, buf, pos, size, out, at + 5)
+    if end >= 0:
+        put_head(end - at - 5, out, at)
+    return end
 
 
 @inner_kernel

@@ -25,7 +25,7 @@ swapped directly (a deferrable one), rows are matched by all their columns and h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -76,7 +76,8 @@ class Probed:
             raise InternalError("segment has too many changes")
         self._changes = changes
         self._layout = layout
-        self._key_of, self._refs, self._keys = _intern_keys(changes, layout)
+        self.key_of, self._refs, self._keys = _intern_keys(changes, layout)
+        """The numbers ``k`` of each change's old and new key, -1 for none."""
         self.key_schema = self._keys.schema
         """``k`` int64, ``b0…`` the key."""
         self.missing_updates = 0
@@ -93,7 +94,7 @@ class Probed:
 
     def first_change(self, key: int) -> int:
         """The first change that names the key ``k``."""
-        return int(np.flatnonzero((self._key_of == key).any(axis=1))[0])
+        return int(np.flatnonzero((self.key_of == key).any(axis=1))[0])
 
     def resolve(self, found: Any, *, overwrite: bool) -> Keyed:
         """Decide every change, given ``k`` of the keys that are there. May be called again.
@@ -110,7 +111,7 @@ class Probed:
         whole = np.empty(most, np.bool_)
         state = np.zeros(4, np.int64)
         state[_CONFLICT] = -1
-        _apply(changes.kind, self._key_of, owner, overwrite, prev, (base, last, whole), state)
+        _apply(changes.kind, self.key_of, owner, overwrite, prev, (base, last, whole), state)
         rows = int(state[_ROWS])
         base, last, whole = base[:rows], last[:rows].astype(np.int64), whole[:rows]
         based, alive = base >= 0, last != _GONE
@@ -149,21 +150,38 @@ def _intern_keys(
     left = np.flatnonzero((changes.kind != INSERT) & (changes.old_off >= 0))
     refs = np.concatenate([given * 2 + 1, left * 2])
     columns = _key_columns(changes, layout, refs)
-    codes = value_codes(columns[0])
-    for column in columns[1:]:
-        more = value_codes(column)
-        pairs = codes.astype(np.int64) * (int(more.max(initial=0)) + 1) + more
-        codes = value_codes(pa.chunked_array([pa.array(pairs)]))
+    codes = key_codes(columns)
     key_of = np.full((len(changes), 2), -1, np.int32)
     key_of[given, 1] = codes[: len(given)]
     key_of[left, 0] = codes[len(given) :]
     stays = (changes.kind != INSERT) & (changes.old_off < 0)
     key_of[stays, 0] = key_of[stays, 1]
+    firsts, keys = distinct_keys(codes, columns)
+    return key_of, refs[firsts], keys
+
+
+def key_codes(columns: Sequence[Any]) -> npt.NDArray[np.int32]:
+    """A number per row of these columns, equal where the lake calls all of their values equal.
+
+    They count from 0 in the order of first appearance; no value is NULL.
+    """
+    codes = value_codes(columns[0])
+    for column in columns[1:]:
+        more = value_codes(column)
+        pairs = codes.astype(np.int64) * (int(more.max(initial=0)) + 1) + more
+        codes = value_codes(pa.chunked_array([pa.array(pairs)]))
+    return codes
+
+
+def distinct_keys(
+    codes: npt.NDArray[np.int32], columns: Sequence[Any]
+) -> tuple[npt.NDArray[np.int64], pa.Table]:
+    """Where each key stands first, and the keys: ``k`` int64, ``b0…``."""
     firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one to be written is the first
     keys: dict[str, Any] = {"k": pa.array(np.arange(len(firsts)))}
     keys |= {f"b{at}": column.take(pa.array(firsts)) for at, column in enumerate(columns)}
-    return key_of, refs[firsts], pa.table(keys)
+    return firsts, pa.table(keys)
 
 
 def _key_columns(changes: Changes, layout: Layout, refs: npt.NDArray[np.int64]) -> list[Any]:

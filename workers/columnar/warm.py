@@ -21,6 +21,7 @@ from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import frame
 from workers.columnar.full import full_images
 from workers.columnar.probed import Probed
+from workers.columnar.unique_keys import UniqueKeys
 from workers.copy_task import CopyTaskError
 
 _INT8 = 20  # pg_type's oid
@@ -35,7 +36,9 @@ def warm() -> None:
     columns = (MappedColumn("k", 0, pa.int64()), MappedColumn("v", 1, pa.decimal128(9, 1)))
     changes = framed.changes(slice(None))
     layout = Layout(2, (0,), columns)
-    Probed(changes, layout).resolve([0], overwrite=True)
+    probed = Probed(changes, layout)
+    probed.resolve([0], overwrite=True)
+    UniqueKeys(changes, layout, [(1,)], probed.key_of).first_broken(np.zeros((0, 2), np.int64))
     keyed = fold_keyed(changes, layout)
     list(keyed.merge_batches())
     list(keyed.append_batches())

@@ -35,11 +35,13 @@ from workers.lake.destination import (
     Staged,
     Stamp,
     check_base,
+    nothing_found,
 )
 from workers.lake.failures import LakeFailure
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
     UPDATE,
+    find_any_key,
     find_keys,
     find_positions,
     merge_by_key,
@@ -259,7 +261,9 @@ class BranchWriter:
 
     def _probe(self, segment: Segment, probe: KeyProbe) -> Segment:
         """What to apply, now that it is known which keys are there."""
-        if not probe.keys.rows:
+        if probe.others:
+            return probe.resolve(self._find_any(segment, probe))
+        if probe.keys is None or not probe.keys.rows:
             return probe.resolve(NO_KEY_FOUND)
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, probe.keys)
         found = self.session.query(
@@ -268,6 +272,20 @@ class BranchWriter:
             s=frame(self.session, probe.keys),
         )
         return probe.resolve(found.cast(NO_KEY_FOUND.schema))
+
+    def _find_any(self, segment: Segment, probe: KeyProbe) -> pa.Table:
+        sources = {f"s{at}": other for at, other in enumerate(probe.others, 1)}
+        keys = [("s", segment.key if probe.keys else ())]
+        keys += [(view, other.columns) for view, other in sources.items()]
+        views = {view: frame(self.session, other.keys) for view, other in sources.items()}
+        if probe.keys is not None:
+            views["s"] = frame(self.session, probe.keys)
+        found = self.session.query(
+            find_any_key(self.ident, self.branch, keys, segment.source),
+            f"looking for keys in {self._what()}",
+            **views,
+        )
+        return found.cast(nothing_found(len(probe.others)).schema)
 
     # -- whole rows -------------------------------------------------------------------------------
 

@@ -68,7 +68,8 @@ class Stamp:
 class LakeTable:
     """A table as ``main`` shows it now. ``stamp`` is the newest ancestor's that carries one.
 
-    ``sources`` are the stamps of a shared table's sources, by source.
+    ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
+    its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
     """
 
     ident: LakeIdent
@@ -77,6 +78,7 @@ class LakeTable:
     snapshot_id: int | None
     stamp: Stamp | None
     sources: Mapping[str, Stamp] = field(default_factory=dict)
+    records: int | None = None
 
     def position(self, source: str = "") -> Stamp | None:
         """The stamp of one source of a shared table, or the table's own."""
@@ -112,6 +114,20 @@ NO_KEY_FOUND: Final = pa.Table.from_batches([], pa.schema({"k": pa.int64()}))
 """What a ``KeyProbe`` is told when none of its keys is there."""
 
 
+def nothing_found(others: int) -> pa.Table:
+    """What a ``KeyProbe`` with so many other keys is told when none is there."""
+    names = ["k", *(f"k{at}" for at in range(1, others + 1))]
+    return pa.Table.from_batches([], pa.schema([(name, pa.int64()) for name in names]))
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """Values that rows are given in ``columns``: ``k`` int64, then ``b0…``, each value once."""
+
+    columns: tuple[str, ...]
+    keys: Staged
+
+
 @dataclass(frozen=True, slots=True)
 class KeyProbe:
     """Changes whose effect depends on which of their keys are in the table.
@@ -119,10 +135,15 @@ class KeyProbe:
     ``keys`` holds each key once: ``k`` int64, then ``b0…`` in the order of ``Segment.key``. The
     lake looks for them on the branch and calls ``resolve`` with the ``k`` it found, once per row;
     the segment that ``resolve`` answers is applied instead. ``resolve`` may raise.
+
+    With ``others`` it looks for rows that have any of the keys, and ``resolve`` gets a line for
+    each: ``k``, then ``k1``, ``k2`` … for the other keys, NULL for one that is not among them.
+    ``keys`` is None where the segment has no key.
     """
 
-    keys: Staged
+    keys: Staged | None
     resolve: Callable[[pa.Table], Segment]
+    others: tuple[OtherKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +181,14 @@ class Counts:
     merged: int = 0
     update_missing: int = 0
     delete_missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TakenKeys:
+    """``copied`` rows of a copy have a key that the table had before; ``held`` rows had them."""
+
+    copied: int
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +318,29 @@ class Destination(Protocol):
     ) -> int:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges.
         Returns the number of rows copied."""
+
+    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+        """What the rows that the branch's last commit appended meet in the table before it.
+
+        Keys are compared by value; one with a NULL in it equals none.
+        """
+
+    def repeated_keys(
+        self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
+    ) -> int:
+        """How many values of a key more than one row of the branch has; no NULL is one.
+
+        ``source``: among the rows of that source.
+        """
+
+    def take_over(
+        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """The rows that ``taken_keys`` counts become what was copied, as far as ``columns`` go.
+
+        Every other column keeps its value, and no key is there twice then. The branch's tip
+        carries no stamp afterwards.
+        """
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog import remedies
-from catalog.errcodes import FamilyProcessGone, IoError, ReplicationError
+from catalog.errcodes import FamilyProcessGone, IoError, LakeBroken, ReplicationError
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
@@ -49,6 +49,16 @@ _NOT_WRITABLE: Final = re.compile(
     r"|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
     re.I,
 )
+_BROKEN: Final = re.compile(
+    r"^(?:\(|Caused by: )?java\.lang\.(UnsatisfiedLinkError\b|ExceptionInInitializerError\b"
+    r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class ))"
+    # Met by the call itself and not by a task: gRPC's UNKNOWN with the message alone.
+    r"|StatusCode\.UNKNOWN\n\tdetails = \""
+    r"(?:'\w[\w.\[\]]* [\w.$]+\(.*\)'|Could not initialize class )",
+    re.M,
+)
+"""A class that could not be made ready, for want of disk when it unpacked a library say. Java does
+not try again: whatever needs the class fails for as long as the server lives."""
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
 """Packages whose messages speak of files, tables and snapshots, never of rows."""
 
@@ -97,6 +107,12 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
         return FamilyProcessGone(
             f"lost the lake server while {what}", detail=_connection_detail(error, text, code)
+        )
+    if broken := _BROKEN.search(text) or _BROKEN.search(trace):
+        return LakeBroken(
+            f"the lake server cannot go on while {what}",
+            detail=f"{broken.group(1) or 'LinkageError'}: Java gave up on a class that it needs.",
+            hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
         )
     both = f"{condition(error)}\n{text}\n{trace}"
     if _DISK_FULL.search(both):

@@ -31,6 +31,7 @@ from catalog.errcodes import (
 from catalog.pg_lsn import LSN
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.conf import CATALOG
+from workers.lake.copied_keys import count_taken_keys, take_over_rows
 from workers.lake.copyjob import run_copy
 from workers.lake.destination import (
     BRANCH_PREFIX,
@@ -43,10 +44,12 @@ from workers.lake.destination import (
     Segment,
     Staged,
     Stamp,
+    TakenKeys,
 )
 from workers.lake.failures import LakeFailure, is_missing
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
+from workers.lake.merge import count_repeated
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import FENCE, History, read_history, read_ref, stamp_properties
 from workers.lake.staging import Staging
@@ -154,7 +157,9 @@ class IcebergDestination:
         self._stamp_main(session, ident, stamp, tuple(columns))
         # The table is ours alone: only the number of its snapshot is not known.
         tip = read_ref(session, ident, MAIN)
-        return LakeTable(ident, tuple(columns), owner, tip, None if stamp.source else stamp)
+        return LakeTable(
+            ident, tuple(columns), owner, tip, None if stamp.source else stamp, records=0
+        )
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
@@ -269,6 +274,26 @@ class IcebergDestination:
         self._tips.pop((ident, branch), None)
         session.warm = True
         return run_copy(self._writer(session, ident, branch), plan, progress)
+
+    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+        """What the rows that the branch's last commit appended meet; see ``copied_keys``."""
+        return count_taken_keys(self._sessions.get(), ident, branch, key)
+
+    def repeated_keys(
+        self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
+    ) -> int:
+        """How many values of a key more than one row of the branch has."""
+        what = f'looking for repeated keys in lake table "{ident}"'
+        found = self._sessions.get().query(count_repeated(ident, branch, key, source), what)
+        return int(found.column("n")[0].as_py())
+
+    def take_over(
+        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """The rows that are met become what was copied; see ``copied_keys``."""
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        take_over_rows(session, ident, branch, columns, key)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
@@ -398,8 +423,16 @@ class IcebergDestination:
     def _as_table(
         ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
     ) -> LakeTable:
-        tip = history.refs.get(MAIN)
-        return LakeTable(ident, columns, owner, tip, history.stamp(), history.sources())
+        tip = history.tip()
+        return LakeTable(
+            ident,
+            columns,
+            owner,
+            history.refs.get(MAIN),
+            history.stamp(),
+            history.sources(),
+            tip.records if tip else None,
+        )
 
 
 def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:

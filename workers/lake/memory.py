@@ -28,7 +28,6 @@ from catalog.pg_lsn import LSN
 from workers.copy_task import read_copy
 from workers.lake.destination import (
     BRANCH_PREFIX,
-    SOURCE_COLUMN,
     CopyPlan,
     Counts,
     FullSegment,
@@ -39,11 +38,24 @@ from workers.lake.destination import (
     Segment,
     Staged,
     Stamp,
+    TakenKeys,
     check_base,
+)
+from workers.lake.memory_rows import (
+    Row,
+    as_dicts,
+    came_from,
+    complete,
+    find_keys,
+    found_table,
+    new_values,
+    overwrite_rows,
+    pairs,
+    repeated,
+    same,
 )
 
 MAIN: Final = "main"
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,8 @@ class MemoryDestination:
             if table is None:
                 return None
             stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
-            found = (table.refs.get(MAIN), stamp, _sources(table, MAIN))
+            rows = len(self._rows(table, MAIN))
+            found = (table.refs.get(MAIN), stamp, _sources(table, MAIN), rows)
             return LakeTable(ident, table.columns, table.owner, *found)
 
     def create_table(
@@ -268,10 +281,32 @@ class MemoryDestination:
                 for b in batches
                 for row in b.to_pylist()
             )
-            copied += (_complete(table.columns, row, {}, plan.source) for row in read)
+            copied += (complete(table.columns, row, {}, plan.source) for row in read)
         progress(len(plan.statements), len(plan.statements))
         self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
         return len(copied)
+
+    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+        """What the rows that the branch's last commit appended meet in the table before it."""
+        self._enter("taken_keys")
+        met = pairs(*self._held_and_copied(ident, branch), key)
+        return TakenKeys(len({copied for _, copied in met}), len(met))
+
+    def repeated_keys(
+        self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
+    ) -> int:
+        """How many values of a key more than one row of the branch has."""
+        self._enter("repeated_keys")
+        return repeated(self._rows(self._get(ident), branch), key, source)
+
+    def take_over(
+        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+    ) -> None:
+        """The rows that are met become what was copied."""
+        self._enter("take_over")
+        held, copied = self._held_and_copied(ident, branch)
+        rows = overwrite_rows(held, copied, columns, key)
+        self.lake.commit(self._get(ident), branch, rows)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
@@ -331,6 +366,16 @@ class MemoryDestination:
             raise UndefinedTable(f'lake table "{ident}" does not exist')
         return table
 
+    def _held_and_copied(
+        self, ident: LakeIdent, branch: str
+    ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+        """The branch's rows before its last commit, an append, and those of it."""
+        table = self._get(ident)
+        rows = self._rows(table, branch)
+        parent = table.snapshots[table.refs[branch]].parent_id
+        held = () if parent is None else table.snapshots[parent].rows
+        return held, rows[len(held) :]
+
     @staticmethod
     def _rows(table: MemoryTable, ref: str) -> tuple[Row, ...]:
         tip = table.refs.get(ref)
@@ -352,9 +397,9 @@ class _Work:
 
     def apply(self, segment: Segment) -> None:
         if segment.truncate:
-            self.rows = [row for row in self.rows if not _of(row, segment.source)]
+            self.rows = [row for row in self.rows if not came_from(row, segment.source)]
         if segment.probe is not None:
-            segment = segment.probe.resolve(self._find_keys(segment, segment.probe.keys))
+            segment = segment.probe.resolve(find_keys(self.rows, segment, segment.probe))
         if segment.merge is not None:
             self._merge(segment, segment.merge)
         if segment.full is not None:
@@ -363,32 +408,26 @@ class _Work:
             self._append(segment, segment.append)
         if segment.from_branch is not None:
             there = self.elsewhere[segment.from_branch]
-            self.rows += [row for row in there if _of(row, segment.source)]
-
-    def _find_keys(self, segment: Segment, staged: Staged) -> pa.Table:
-        key = segment.key
-        wanted = {tuple(row[f"b{n}"] for n in range(len(key))): row["k"] for row in _dicts(staged)}
-        keys = (tuple(row[n] for n in key) for row in self.rows if _of(row, segment.source))
-        return pa.table({"k": pa.array([wanted[k] for k in keys if k in wanted], pa.int64())})
+            self.rows += [row for row in there if came_from(row, segment.source)]
 
     def _merge(self, segment: Segment, staged: Staged) -> None:
         """As one statement: every row is matched as it was before."""
         changes: dict[tuple[Any, ...], Row] = {}
-        for change in _dicts(staged):
+        for change in as_dicts(staged):
             changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
         kept: list[Row] = []
         matched = 0
         missed = dict(changes)
         for row in self.rows:
             key = tuple(row[name] for name in segment.key)
-            found = changes.get(key) if _of(row, segment.source) else None
+            found = changes.get(key) if came_from(row, segment.source) else None
             if found is None:
                 kept.append(row)
                 continue
             matched += 1
             missed.pop(key, None)
             if not found["op"]:
-                kept.append(row | _new_values(segment, found))
+                kept.append(row | new_values(segment, found))
         if matched > len(changes):
             raise UniqueViolation(
                 f'key ({", ".join(segment.key)}) is not unique in lake table "{self.ident}"',
@@ -401,26 +440,26 @@ class _Work:
 
     def _full(self, segment: Segment, full: FullSegment) -> None:
         found: list[tuple[int, str, int]] = []
-        for image in _dicts(full.images):
+        for image in as_dicts(full.images):
             wanted = [image[f"c{n}"] for n in range(len(segment.columns))]
             hits = (
                 position
                 for position, row in enumerate(self.rows)
-                if _of(row, segment.source)
-                and all(_same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
+                if came_from(row, segment.source)
+                and all(same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
             )
             found += (
                 (image["image"], "memory", position)
                 for position in itertools.islice(hits, image["n"])
             )
-        positions, append = full.resolve(_found_table(found))
+        positions, append = full.resolve(found_table(found))
         dead: set[int] = set()
-        for change in _dicts(positions):
+        for change in as_dicts(positions):
             at = change["p"]
             if change["op"]:
                 dead.add(at)
             else:
-                self.rows[at] = self.rows[at] | _new_values(replace(segment, unchanged=()), change)
+                self.rows[at] = self.rows[at] | new_values(replace(segment, unchanged=()), change)
             self.merged += 1
         self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
         if append is not None:
@@ -429,8 +468,8 @@ class _Work:
     def _append(self, segment: Segment, staged: Staged) -> None:
         defaults, source = dict(segment.defaults), segment.source
         fresh = [
-            _complete(self.columns, _new_values(segment, row), defaults, source)
-            for row in _dicts(staged)
+            complete(self.columns, new_values(segment, row), defaults, source)
+            for row in as_dicts(staged)
         ]
         self.appended += len(fresh)
         self.rows += fresh
@@ -444,51 +483,9 @@ def _ancestors(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
         at = snapshot.parent_id
 
 
-def _dicts(staged: Staged | None) -> list[Row]:
-    return [] if staged is None or staged.table is None else staged.table.to_pylist()
-
-
-def _new_values(segment: Segment, change: Row) -> Row:
-    """What a staged row sets, by the table's column names."""
-    return {
-        name: change[f"c{n}"]
-        for n, name in enumerate(segment.columns)
-        if not (name in segment.unchanged and change.get(f"m{n}"))
-    }
-
-
-def _complete(
-    columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str], source: str
-) -> Row:
-    """Lake-only columns get the text of their default's expression, or NULL."""
-    complete = {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
-    return complete | {SOURCE_COLUMN: source} if source else complete
-
-
-def _of(row: Row, source: str) -> bool:
-    """Whether a row is one that a segment of this source is about."""
-    return not source or row[SOURCE_COLUMN] == source
-
-
 def _sources(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
     """The newest ancestor's list of a shared table's sources."""
     return next((s.sources for s in _ancestors(table, ref) if s.sources is not None), {})
-
-
-def _same(left: Any, right: Any) -> bool:
-    """IS NOT DISTINCT FROM; NaN equals NaN, as in PostgreSQL and in Spark."""
-    return bool(left == right) or (left != left and right != right)
-
-
-def _found_table(found: list[tuple[int, str, int]]) -> pa.Table:
-    images, files, positions = zip(*found, strict=True) if found else ((), (), ())
-    return pa.table(
-        {
-            "image": pa.array(images, pa.int64()),
-            "f": pa.array(files, pa.string()),
-            "p": pa.array(positions, pa.int64()),
-        }
-    )
 
 
 def _moved(ident: LakeIdent) -> ReplicationError:

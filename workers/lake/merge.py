@@ -146,6 +146,58 @@ def find_keys(
     )
 
 
+def find_any_key(
+    ident: LakeIdent, branch: str | None, keys: Sequence[tuple[str, Sequence[str]]], of: str = ""
+) -> str:
+    """Rows of the table that have a key of one of the sources: which of each, or NULL.
+
+    ``keys`` are a source's view (its columns are ``k, b0…``) and the table's columns. A source
+    without columns finds nothing and is not read.
+    """
+    sources = [(view, columns) for view, columns in keys if columns]
+    numbers: list[str | exp.Expr] = []
+    for at, (view, columns) in enumerate(keys):
+        number = _column(view, "k") if columns else exp.Var(this="CAST(NULL AS BIGINT)")
+        numbers += [*([","] if at else []), _aliased(number, f"k{at}" if at else "k")]
+    joins: list[str | exp.Expr] = []
+    for view, columns in sources:
+        equal = [
+            exp.EQ(this=target_column(name), expression=_column(view, f"b{n}"))
+            for n, name in enumerate(columns)
+        ]
+        joins += [f"LEFT JOIN {view} ON", exp.and_(*equal)]
+    found = exp.or_(
+        *(
+            exp.Not(this=exp.Is(this=_column(view, "k"), expression=exp.Null()))
+            for view, _ in sources
+        )
+    )
+    where = exp.and_(exp.Paren(this=found), *_came_from(of))
+    return join(
+        "SELECT", *numbers, "FROM", branch_path(ident, branch), "AS t", *joins, "WHERE", where
+    )
+
+
+def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of: str = "") -> str:
+    """How many values of a key, NULL in none of its columns, more than one row has: ``n``."""
+    columns = [target_column(name) for name in key]
+    there: list[exp.Expression] = [
+        exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())) for column in columns
+    ]
+    grouped: list[str | exp.Expr] = []
+    for column in columns:
+        grouped += [*([","] if grouped else []), column]
+    return join(
+        "SELECT count(*) AS n FROM (SELECT 1 FROM",
+        branch_path(ident, branch),
+        "AS t WHERE",
+        exp.and_(*there, *_came_from(of)),
+        "GROUP BY",
+        *grouped,
+        "HAVING count(*) > 1)",
+    )
+
+
 def find_ranges(ident: LakeIdent, column: str) -> str:
     """Rows and key range of every data file of main, from the manifests."""
     ends = exp.Dot(this=identifier("readable_metrics"), expression=identifier(column))
@@ -177,6 +229,10 @@ def _came_from(of: str) -> list[exp.Expression]:
     if not of:
         return []
     return [exp.EQ(this=target_column(SOURCE_COLUMN), expression=exp.Literal.string(of))]
+
+
+def _column(view: str, name: str) -> exp.Column:
+    return exp.Column(this=identifier(name), table=identifier(view))
 
 
 def _aliased(node: exp.Expression, name: str) -> exp.Expression:

@@ -225,11 +225,13 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 
 
 def _prepare_catalog(path: Path) -> None:
-    """Make the embedded catalog's tables, which every session would otherwise check for and make.
+    """Make the embedded catalog's tables and its WAL, which every session would otherwise make.
 
-    Two sessions that do so at once make one of them fail.
+    Two sessions that do so at once make one of them fail: SQLite changes the journal's mode when
+    nobody else has the file open, and does not wait for that.
     """
     with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(_CATALOG_TABLES)
 
 

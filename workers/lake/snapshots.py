@@ -24,7 +24,8 @@ SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
-_STAMP: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES)
+_RECORDS: Final = "total-records"
+_READ: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES, _RECORDS)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
@@ -39,12 +40,14 @@ class Snapshot:
     """One snapshot; ``stamp`` as its own summary carries it.
 
     In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
+    ``records`` is how many rows its files hold, deleted ones included.
     """
 
     snapshot_id: int
     parent_id: int | None
     stamp: Stamp | None
     sources: Mapping[str, Stamp] | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,13 @@ class History:
         lists = (s.sources for s in self.ancestors(ref) if s.sources is not None)
         return next(lists, {})
 
+    def tip(self, ref: str = MAIN) -> Snapshot | None:
+        """The snapshot that a ref is at."""
+        return next(self.ancestors(ref), None)
+
     def tip_stamp(self, ref: str) -> Stamp | None:
         """The tip's own."""
-        tip = next(self.ancestors(ref), None)
+        tip = self.tip(ref)
         return tip.stamp if tip else None
 
 
@@ -103,8 +110,8 @@ def write_options(properties: Mapping[str, str]) -> dict[str, str]:
 
 def read_history(session: LakeSession, ident: LakeIdent) -> History:
     """Refs and snapshots in one query."""
-    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _STAMP)
-    nothing = ", ".join(["CAST(NULL AS STRING)"] * len(_STAMP))
+    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _READ)
+    nothing = ", ".join(["CAST(NULL AS STRING)"] * len(_READ))
     sql = join(
         f"SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, {nothing} FROM",
         table_path(ident, "refs"),
@@ -121,7 +128,11 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
             refs[name] = snapshot_id
         else:
             snapshots[snapshot_id] = Snapshot(
-                snapshot_id, parent_id, _stamp(values[:5]), _sources(values[5])
+                snapshot_id,
+                parent_id,
+                _stamp(values[:5]),
+                _sources(values[5]),
+                None if values[6] is None else int(values[6]),
             )
     return History(refs, snapshots)
 

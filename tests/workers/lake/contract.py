@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from workers.lake.destination import (
     KeyProbe,
     LakeColumn,
     LakeIdent,
+    OtherKey,
     Segment,
     Staged,
     Stamp,
@@ -89,6 +90,27 @@ def probe(
         return resolve(sorted(keys[k] for k in found.column("k").to_numpy()))
 
     return Segment(PUBLISHED, ("id",), probe=KeyProbe(staged, answer))
+
+
+def probe_any(
+    dest: Destination,
+    ids: Sequence[int] | None,
+    others: Mapping[str, Sequence[str]],
+    resolve: Callable[[list[tuple[int | None, ...]]], Segment],
+) -> Segment:
+    """``resolve`` gets the numbers of what was found, a line for each row that has any of them."""
+
+    def numbered(values: Sequence[Any], kind: pa.DataType) -> Staged:
+        numbers = pa.array(range(len(values)), pa.int64())
+        return stage(dest, k=numbers, b0=pa.array(values, kind))
+
+    def answer(found: pa.Table) -> Segment:
+        return resolve([tuple(row.values()) for row in found.to_pylist()])
+
+    keys = [OtherKey((name,), numbered(own, pa.string())) for name, own in others.items()]
+    own = None if ids is None else numbered(ids, pa.int64())
+    key = () if ids is None else ("id",)
+    return Segment(PUBLISHED, key, probe=KeyProbe(own, answer, tuple(keys)))
 
 
 class Table:

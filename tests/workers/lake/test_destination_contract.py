@@ -17,6 +17,7 @@ from tests.workers.lake.contract import (
     append,
     merge,
     probe,
+    probe_any,
     read_rows,
     rows_to_append,
     stage,
@@ -352,3 +353,29 @@ def test_hostile_names(make: Make, name: str, lake_ident: LakeIdent) -> None:
     assert read_rows(dest, ident) == [(3, "c")]
     assert dest.table(ident) is not None
     dest.drop_table(ident)
+
+
+def test_rows_that_have_any_of_several_keys(table: Table) -> None:
+    held = [(1, "a", "x"), (2, "b", "y"), (3, None, None), (4, "d", "z")]
+    table.batch([append(table.dest, held)], 20)
+    told: list[list[tuple[int | None, ...]]] = []
+
+    def resolve(found: list[tuple[int | None, ...]]) -> Segment:
+        told.append(sorted(found, key=str))
+        return append(table.dest, [(9 + len(told), "new", None)])
+
+    others = {"v": ["b", "a"], "big": ["x", "none"]}
+    table.batch(
+        [
+            probe_any(table.dest, [1, 4, 7], others, resolve),
+            probe_any(table.dest, None, others, resolve),
+            probe_any(table.dest, [10], {"v": []}, resolve),
+        ],
+        30,
+    )
+    assert told == [
+        [(0, 1, 0), (1, None, None), (None, 0, None)],
+        [(None, 0, None), (None, 1, 0)],
+        [(0, None)],  # a row of the same batch
+    ]
+    assert [row[0] for row in table.rows()] == [1, 2, 3, 4, 10, 11, 12]

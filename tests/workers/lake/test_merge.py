@@ -14,6 +14,8 @@ from workers.lake.destination import LakeColumn, LakeIdent
 from workers.lake.merge import (
     Bound,
     KeyBounds,
+    count_repeated,
+    find_any_key,
     find_keys,
     find_positions,
     find_ranges,
@@ -125,6 +127,27 @@ def test_keys_are_looked_for_within_bounds() -> None:
     )
     bounded = find_keys(PLAIN, None, ("id",), KeyBounds("id", 1, 9))
     assert bounded.endswith("ON `t`.`id` = `s`.`b0` AND `t`.`id` BETWEEN 1 AND 9")
+
+
+def test_rows_are_looked_for_by_several_keys() -> None:
+    assert find_any_key(PLAIN, "b", [("s", ("a", "b")), ("s1", ("c",))]) == (
+        "SELECT `s`.`k` AS `k` , `s1`.`k` AS `k1` FROM `lake`.`public`.`orders`.`branch_b` AS t"
+        " LEFT JOIN s ON `t`.`a` = `s`.`b0` AND `t`.`b` = `s`.`b1`"
+        " LEFT JOIN s1 ON `t`.`c` = `s1`.`b0`"
+        " WHERE (NOT `s`.`k` IS NULL OR NOT `s1`.`k` IS NULL)"
+    )
+    assert find_any_key(PLAIN, None, [("s", ()), ("s1", ("c",))], "x").startswith(
+        "SELECT CAST(NULL AS BIGINT) AS `k` , `s1`.`k` AS `k1` FROM `lake`.`public`.`orders` AS t"
+        " LEFT JOIN s1"
+    )
+
+
+def test_repeated_keys_are_counted() -> None:
+    assert count_repeated(PLAIN, "b", ("a", "b")) == (
+        "SELECT count(*) AS n FROM (SELECT 1 FROM `lake`.`public`.`orders`.`branch_b` AS t WHERE"
+        " NOT `t`.`a` IS NULL AND NOT `t`.`b` IS NULL GROUP BY `t`.`a` , `t`.`b`"
+        " HAVING count(*) > 1)"
+    )
 
 
 def test_positions() -> None:

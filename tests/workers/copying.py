@@ -1,0 +1,118 @@
+"""Copies into the lake in memory: a publisher of one table, and the place of a sync worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from workers import copy_table
+from workers.lake.destination import LakeIdent
+from workers.lake.memory import MemoryDestination
+from workers.process import WorkerProcess
+from workers.publication import Row
+from workers.walreceiver import WalReceiverConn
+
+START = LSN(1000)
+BLOCK = 8192
+IDENT = LakeIdent("public", "a")
+BRANCH = "pgsub_1_1_1"
+
+
+@dataclass(slots=True)
+class PublisherTwin:
+    """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``.
+
+    Its ``columns`` are integers; ``listed`` are the numbers of those that are published.
+    """
+
+    data: list[bytes]
+    blocks: int = 1
+    commands: list[str] = field(default_factory=list)
+    server_version: int = 18
+    columns: Sequence[str] = ("id",)
+    key: Collection[str] = ("id",)
+    listed: str | None = None
+
+    def command(self, sql: str) -> None:
+        self.commands.append(sql)
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        self.commands.append(sql)
+        yield from self.data
+
+    def host(self) -> dict[str, str]:
+        return {"host": "db", "port": "5432"}
+
+    def exec(self, sql: str) -> list[Row]:
+        answers: dict[str, list[Row]] = {
+            "block_size": [(str(BLOCK),)],
+            "pg_relation_size": [(str(self.blocks * BLOCK),)],
+            "pg_export_snapshot": [("00000003-0000001B-1",)],
+            "pg_relation_filenode": [("0",)],
+            "INNER JOIN": [("16389", "d", "r")],
+            "array_length": [(self.listed,)],
+            "pg_attribute": [
+                (str(n), name, "23", "-1", "t", "t" if name in self.key else "f", "f")
+                for n, name in enumerate(self.columns, 1)
+            ],
+            "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],
+            "pg_get_expr": [(None,)],
+            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1")],
+        }
+        return [rows for words, rows in answers.items() if words in sql][-1]
+
+
+class LinkTwin:
+    """Keeps what a worker reports."""
+
+    def __init__(self) -> None:
+        self.progress: list[dict[str, Any]] = []
+
+    def report(self, *, progress: dict[str, Any]) -> None:
+        self.progress.append(progress)
+
+
+@dataclass(slots=True)
+class Copying:
+    """A sync worker's place, without process and connection."""
+
+    dest: MemoryDestination
+    process: WorkerProcess
+    link: LinkTwin
+    sub: Subscription
+    rel: SubscriptionRel
+
+    def copy(self, conn: PublisherTwin) -> tuple[SubscriptionRel, list[int]]:
+        """Copy to a branch; the row, and the keys that are on the branch then."""
+        rel, lake = copy_table.copy_table(
+            self.process,
+            cast("WalReceiverConn", conn),
+            self.sub,
+            self.rel,
+            self.dest,
+            BRANCH,
+            START,
+        )
+        return rel, [row["id"] for row in self.dest.lake.rows(lake.ident, BRANCH)]
+
+
+def copying(tmp_path: Path) -> Iterator[Copying]:
+    """Table ``public.a`` in ``d``, not in the lake yet; 64 kB to a range."""
+    store = CatalogStore.open(":memory:")
+    sub = store.insert_subscription(Subscription("mysub", "dbname=shop", ("pub",), subuuid="u"))
+    rel = store.insert_rel(
+        SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "public", "a", "public", "a")
+    )
+    rel = store.update_rel(sub.oid, rel.srrelid, epoch="epoch")
+    link = LinkTwin()
+    settings = Settings.model_validate({"copy_range_bytes": "64kB", "copy_workers": 3})
+    process = WorkerProcess(tmp_path, sub.oid, rel.srrelid, 1, store, cast("Any", link), settings)
+    yield Copying(MemoryDestination(), process, link, sub, rel)
+    store.close()

@@ -1,0 +1,61 @@
+"""Which of the lake server's words mean that it has to be started again."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from catalog.errcodes import LakeBroken, ReplicationError
+from workers.lake.failures import as_replication_error
+
+LINK = "'void org.sqlite.core.NativeDB._open_utf8(byte[], int)'"
+TASK = """org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:3000)
+Caused by: java.lang.NoClassDefFoundError: Could not initialize class com.github.luben.zstd.Zstd
+\tat org.apache.iceberg.parquet.ParquetWriter.close(ParquetWriter.java:260)"""
+CALL = (
+    "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNKNOWN\n"
+    '\tdetails = "{0}"\n\tdebug_error_string = "UNKNOWN:{0}"\n>'
+)
+MISSING = "Caused by: java.lang.NoClassDefFoundError: software/amazon/awssdk/core/Sdk"
+QUOTED = "cannot cast 'java.lang.UnsatisfiedLinkError: no' to INT"
+
+
+def failure(message: str, reason: str | None = None, trace: str | None = None) -> ReplicationError:
+    error = SparkConnectGrpcException(message, reason=reason, server_stacktrace=trace)
+    return as_replication_error(error, 'reading lake table "s.t"')
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "trace", "named"),
+    [
+        (LINK, "java.lang.UnsatisfiedLinkError", None, "UnsatisfiedLinkError"),
+        ("it failed", None, f"java.lang.UnsatisfiedLinkError: {LINK}", "UnsatisfiedLinkError"),
+        (CALL.format(LINK), None, None, "LinkageError"),
+        (CALL.format("Could not initialize class a.B$C"), None, None, "LinkageError"),
+        ("null", "java.lang.ExceptionInInitializerError", None, "ExceptionInInitializerError"),
+        ("Job aborted", "org.apache.spark.SparkException", TASK, "NoClassDefFoundError"),
+    ],
+)
+def test_a_class_that_java_gave_up_on(
+    message: str, reason: str | None, trace: str | None, named: str
+) -> None:
+    error = failure(message, reason, trace)
+    assert isinstance(error, LakeBroken)
+    assert (error.code, error.primary, error.detail) == (
+        "08006",
+        'the lake server cannot go on while reading lake table "s.t"',
+        f"{named}: Java gave up on a class that it needs.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "trace"),
+    [
+        ("it failed", "org.apache.spark.SparkException", MISSING),
+        (QUOTED, "org.apache.spark.SparkException", f"org.apache.spark.SparkException: {QUOTED}"),
+    ],
+    ids=["a jar is missing", "a row's value"],
+)
+def test_what_another_server_would_meet_too(message: str, reason: str, trace: str) -> None:
+    assert not isinstance(failure(message, reason, trace), LakeBroken)
