@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from subscriber.publisher import EmbeddedPublisher
+from subscriber.real_site import connect_publisher
 from tests.harness import Pgsub
 from tests.integration.flow import Flow
+from tests.subscriber.twins import Around, around
 from tests.twin import NativeTwin
 
 FLOW_TIMEOUT = 600  # a module's first test waits for the whole flow
@@ -21,13 +24,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(FLOW_TIMEOUT))
 
 
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Around]:
+    """A site of twins, but for the publisher, which is a real server."""
+    made = around(tmp_path)
+    object.__setattr__(made.site, "connect", lambda sub: connect_publisher(sub, made.site.settings))
+    yield made
+    made.store.close()
+
+
 @pytest.fixture(scope="module")
 def make_flow(pgsub: Pgsub, twin: NativeTwin) -> Iterator[Callable[..., Flow]]:
     """Flows that are closed after the module."""
     made: list[Flow] = []
 
-    def make(server: EmbeddedPublisher, name: str) -> Flow:
-        made.append(Flow(pgsub, twin, server, name))
+    def make(server: EmbeddedPublisher, name: str, encoding: str | None = None) -> Flow:
+        made.append(Flow(pgsub, twin, server, name, encoding))
         return made[-1]
 
     yield make

@@ -14,21 +14,32 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub
 from tests.twin import NativeTwin, column_names, in_order, native_rows
+from tests.waiting import wait_until
 
 Rows = list[tuple[Any, ...]]
 
 
 class Flow:
-    """Two subscribers of one publisher, and what they held at each checkpoint."""
+    """Two subscribers of one publisher, and what they held at each checkpoint.
 
-    def __init__(self, pgsub: Pgsub, twin: NativeTwin, server: EmbeddedPublisher, name: str):
+    ``said``: what the last command on a subscription printed beside its result.
+    """
+
+    def __init__(
+        self,
+        pgsub: Pgsub,
+        twin: NativeTwin,
+        server: EmbeddedPublisher,
+        name: str,
+        encoding: str | None = None,
+    ) -> None:
         self.pgsub = pgsub
         self.twin = twin
         self.name = name
-        self.pub: Database = new_database(server, name, schema=name)
+        self.pub: Database = new_database(server, name, schema=name, encoding=encoding)
         self.sub: Database = new_database(twin.server, name, schema=name)
         self.subscriptions: list[str] = []
-        self.native_only: list[str] = []
+        self.said: dict[str, str] = {}
         self.recorded: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self.facts: dict[str, Any] = {}
 
@@ -53,11 +64,17 @@ class Flow:
             native["slot_name"] = f"{options['slot_name']}_native"
         self.twin.subscribe(self.sub, self.pub, f"{name}_native", publications, **native)
         keyed = {".".join(self.qualified(table)): spec for table, spec in (tables or {}).items()}
-        self.pgsub.create(
+        done = self.pgsub.create(
             name, self.pub.dsn, publications, tables=keyed, sync_slot=sync_slot, **options
         )
+        self.said[name] = done.stderr
         self.subscriptions.append(name)
         return name
+
+    def alter(self, name: str, words: str) -> None:
+        """``ALTER SUBSCRIPTION`` on both sides; a word's quotes are those of SQL."""
+        self.sub.execute(f'ALTER SUBSCRIPTION "{name}_native" {words}')
+        self.said[name] = self.pgsub.command("alter", name, *words.split()).stderr
 
     def drop(self, name: str) -> None:
         """Drop one of the flow's subscriptions on both sides."""
@@ -112,6 +129,18 @@ class Flow:
             for row in self.pgsub.status("pg_subscription_rel")
             if row["srsubid"] == found[name]
         }
+
+    def wait_failing(self, name: str) -> None:
+        """Until the apply worker of each side has failed a second time."""
+        errors = "SELECT apply_error_count FROM pg_stat_subscription_stats WHERE subname = %s"
+
+        def ours() -> bool:
+            stats = self.pgsub.status("pg_stat_subscription_stats")
+            return any(row["subname"] == name and row["apply_error_count"] > 1 for row in stats)
+
+        wait_until(ours, 120, self.pgsub.log_tail)
+        native = (f"{name}_native",)
+        wait_until(lambda: self.sub.value(errors, native) > 1, 60, self.twin.log_tail)
 
     def close(self) -> None:
         """Drop what the flow made on the three servers; the lake's tables may stay."""

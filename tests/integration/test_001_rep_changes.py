@@ -1,11 +1,11 @@
 """PostgreSQL's 001_rep_changes: inserts, updates, deletes under every replica identity.
 
-Left out: S-001-8 (refused: tests/subscriber), -10 and -31 (publisher's affairs), -23, -24, -27
-(ALTER SUBSCRIPTION, REFRESH).
+Left out: S-001-8 (refused: tests/subscriber), -10 and -31 (publisher's affairs).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +48,8 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     _local_column_dropped(flow)
     _publisher_restart(flow)
     _publish_set(flow)
+    _other_connection(flow)
+    _other_publications(flow)
     _empty_transaction(flow)
     _drop(flow)
     return flow
@@ -185,6 +187,44 @@ def _publish_set(flow: Flow) -> None:
     flow.checkpoint("insert and delete", "tab_ins")
 
 
+def _walsender(flow: Flow, after: int = 0) -> int:
+    """The pid of our walsender that streams, once it is another than ``after``."""
+    streams = "SELECT pid FROM pg_stat_replication WHERE application_name = %s AND pid <> %s"
+    values = (flow.subscriptions[0], after)
+    query = f"{streams} AND state = 'streaming'"
+    return int(wait_until(lambda: flow.pub.execute(query, values), 60, "it streams")[0][0])
+
+
+def _other_connection(flow: Flow) -> None:
+    """Ours only."""
+    [name] = flow.subscriptions
+    before = _walsender(flow)
+    connection = f"{flow.pub.dsn} options='-c log_statement_stats=on'"
+    flow.pgsub.command("alter", name, "CONNECTION", connection)
+    pid = flow.facts["walsender"] = _walsender(flow, before)
+    said = re.compile(rf"\[{pid}\] {name} LOG:  .*STATISTICS")
+    log = flow.pub.server.log_file
+    wait_until(lambda: said.search(log.read_text(errors="replace")), 30, "it logs statistics")
+    flow.pub.run("INSERT INTO tab_rep SELECT generate_series(1, 20)")
+    flow.checkpoint("another connection", "tab_rep")
+
+
+def _other_publications(flow: Flow) -> None:
+    [name] = flow.subscriptions
+    flow.alter(name, "SET PUBLICATION tap_pub_ins_only WITH (copy_data = false)")
+    flow.facts["next walsender"] = _walsender(flow, flow.facts["walsender"])
+    flow.pub.run(
+        "INSERT INTO tab_ins SELECT generate_series(3001, 3100)",
+        "DELETE FROM tab_rep",
+        "INSERT INTO tab_full VALUES (7777)",
+    )
+    flow.checkpoint("fewer publications", "tab_ins", "tab_rep", "tab_full")
+    flow.pub.run("ALTER PUBLICATION tap_pub_ins_only ADD TABLE tab_full")
+    flow.alter(name, "REFRESH PUBLICATION WITH (copy_data = false)")
+    flow.pub.run("INSERT INTO tab_full VALUES (0)")
+    flow.checkpoint("joined without copy", "tab_full")
+
+
 def _empty_transaction(flow: Flow) -> None:
     flow.pub.run("INSERT INTO tab_notrep VALUES (11)")
     target = flow.pub.lsn()
@@ -306,6 +346,24 @@ def test_s_001_25_the_publisher_restarts(flow: Flow) -> None:
 
 def test_s_001_26_the_publish_set_changes(flow: Flow) -> None:
     assert n_min_max(flow.same("insert and delete", "tab_ins")) == (1157, 1, 2005)
+
+
+def test_s_001_23_another_connection_starts_the_worker_again(flow: Flow) -> None:
+    """With options that reach the walsender: the flow has found them in its log."""
+    assert n_min_max(flow.same("another connection", "tab_rep")) == (20, 1, 20)
+
+
+def test_s_001_24_other_publications_without_copying(flow: Flow) -> None:
+    """What comes of tables that left is ignored, and missing for ever."""
+    assert flow.facts["next walsender"] != flow.facts["walsender"]
+    assert n_min_max(flow.same("fewer publications", "tab_ins")) == (1257, 1, 3100)
+    assert n_min_max(flow.same("fewer publications", "tab_rep")) == (20, 1, 20)
+    assert 7777 not in first(flow.same("fewer publications", "tab_full"))
+
+
+def test_s_001_27_a_table_joins_without_copying(flow: Flow) -> None:
+    before = first(flow.same("fewer publications", "tab_full"))
+    assert first(flow.same("joined without copy", "tab_full")) == [0, *before]
 
 
 def test_s_001_28_an_empty_transaction_moves_the_confirmed_position(flow: Flow) -> None:

@@ -1,6 +1,6 @@
 """PostgreSQL's 004_sync: copying, again and again.
 
-Left out: S-004-2 (needs a unique violation), -7 and -8 (REFRESH), -9 (the pace is a unit's test).
+Left out: S-004-2 (a unit's test), -9 (the pace is a unit's test).
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.checkpoint("a table joins", "tab_rep")
     flow.facts["tables"] = flow.lake_tables()
     flow.facts["native next"] = flow.sub.value("SELECT count(*) FROM tab_rep_next")
+    flow.alter(again, "REFRESH PUBLICATION")
+    flow.checkpoint("refreshed", "tab_rep_next")
+    flow.pub.run("INSERT INTO tab_rep_next SELECT generate_series(11, 20)")
+    flow.checkpoint("after refresh", "tab_rep_next")
     flow.drop(again)
     flow.facts["while copying"] = _drop_while_copying(flow)
     return flow
@@ -69,7 +73,9 @@ def _drop_while_copying(flow: Flow) -> tuple[int, int]:
         "ALTER TABLE tab_rep_next ENABLE ROW LEVEL SECURITY",
     )
     name = f"{flow.name}_held"
-    flow.pgsub.create(name, flow.pub.server.conninfo(flow.pub.name, user=role), ["tap_pub_next"])
+    connection = flow.pub.server.conninfo(flow.pub.name, user=role)
+    adopted = {f"{flow.name}.tab_rep_next": {"adopt": True}}
+    flow.pgsub.create(name, connection, ["tap_pub_next"], tables=adopted)
     copying = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND wait_event = 'PgSleep'"
     wait_until(lambda: flow.pub.value(copying, (role,)) > 0, 60, "the copy is under way")
     flow.facts["held state"] = flow.states(name)
@@ -96,6 +102,14 @@ def test_s_004_6_a_table_that_joins_later_waits_for_refresh(flow: Flow) -> None:
     assert flow.facts["native next"] == 0
     assert "tab_rep_next" not in flow.facts["tables"]
     assert n_min_max(flow.same("a table joins", "tab_rep")) == (30, 1, 30)
+
+
+def test_s_004_7_refresh_copies_it(flow: Flow) -> None:
+    assert n_min_max(flow.same("refreshed", "tab_rep_next")) == (10, 1, 10)
+
+
+def test_s_004_8_and_later_inserts_arrive(flow: Flow) -> None:
+    assert n_min_max(flow.same("after refresh", "tab_rep_next")) == (20, 1, 20)
 
 
 def test_s_004_10_drop_while_copying_removes_the_slots(flow: Flow) -> None:

@@ -1,19 +1,20 @@
 """PostgreSQL's 013_partition: changes under the leaf's identity, or under the root's.
 
-Left out: S-013-3 (triggers), -10, -21, -22
-(conflict counters), -23 (DDL on the target), -25 (identity of local objects). S-013-12 needs a
-publisher of 16 or newer, as all here are.
+Left out: S-013-3 (triggers), -22 (who wrote a row), -25 (identity of local objects). S-013-12 needs
+a publisher of 16 or newer, as all here are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, first
 from tests.servers import every_version
+from tests.waiting import wait_until
 
 LEAVES = ("tab1_1", "tab1_2", "tab1_def")
 
@@ -26,6 +27,8 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     _via_root(flow)
     _via_root_dml(flow)
     _columns_change(flow)
+    _rows_gone_under_the_root(flow)
+    _target_changes(flow)
     return flow
 
 
@@ -54,6 +57,37 @@ def _leaf_identity(flow: Flow) -> None:
     flow.checkpoint("truncate a leaf", *LEAVES)
     flow.pub.run("TRUNCATE tab1")
     flow.checkpoint("truncate the root", *LEAVES)
+    _rows_gone(flow)
+
+
+def _rows_gone(flow: Flow) -> None:
+    [name] = flow.subscriptions
+    flow.pub.run("INSERT INTO tab1 VALUES (1, 'foo'), (4, 'bar'), (10, 'baz')")
+    flow.catch_up()
+    for leaf in LEAVES:
+        flow.sub.run(f"DELETE FROM {leaf}")
+        flow.lake(f"DELETE FROM {{t}}.{leaf}")
+    flow.pub.run("UPDATE tab1 SET b = 'quux' WHERE a = 4")
+    flow.catch_up()  # in one batch with the DELETE the UPDATE would leave no trace
+    flow.pub.run("DELETE FROM tab1")
+    flow.checkpoint("rows gone", *LEAVES)
+    flow.facts["rows gone"] = _missing(flow, name)
+    flow.facts["log"] = flow.pgsub.log_tail(10_000)
+
+
+def _missing(flow: Flow, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """update_missing and delete_missing, here and natively, once the latter shows any."""
+    columns = ("confl_update_missing", "confl_delete_missing")
+    stats = flow.pgsub.status("pg_stat_subscription_stats")
+    [ours] = [tuple(row[each] for each in columns) for row in stats if row["subname"] == name]
+    query = f"SELECT {', '.join(columns)} FROM pg_stat_subscription_stats WHERE subname = %s"
+    values = (f"{name}_native",)
+
+    def native() -> tuple[int, int] | None:
+        [counted] = flow.sub.execute(query, values)
+        return counted if all(counted) else None
+
+    return ours, wait_until(native, 60, "the twin's counters")
 
 
 def _one_target(flow: Flow) -> None:
@@ -154,6 +188,52 @@ def _columns_change(flow: Flow) -> None:
     flow.checkpoint("columns change", "tab2")
 
 
+def _rows_gone_under_the_root(flow: Flow) -> None:
+    flow.sub.run("DELETE FROM tab2")
+    flow.lake("DELETE FROM {t}.tab2")
+    flow.pub.run("UPDATE tab2 SET b = 'quux' WHERE a = 2", "DELETE FROM tab2 WHERE a = 1")
+    flow.checkpoint("rows gone under the root", "tab2")
+    flow.facts["rows gone under the root"] = _missing(flow, f"{flow.name}_viaroot")
+    flow.facts["log"] += flow.pgsub.log_tail(10_000)
+
+
+def _target_changes(flow: Flow) -> None:
+    """Columns of the target, then of the publisher, are dropped and added again."""
+    flow.pub.run(
+        "CREATE TABLE tab6 (a int NOT NULL, b int)",
+        "CREATE UNIQUE INDEX tab6_a_idx ON tab6 (a)",
+        "ALTER TABLE tab6 REPLICA IDENTITY USING INDEX tab6_a_idx",
+        "CREATE PUBLICATION pub6 FOR TABLE tab6",
+    )
+    flow.sub.run(
+        "CREATE TABLE tab6 (a int NOT NULL, b int, c int) PARTITION BY LIST (a)",
+        "CREATE TABLE tab6_1 PARTITION OF tab6 DEFAULT",
+        "CREATE UNIQUE INDEX tab6_a_idx ON tab6 (a)",
+        "ALTER TABLE tab6 REPLICA IDENTITY USING INDEX tab6_a_idx",
+        "ALTER TABLE tab6_1 REPLICA IDENTITY USING INDEX tab6_1_a_idx",
+    )
+    flow.lake("CREATE TABLE {t}.tab6 (a int, b int, c int)")
+    flow.subscribe("sub6", ["pub6"], tables={"tab6": {"adopt": True}})
+    flow.pub.run("INSERT INTO tab6 VALUES (1, 1)", "UPDATE tab6 SET a = 2 WHERE a = 1")
+    flow.checkpoint("before the target changes", "tab6")
+    flow.sub.run(
+        "ALTER TABLE tab6 DETACH PARTITION tab6_1",
+        "ALTER TABLE tab6_1 DROP COLUMN b",
+        "ALTER TABLE tab6_1 ADD COLUMN b int",
+        "ALTER TABLE tab6 ATTACH PARTITION tab6_1 DEFAULT",
+    )
+    flow.lake("ALTER TABLE {t}.tab6 DROP COLUMN b")
+    flow.lake("ALTER TABLE {t}.tab6 ADD COLUMN b int")
+    flow.pub.run("UPDATE tab6 SET a = 3 WHERE a = 2")
+    flow.checkpoint("the target has changed", "tab6")
+    flow.pub.run(
+        "ALTER TABLE tab6 DROP COLUMN b, ADD COLUMN c int",
+        "ALTER TABLE tab6 ADD COLUMN b int",
+        "UPDATE tab6 SET c = 1 WHERE a = 3",
+    )
+    flow.checkpoint("the publisher has changed", "tab6")
+
+
 def _leaves(flow: Flow, label: str) -> dict[str, list[int]]:
     return {leaf: first(flow.same(label, leaf)) for leaf in LEAVES}
 
@@ -196,6 +276,30 @@ def test_s_013_9_truncate_of_the_root_lists_its_leaves(flow: Flow) -> None:
     assert _leaves(flow, "truncate the root") == {"tab1_1": [], "tab1_2": [], "tab1_def": []}
 
 
+def test_s_013_10_missing_rows_are_told_of_under_the_leaf_s_name(flow: Flow) -> None:
+    ours, native = flow.facts["rows gone"]
+    assert ours == native == (1, 3)
+    told = _told(flow, LEAVES)
+    assert told == {
+        *(("tab1_2", "update_missing"), ("tab1_2", "delete_missing")),
+        *(("tab1_1", "delete_missing"), ("tab1_def", "delete_missing")),
+    }
+    assert _leaves(flow, "rows gone") == {"tab1_1": [], "tab1_2": [], "tab1_def": []}
+
+
+def _told(flow: Flow, tables: Sequence[str]) -> set[tuple[str, str]]:
+    line = rf'conflict detected on relation "{flow.name}\.(\w+)": conflict=(\w+)'
+    found = re.findall(line, flow.facts["log"])
+    return {(table, conflict) for table, conflict in found if table in tables}
+
+
+def test_s_013_21_missing_rows_under_the_root(flow: Flow) -> None:
+    ours, native = flow.facts["rows gone under the root"]
+    assert ours == native == (1, 1)
+    told = _told(flow, ("tab2", "tab2_1", "tab2_2"))
+    assert told == {("tab2", "update_missing"), ("tab2", "delete_missing")}
+
+
 def test_s_013_11_a_leaf_listed_with_its_root_is_sent_once(flow: Flow) -> None:
     assert first(flow.same("root copy", "tab2")) == [1]
     assert "tab2_1" not in flow.facts["tables"]
@@ -236,6 +340,13 @@ def test_s_013_19_truncate_of_the_root_is(flow: Flow) -> None:
     assert flow.same("root truncate", "tab2") == []
 
 
+def test_s_013_23_the_target_s_columns_are_dropped_and_added_again(flow: Flow) -> None:
+    """H-21: they are in another order then, and what was in the dropped one is gone."""
+    assert flow.same("before the target changes", "tab6") == [(2, 1, None)]
+    assert flow.same("the target has changed", "tab6") == [(3, 1, None)]
+
+
 def test_s_013_24_the_publisher_s_columns_come_and_go(flow: Flow) -> None:
     """H-21."""
     assert flow.same("columns change", "tab2") == [(1, "eins"), (2, "two")]
+    assert flow.same("the publisher has changed", "tab6") == [(3, None, 1)]

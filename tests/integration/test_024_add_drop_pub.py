@@ -12,7 +12,7 @@ import pytest
 
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored
-from subscriber.alter_rules import PublicationAction
+from config.statements import PublicationAction
 from subscriber.altercmds import (
     alter_enabled,
     alter_options,

@@ -1,7 +1,7 @@
 """PostgreSQL's 100_bugs: what once went wrong.
 
-Left out: S-100-1, -4, -10 (publisher's or heap's affairs), -9 and -13 (the client's own tests),
--11 (no triggers), -12 (a subscription that never connected).
+Left out: S-100-1, -4, -10 (publisher's or heap's affairs), -9 (the client's own tests), -11 (no
+triggers), -12 (a subscription that never connected).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     _dropped_columns(flow)
     _fast_default(flow)
     _slot_made_before(flow)
+    _failing_row_filter(flow)
     return flow
 
 
@@ -102,6 +103,28 @@ def _slot_made_before(flow: Flow) -> None:
     flow.drop(name)
 
 
+def _failing_row_filter(flow: Flow) -> None:
+    """A filter divides by a value of a row that INSERT … ON CONFLICT brings."""
+    flow.both("CREATE TABLE tab_upsert (a int PRIMARY KEY, b text)")
+    flow.pub.run(
+        "CREATE PUBLICATION pub_filter FOR TABLE tab_upsert WHERE (100 / a > 0)",
+        "CREATE PUBLICATION pub_plain FOR TABLE tab_upsert",
+    )
+    name = flow.subscribe("filter", ["pub_filter"])
+    flow.catch_up()
+    flow.pub.run(
+        "INSERT INTO tab_upsert VALUES (1, 'one') ON CONFLICT DO NOTHING",
+        "INSERT INTO tab_upsert VALUES (0, repeat('x', 10000)), (2, 'two') ON CONFLICT DO NOTHING",
+        "INSERT INTO tab_upsert VALUES (1, 'uno') ON CONFLICT (a) DO UPDATE SET b = excluded.b",
+    )
+    flow.wait_failing(name)
+    flow.facts["log"] = flow.pgsub.log_tail(10_000)
+    flow.facts["filter states"] = flow.states(name)
+    flow.alter(name, "SET PUBLICATION pub_plain")
+    flow.checkpoint("no filter", "tab_upsert")
+    flow.drop(name)
+
+
 def _write(flow: Flow) -> None:
     with flow.pub.connect() as connection:
         for number in range(2001, 6001):
@@ -129,3 +152,11 @@ def test_s_100_7_dropped_columns_under_identity_full(flow: Flow) -> None:
 
 def test_s_100_8_a_column_added_with_a_fast_default(flow: Flow) -> None:
     assert flow.same("fast default", "tab_default") == [(3, True), (4, False)]
+
+
+def test_s_100_13_a_row_filter_that_fails_stops_the_stream(flow: Flow) -> None:
+    """It is tried again; without the filter nothing is missing, and nothing comes twice."""
+    assert "division by zero" in flow.facts["log"]
+    assert flow.facts["filter states"] == {"tab_upsert": "r"}
+    rows = [(a, b[:3]) for a, b in flow.same("no filter", "tab_upsert")]
+    assert rows == [(0, "xxx"), (1, "uno"), (2, "two")]

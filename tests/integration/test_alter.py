@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,24 +15,15 @@ from subscriber.altercmds import (
     alter_publications,
     alter_refresh,
 )
-from subscriber.real_site import connect_publisher
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.fix_publisher import Database, requested_publisher
-from tests.subscriber.twins import Around, around, statement
+from tests.subscriber.twins import Around, statement
 from workers.walreceiver import connect
 
 pytestmark = pytest.mark.postgres
 
 NAME = "altered"
 QUOTED = 'it\'s "quoted"'
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    object.__setattr__(made.site, "connect", connect_publisher)
-    yield made
-    made.store.close()
 
 
 def failover(database: Database) -> Any:

@@ -1,7 +1,6 @@
 """CREATE and check against real servers: what goes through, and what is warned of."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -9,23 +8,14 @@ from catalog.pg_subscription import Subscription
 from config.guc import Settings
 from subscriber.check import check_subscription
 from subscriber.publisher import EmbeddedPublisher
-from subscriber.real_site import connect_publisher
 from subscriber.report import Notice
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.fix_publisher import Database
-from tests.subscriber.twins import Around, around, statement
+from tests.subscriber.twins import Around, statement
 
 pytestmark = pytest.mark.postgres
 
 NAME = "goes_through"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    object.__setattr__(made.site, "connect", connect_publisher)
-    yield made
-    made.store.close()
 
 
 def test_create_and_drop_for_real(each_database: Database, world: Around) -> None:

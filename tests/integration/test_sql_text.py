@@ -14,7 +14,6 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from subscriber import keywords
-from subscriber.execute import alter_commands
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, STATE, SYNTAX
@@ -51,7 +50,7 @@ def ours(text: str, folder: Path, file: str | None = None) -> ReplicationError |
     """The error of a session on twins of publisher and lake."""
     world = prepared(around(folder))
     try:
-        session(world, [], alter_commands(), file).run(text)
+        session(world, [], file).run(text)
     except ReplicationError as error:
         return error
     finally:

@@ -12,7 +12,7 @@ from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from tests.waiting import wait_until
 from workers.remote_slots import fetch_slot
-from workers.sync_slot import create_sync_slot
+from workers.sync_slot import create_sync_slot, drop_sync_slot
 from workers.walreceiver import WalReceiverConn, connect
 
 SLOT = "pg_16384_sync_16385_7"
@@ -77,6 +77,43 @@ def test_who_is_told_to_stop_while_it_waits_says_so(database: Database) -> None:
         with pytest.raises(AdminShutdown):
             create_sync_slot(conn, SLOT)
         conn.close()
+
+
+def test_h_8_a_permanent_slot_is_not_made_when_nobody_waits_for_it(database: Database) -> None:
+    """The publisher would go on making it for as long as the transaction that it waits for."""
+    query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+    with database.connect() as writer, writer.transaction():
+        writer.execute("SELECT pg_current_xact_id()")
+        told = threading.Event()
+        conn = connect(database.dsn, SLOT, interrupted=told.is_set)
+
+        def tell() -> None:
+            wait_until(lambda: database.value(query, (SLOT,)), 30, "the slot is being made")
+            told.set()
+
+        threading.Thread(target=tell).start()
+        with pytest.raises(AdminShutdown):
+            create_sync_slot(conn, SLOT, temporary=False)
+        conn.close()
+        wait_until(lambda: not database.value(query, (SLOT,)), 30, "it is not made any more")
+
+
+def test_a_permanent_slot_whose_worker_is_dead(database: Database, conn: WalReceiverConn) -> None:
+    """Its session may not know; then the name is free, and a slot of that name is another one."""
+    other = connect(database.dsn, SLOT)
+    before = create_sync_slot(other, SLOT, temporary=False)
+    other.command("COMMIT")
+    other.start_streaming(SLOT, before, {"proto_version": "1", "publication_names": '"none"'})
+    drop_sync_slot(conn, SLOT)
+    other.close()
+    assert fetch_slot(conn, SLOT) is None
+    drop_sync_slot(conn, SLOT)  # missing is fine
+    create_sync_slot(conn, SLOT, temporary=False)
+    conn.command("COMMIT")
+    conn.close()
+    with_next = connect(database.dsn, SLOT)
+    assert create_sync_slot(with_next, SLOT) > before, "made again over a permanent one"
+    with_next.close()
 
 
 def test_a_name_that_somebody_else_holds(database: Database, conn: WalReceiverConn) -> None:
