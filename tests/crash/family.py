@@ -62,6 +62,7 @@ class Family:
         connection: str,
         publications: Sequence[str],
         tables: Mapping[str, Mapping[str, Any]] | None = None,
+        sync_slot: str | None = None,
         **options: Any,
     ) -> None:
         """``pgsub create``; later starts of the family have it in their file."""
@@ -70,6 +71,8 @@ class Family:
             entry["with"] = options
         if tables:
             entry["tables"] = {table: dict(words) for table, words in tables.items()}
+        if sync_slot:
+            entry["sync_slot"] = sync_slot
         content = {"subscriptions": {name: entry}, "settings": self._settings}
         self.pgsub.command("create", str(self.pgsub.file(content, f"{name}.yaml")))
         self.subscriptions[name] = entry

@@ -25,11 +25,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+import pytest
+
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
     BUSY,
-    BUSY_TABLES,
     SYNCED,
     SYNCED_TABLES,
     MixedWorkload,
@@ -42,6 +43,12 @@ from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 
 PATIENCE = 240.0
 """Seconds until something that takes a few on an idle machine counts as never."""
+
+VERSIONS: Final = (
+    pytest.param(18, id="pg18"),
+    pytest.param(16, id="pg16", marks=pytest.mark.matrix_only),
+)
+"""Publishers that the phases are played on."""
 
 PLACES: Final = (*APPLY, *FENCE, *READY, *TABLESYNC, *UNDO)
 Way = tuple[str, str]
@@ -224,8 +231,8 @@ class KillRounds:
         self.workload.pause()
         try:
             wait_confirmed(self.family, self.database, *BUSY_SUBSCRIPTIONS)
-            for schema in BUSY:
-                for table in BUSY_TABLES:
+            for schema, tables in BUSY.items():
+                for table in tables:
                     self._compare_table(schema, table, cases)
         finally:
             self.workload.resume()

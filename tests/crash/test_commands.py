@@ -12,19 +12,19 @@ from typing import Any, Final
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import FAMILY_SETTINGS, Family
-from tests.fix_publisher import Database, new_database
+from tests.crash.kill_rounds import VERSIONS
+from tests.fix_publisher import Database, new_database, requested_publisher
 from workers.failpoints import CREATE, DROP
 
 NAME: Final = "commands"
 WAYS: Final = ("kill", "raise")
 
 
-@pytest.fixture(scope="module")
-def database(publisher: EmbeddedPublisher, family: Family) -> Iterator[Database]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def database(request: pytest.FixtureRequest, family: Family) -> Iterator[Database]:
     """A table that is published."""
-    database = new_database(publisher, "crash_commands")
+    database = new_database(requested_publisher(request), "crash_commands")
     database.run(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 50) i",

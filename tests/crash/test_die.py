@@ -15,12 +15,13 @@ from tests.crash.kill_rounds import (
     ITSELF,
     ONE_BY_ONE,
     PATIENCE,
+    VERSIONS,
     Case,
     KillRounds,
     cases_of,
     play_rounds,
 )
-from tests.fix_publisher import Database, new_database
+from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
 from workers.failpoints import APPLY, FENCE
@@ -31,10 +32,10 @@ HELD_AT = {"in_w": "tablesync.waiting", "in_c": "tablesync.caught_up"}
 """Table and subscription → where its sync worker stands when the apply worker dies."""
 
 
-@pytest.fixture(scope="module")
-def rounds(publisher: EmbeddedPublisher, family: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def rounds(request: pytest.FixtureRequest, family: Family) -> Iterator[KillRounds]:
     """All phases, played."""
-    yield from play_rounds(publisher, family, "crash_die", ITSELF)
+    yield from play_rounds(requested_publisher(request), family, "crash_die", ITSELF)
 
 
 def test_every_place_of_an_apply_worker_is_armed() -> None:

@@ -9,25 +9,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family
 from tests.crash.kill_rounds import (
     OTHERS,
     PLACES,
     TOGETHER,
+    VERSIONS,
     Case,
     KillRounds,
     cases_of,
     play_rounds,
 )
+from tests.fix_publisher import requested_publisher
 
 CASES = cases_of(*OTHERS)
 
 
-@pytest.fixture(scope="module")
-def rounds(publisher: EmbeddedPublisher, family: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def rounds(request: pytest.FixtureRequest, family: Family) -> Iterator[KillRounds]:
     """All rounds, played."""
-    yield from play_rounds(publisher, family, "crash_kill", OTHERS)
+    yield from play_rounds(requested_publisher(request), family, "crash_kill", OTHERS)
 
 
 def test_every_place_is_in_some_round() -> None:
