@@ -36,7 +36,7 @@ def settings_table() -> str:
 
 
 def _unit(name: str, kind: str) -> str:
-    if kind == "number":
+    if kind not in ("time", "size"):
         return ""
     return UNITS[getattr(Settings.model_validate({name: PROBE}), name)]
 

@@ -24,6 +24,12 @@ GROUPS = (
     ("its successor, fencing", failpoints.FENCE, WAYS, _WORKERS),
     ("the apply worker, making a table ready", failpoints.READY, WAYS, _WORKERS),
     ("a sync worker", failpoints.TABLESYNC, WAYS, _WORKERS),
+    (
+        "a sync worker on a permanent slot",
+        failpoints.FINISHEDCOPY,
+        (KILLED, ERROR),
+        "`tests/crash/test_permanent_slot.py`",
+    ),
     ("its successor, taking back", failpoints.UNDO, WAYS, _WORKERS),
     (
         "a sync worker of `refresh --recopy`",
