@@ -55,6 +55,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
+from workers.upkeep import Upkeep
 from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
@@ -64,15 +65,6 @@ T = TypeVar("T")
 _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
 _NOT_UNIQUE: Final = "23505"
-
-COMPACT_EVERY: Final = 100
-"""Batches of a table between two looks at its small files; a small one counts for ten."""
-SMALL_BATCH: Final = 10_000
-"""Rows from which on a batch's files may be large enough to stay as they are."""
-EXPIRE_EVERY: Final = 300
-"""Batches of a table between two expirations of its snapshots; one costs some seconds."""
-RETAIN_SNAPSHOTS: Final = 100
-"""Snapshots of main that readers may still travel back to."""
 
 
 def _nothing(_: Sequence[Written]) -> None:
@@ -104,8 +96,7 @@ class LakeWriter:
         self._attempt = 0
         self._locks = locks or TableLocks(None)
         self._tables: dict[int, OpenTable] = {}
-        self._commits: dict[int, int] = {}
-        self._untidy: dict[int, int] = {}
+        self._upkeep = Upkeep(dest)
         self._given_up: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
@@ -135,6 +126,7 @@ class LakeWriter:
         floor = LSN(max(stamp.floor, rel.floor))
         opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
         self._tables[rel.srrelid] = opened
+        self._upkeep.opened(rel.srrelid, lake)
         return opened
 
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
@@ -256,24 +248,9 @@ class LakeWriter:
             self._given_up.discard(table.rel.srrelid)
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
-        return self._with_branch(table) if table.source and not self._tidied(ready) else ready
-
-    def _tidied(self, table: OpenTable) -> bool:
-        """A shared table's files are put together before its batch: its branch does not stand.
-
-        False if that failed, so that the branch must not be used.
-        """
-        relid, ident = table.rel.srrelid, table.lake.ident
-        if self._untidy.get(relid, 0) < COMPACT_EVERY:
-            return True
-        self._untidy[relid] = 0
-        try:
-            files = self._dest.compact(ident, table.branch or "")
-        except ReplicationError as error:
-            log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
-            return False
-        log.info("action=compact relid=%d files=%d", relid, files)
-        return True
+        # A shared table's branch does not stand: its files are put together before its batch.
+        usable = self._upkeep.compact(ready) if table.source else True
+        return ready if usable else self._with_branch(table)
 
     def _give_up_branch(self, relid: int) -> None:
         table = self._tables.get(relid)
@@ -307,7 +284,9 @@ class LakeWriter:
         finally:
             self._locks.release()
         self.keep(published)
-        self._tend(published)
+        for each in published:
+            if not self._upkeep.after(each):
+                self._give_up_branch(each.table.rel.srrelid)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
@@ -329,26 +308,6 @@ class LakeWriter:
             alongside(published)
         failpoints.reach("apply.origin_advanced")
         return published
-
-    def _tend(self, published: Iterable[Written]) -> None:
-        """Now and then, between batches: small files together, old snapshots away."""
-        for each in published:
-            relid, ident = each.table.rel.srrelid, each.table.lake.ident
-            self._commits[relid] = number = self._commits.get(relid, 0) + 1
-            small = each.counts.appended + each.counts.merged < SMALL_BATCH
-            self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
-            try:
-                stands = each.table.branch and not each.table.source
-                if self._untidy[relid] >= COMPACT_EVERY and stands:
-                    self._untidy[relid] = 0
-                    files = self._dest.compact(ident, each.table.branch or "")
-                    log.info("action=compact relid=%d files=%d", relid, files)
-                if number % EXPIRE_EVERY == 0:
-                    gone = self._dest.expire(ident, retain=RETAIN_SNAPSHOTS)
-                    log.info("action=expire relid=%d snapshots=%d", relid, gone)
-            except ReplicationError as error:
-                log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
-                self._give_up_branch(relid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""

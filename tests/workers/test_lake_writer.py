@@ -13,7 +13,6 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers import lake_writer
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Update
@@ -195,16 +194,11 @@ def test_a_commit_whose_outcome_had_to_be_read_is_named_by_its_position(
 
 
 class Counting(MemoryDestination):
-    """Remembers which tables were read and which were compacted."""
+    """Remembers which tables were read."""
 
     def __init__(self, lake: MemoryLake) -> None:
         super().__init__(lake, identity=Identity(1, 7))
         self.read: list[str] = []
-        self.compacted: list[str] = []
-
-    def compact(self, ident: LakeIdent, branch: str) -> int:
-        self.compacted.append(ident.table)
-        return super().compact(ident, branch)
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         self.read.append(ident.table)
@@ -263,17 +257,3 @@ def test_a_table_set_back_under_a_worker_is_noticed(world: Subscribed) -> None:
         worker.apply_batch(bad)
     assert caught.value.code == "55000"
     assert world.rows("a") == [(1, 1)], "nothing was added to it"
-
-
-@pytest.mark.parametrize(("small_from", "batches"), [(10_000, 10), (1, 100)])
-def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, batches: int
-) -> None:
-    monkeypatch.setattr(lake_writer, "SMALL_BATCH", small_from)
-    dest = Counting(world.lake)
-    worker = world.worker(dest)
-    for number in range(batches):
-        assert dest.compacted == []
-        inserted = Insert(1, row(str(number), "1"))
-        worker.apply_batch(batch([A, inserted], after=100 * number))
-    assert dest.compacted == ["a"]

@@ -70,6 +70,7 @@ class LakeTable:
 
     ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
     its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
+    ``snapshots`` is how many it keeps, of whatever ref; ``files`` how many make up ``main``.
     """
 
     ident: LakeIdent
@@ -79,6 +80,8 @@ class LakeTable:
     stamp: Stamp | None
     sources: Mapping[str, Stamp] = field(default_factory=dict)
     records: int | None = None
+    snapshots: int = 0
+    files: int = 0
 
     def position(self, source: str = "") -> Stamp | None:
         """The stamp of one source of a shared table, or the table's own."""

@@ -432,6 +432,8 @@ class IcebergDestination:
             history.stamp(),
             history.sources(),
             tip.records if tip else None,
+            len(history.snapshots),
+            tip.files if tip else 0,
         )
 
 

@@ -146,7 +146,7 @@ class MemoryDestination:
             stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
             rows = len(self._rows(table, MAIN))
             found = (table.refs.get(MAIN), stamp, _sources(table, MAIN), rows)
-            return LakeTable(ident, table.columns, table.owner, *found)
+            return LakeTable(ident, table.columns, table.owner, *found, len(table.snapshots))
 
     def create_table(
         self,

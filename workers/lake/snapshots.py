@@ -24,8 +24,8 @@ SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
-_RECORDS: Final = "total-records"
-_READ: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES, _RECORDS)
+_TOTALS: Final = ("total-records", "total-data-files", "total-delete-files")
+_READ: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES, *_TOTALS)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
@@ -40,7 +40,8 @@ class Snapshot:
     """One snapshot; ``stamp`` as its own summary carries it.
 
     In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
-    ``records`` is how many rows its files hold, deleted ones included.
+    ``records`` is how many rows its files hold, deleted ones included; ``files`` how many these
+    and the files of deletes are.
     """
 
     snapshot_id: int
@@ -48,6 +49,7 @@ class Snapshot:
     stamp: Stamp | None
     sources: Mapping[str, Stamp] | None = None
     records: int | None = None
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
                 _stamp(values[:5]),
                 _sources(values[5]),
                 None if values[6] is None else int(values[6]),
+                int(values[7] or 0) + int(values[8] or 0),
             )
     return History(refs, snapshots)
 

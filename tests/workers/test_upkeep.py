@@ -1,0 +1,119 @@
+"""Upkeep is due after so many batches, counted from what the table holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from tests.workers.subscribed import Subscribed
+from tests.workers.transactions import batch, relation, row
+from workers import upkeep
+from workers.applier import Applier
+from workers.lake.destination import Identity, LakeIdent, LakeTable
+from workers.lake.memory import MemoryDestination, MemoryLake
+from workers.proto.messages import Insert
+
+A = relation(1, "a", "id", "v")
+
+
+class Kept(MemoryDestination):
+    """A lake whose tables hold so many snapshots and files, and that remembers its upkeep."""
+
+    def __init__(self, lake: MemoryLake, *, snapshots: int = 0, files: int = 0) -> None:
+        super().__init__(lake, identity=Identity(1, 7))
+        self.holds = (snapshots, files)
+        self.compacted: list[int] = []
+        self.expired: list[int] = []
+        self.batches = 0
+        self.failing = False
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        found = super().table(ident)
+        snapshots, files = self.holds
+        return found and replace(found, snapshots=snapshots, files=files)
+
+    def compact(self, ident: LakeIdent, branch: str) -> int:
+        self.compacted.append(self.batches)
+        if self.failing:
+            raise ReplicationError("no")
+        return super().compact(ident, branch)
+
+    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+        assert retain == upkeep.RETAIN_SNAPSHOTS
+        self.expired.append(self.batches)
+        return super().expire(ident, retain=retain)
+
+
+def play(worker: Applier, dest: Kept, batches: int) -> None:
+    for _ in range(batches):
+        dest.batches += 1
+        inserted = Insert(1, row(str(dest.batches), "1"))
+        worker.apply_batch(batch([A, inserted], after=100 * dest.batches))
+
+
+@pytest.mark.parametrize(("small_from", "due"), [(10_000, [10, 20]), (1, [100, 200])])
+def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, due: list[int]
+) -> None:
+    monkeypatch.setattr(upkeep, "SMALL_BATCH", small_from)
+    dest = Kept(world.lake)
+    play(world.worker(dest), dest, due[-1] + 1)
+    assert dest.compacted == due
+
+
+def test_snapshots_expire_every_three_hundred_batches(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 30)
+    dest = Kept(world.lake)
+    play(world.worker(dest), dest, 61)
+    assert dest.expired == [30, 60]
+
+
+def test_workers_that_are_killed_early_keep_a_table_all_the_same(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven lives of sixty batches: snapshots as after one life of four hundred."""
+    monkeypatch.setattr(upkeep, "SMALL_BATCH", 1)
+    held, expiries, compactions = 0, 0, 0
+    for life in range(7):
+        dest = Kept(world.lake, snapshots=held, files=held)
+        dest.batches = first = life * 60
+        play(world.worker(dest), dest, 60)
+        held += 60
+        if dest.expired:
+            held = upkeep.RETAIN_SNAPSHOTS + first + 60 - dest.expired[-1]
+        expiries += len(dest.expired)
+        compactions += len(dest.compacted)
+    assert expiries == 1
+    assert held < upkeep.RETAIN_SNAPSHOTS + upkeep.EXPIRE_EVERY
+    assert compactions >= 4
+
+
+def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
+    """A tag may hold any number of snapshots, and large files need no upkeep."""
+    dest = Kept(world.lake, snapshots=5000, files=5000)
+    worker = world.worker(dest)
+    play(worker, dest, upkeep.AT_LEAST - 1)
+    assert dest.expired == []
+    play(worker, dest, 1)
+    assert dest.expired == [upkeep.AT_LEAST]
+
+
+def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker = world.worker(dest)
+    play(worker, dest, 9)
+    (branch,) = branches(dest)
+    dest.failing = True
+    play(worker, dest, 1)
+    assert dest.compacted == [10]
+    play(worker, dest, 1)
+    assert branches(dest) != {branch}
+    assert len(world.rows("a")) == 11
+
+
+def branches(dest: Kept) -> set[str]:
+    return set(dest.lake.tables[LakeIdent("public", "a")].refs) - {"main"}

@@ -1,0 +1,88 @@
+"""When a table's small files are written together and its old snapshots go.
+
+Every batch leaves files and snapshots, so upkeep is due after so many of them, not after a time. The
+counts begin with what the table holds when it is opened: a worker that is killed every two
+minutes for an hour never counts to three hundred by itself, and 121 snapshots and five times the
+files were left of that hour. Nothing is due within the first batches of a worker all the same: one
+that comes and goes for another reason should not begin each life with seconds of upkeep.
+
+Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
+are counted; after 110 batches old snapshots go, and the count begins at 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from catalog.errcodes import ReplicationError
+from workers.lake.destination import Destination, LakeTable
+from workers.written import OpenTable, Written
+
+log = logging.getLogger(__name__)
+
+COMPACT_EVERY: Final = 100
+"""What a table's batches count until its small files are looked at; a small one counts for ten."""
+SMALL_BATCH: Final = 10_000
+"""Rows from which on a batch's files may be large enough to stay as they are."""
+EXPIRE_EVERY: Final = 300
+"""Batches of a table between two expirations of its snapshots; one costs some seconds."""
+RETAIN_SNAPSHOTS: Final = 100
+"""Snapshots of main that readers may still travel back to."""
+AT_LEAST: Final = 10
+"""Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
+
+
+class Upkeep:
+    """The counts of one worker's tables, by relid, and what is done when they are reached."""
+
+    def __init__(self, dest: Destination) -> None:
+        self._dest = dest
+        self._commits: dict[int, int] = {}
+        self._untidy: dict[int, int] = {}
+
+    def opened(self, relid: int, lake: LakeTable) -> None:
+        """Begin with what ``main`` holds."""
+        kept = max(lake.snapshots - RETAIN_SNAPSHOTS, 0)
+        self._commits[relid] = min(kept, EXPIRE_EVERY - AT_LEAST)
+        self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
+
+    def after(self, written: Written) -> bool:
+        """A batch of a table was published. False if its branch must not be used any more."""
+        table, relid = written.table, written.table.rel.srrelid
+        small = written.counts.appended + written.counts.merged < SMALL_BATCH
+        self._commits[relid] = self._commits.get(relid, 0) + 1
+        self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
+        stands = table.branch and not table.source
+        usable = self.compact(table) if stands else True
+        return self._expire(table) and usable
+
+    def compact(self, table: OpenTable) -> bool:
+        """If it is time. False if the branch must not be used any more."""
+        relid = table.rel.srrelid
+        if self._untidy.get(relid, 0) < COMPACT_EVERY:
+            return True
+        self._untidy[relid] = 0
+        try:
+            files = self._dest.compact(table.lake.ident, table.branch or "")
+        except ReplicationError as error:
+            return _failed(relid, error)
+        log.info("action=compact relid=%d files=%d", relid, files)
+        return True
+
+    def _expire(self, table: OpenTable) -> bool:
+        relid = table.rel.srrelid
+        if self._commits[relid] < EXPIRE_EVERY:
+            return True
+        self._commits[relid] = 0
+        try:
+            gone = self._dest.expire(table.lake.ident, retain=RETAIN_SNAPSHOTS)
+        except ReplicationError as error:
+            return _failed(relid, error)
+        log.info("action=expire relid=%d snapshots=%d", relid, gone)
+        return True
+
+
+def _failed(relid: int, error: ReplicationError) -> bool:
+    log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
+    return False
