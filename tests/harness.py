@@ -44,12 +44,11 @@ class CommandError(AssertionError):
 class Pgsub:
     """One data directory, and the family of processes that ``up`` starts on it.
 
-    Commands are forked from a process that has imported everything. With ``env``, which holds what
-    a module may read when it is imported, each is started as a user does.
+    Commands are forked from a process that has imported everything. ``env`` is added to the
+    environment of all.
     """
 
     def __init__(self, data_dir: Path, env: Mapping[str, str] | None = None) -> None:
-        self._forked = env is None
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.scratch = data_dir.parent / f"{data_dir.name}_files"
@@ -65,12 +64,7 @@ class Pgsub:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; fails unless it ends with ``status`` (None: any)."""
         argv = [str(COMMAND), "--data-dir", str(self.data_dir), *words]
-        if self._forked:
-            done = commands.run(argv, env=self.env, stdin=stdin, timeout=timeout)
-        else:
-            done = subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=timeout, env=self.env
-            )
+        done = commands.run(argv, env=self.env, stdin=stdin, timeout=timeout)
         if status is not None and done.returncode != status:
             raise CommandError(
                 f"pgsub {' '.join(words)}: exit status {done.returncode}, not {status}\n"
