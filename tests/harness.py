@@ -45,12 +45,18 @@ class Pgsub:
     """One data directory, and the family of processes that ``up`` starts on it.
 
     Commands are forked from a process that has imported everything. ``env`` is added to the
-    environment of all.
+    environment of all. ``lake_dir`` is where a lake server that is not theirs keeps its tables.
     """
 
-    def __init__(self, data_dir: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        env: Mapping[str, str] | None = None,
+        lake_dir: Path | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.lake_dir = lake_dir or data_dir / "lake"
         self.scratch = data_dir.parent / f"{data_dir.name}_files"
         self.scratch.mkdir(exist_ok=True)
         self.env = {**os.environ, **(env or {})}
@@ -231,7 +237,7 @@ class Pgsub:
 
     def lake_catalog_file(self) -> Path:
         """The embedded lake's catalog; pyiceberg's SqlCatalog reads it."""
-        return self.data_dir / "lake" / "catalog.db"
+        return self.lake_dir / "catalog.db"
 
     def iceberg_table(self, schema: str, table: str) -> Any:
         """The table as pyiceberg loads it."""
@@ -242,7 +248,7 @@ class Pgsub:
             catalog = SqlCatalog(
                 "lake",
                 uri=f"sqlite:///{self.lake_catalog_file()}",
-                warehouse=f"file://{self.data_dir}/lake/warehouse",
+                warehouse=f"file://{self.lake_dir}/warehouse",
             )
             return catalog.load_table((schema, table))
 
