@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from catalog.errcodes import (
+    FeatureNotSupported,
     NumericValueOutOfRange,
     ReplicationError,
     UniqueViolation,
@@ -32,7 +33,7 @@ from workers.columnar.columns import Changes, Layout, UnrepresentableValue, Unse
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
-from workers.columnar.unique_keys import UniqueKeys
+from workers.columnar.unique_keys import UniqueKeys, UnsentKey
 from workers.conflicts import KeyConflict
 from workers.lake.destination import (
     NO_KEY_FOUND,
@@ -234,7 +235,11 @@ class TableWork:
         """The same where other keys than the identity are to stay unique, too."""
         probed = Probed(changes, layout) if layout.key else None
         names = [_key_names(layout), *(_names(layout, key) for key in keys)]
-        unique = UniqueKeys(changes, layout, keys, probed.key_of if probed else None)
+        try:
+            unique = UniqueKeys(changes, layout, keys, probed.key_of if probed else None)
+        except UnsentKey as error:
+            cause = self._unsent(names[1 + error.key], error.column)
+            raise _failed(relation, changes, error.change, cause, error.column) from None
 
         def resolve(found: pa.Table) -> Segment:
             numbers: list[Any] = list(found.columns)
@@ -289,6 +294,15 @@ class TableWork:
             *keys,
             overwritable=not self._options.keys,
             certain=coverage is not Coverage.UNKNOWN or identity not in keys,
+        )
+
+    def _unsent(self, key: tuple[str, ...], column: str) -> FeatureNotSupported:
+        return FeatureNotSupported(
+            f'key ({", ".join(key)}) of lake table "{self._table.ident}" cannot be checked: the '
+            "publisher sent a part of it",
+            detail=f'An UPDATE did not change the large value of column "{column}", which is not '
+            "sent then; other columns of the key are.",
+            hint="Leave that key out of keys of the table in the configuration.",
         )
 
     def _resolved(self, relation: Relation, changes: Changes, folded: Keyed) -> Segment:
