@@ -72,7 +72,13 @@ from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
 from workers.shared_targets import branches_of, show_copy, source_of
 from workers.standby_watch import StandbyWatch, watch_standby
-from workers.stream import Stream, connect_publisher, fetch_published, start_stream
+from workers.stream import (
+    Stream,
+    ask_identities,
+    connect_publisher,
+    fetch_published,
+    start_stream,
+)
 from workers.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync_writer import SyncWriter
 from workers.syncutils import process_syncing_tables_for_sync
@@ -231,6 +237,7 @@ def _applier(
         sub,
         writer,
         partial(fetch_published, sub, process.interrupted),
+        partial(ask_identities, sub, process.interrupted),
         own_relid=rel.srrelid,
         shows=shows,
         gated=start,

@@ -42,11 +42,11 @@ class Identity:
 
 @dataclass(slots=True)
 class PublishedTable:
-    """A table with int4 columns; the first is the key."""
+    """A table with int4 columns; the first ``key`` of them are its replica identity."""
 
     columns: Sequence[str] = ("id", "v")
     relkind: str = "r"
-    key: bool = True
+    key: int = 1
     letters: str = "tttt"
     row_filter: str | None = None
     readable: bool = True
@@ -172,7 +172,7 @@ class PublisherTwin:
         if "pg_attribute" in sql:
             table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
             return [
-                (str(n), name, "23", "-1", "f", "t" if table.key and n == 1 else "f", "f")
+                (str(n), name, "23", "-1", "f", "t" if n <= table.key else "f", "f", str(table.key))
                 for n, name in enumerate(table.columns, 1)
             ]
         if "pg_type" in sql:
