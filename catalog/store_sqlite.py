@@ -10,7 +10,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from catalog.errcodes import (
@@ -20,6 +19,7 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.last_error import LastError
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import (
     MAX_REPLICATION_ORIGIN,
@@ -47,17 +47,6 @@ from catalog.rows import (
 from catalog.sqlite_file import CatalogFile
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
-
-
-@dataclass(frozen=True, slots=True)
-class LeakedSlot:
-    """A replication slot that DROP could not remove from the publisher, and why."""
-
-    slot_name: str
-    conninfo: str
-    subname: str
-    passfile: str | None
-    reason: str
 
 
 class CatalogStore(CatalogFile):
@@ -386,7 +375,7 @@ class CatalogStore(CatalogFile):
         self._write("put_leaked_slot", dataclasses.asdict(slot))
 
     def leaked_slots(self) -> list[LeakedSlot]:
-        """Slots that DROP left behind."""
+        """Slots that stay on a publisher."""
         return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
 
     def forget_leaked_slot(self, slot: LeakedSlot) -> None:

@@ -43,11 +43,11 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     UndefinedObject,
 )
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name, table_of_origin
 from catalog.pg_subscription import SubCreate, Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
-from catalog.store_sqlite import LeakedSlot
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
 from subscriber.passfile import remove_passfile, temporary_passfile, write_passfile
@@ -339,8 +339,7 @@ def _sync_slots(sub: Subscription, claims: Sequence[Claim]) -> list[LeakedSlot]:
     """The slots of copies that were not finished, to be dropped by a later command."""
     number = system_identifier(sub)
     names = [sync_slot_name(*claim.sync_of, number) for claim in claims if claim.sync_of]
-    why = "its table is copied again"
-    return [LeakedSlot(name, sub.subconninfo, sub.subname, sub.passfile, why) for name in names]
+    return [leaked_slot(sub, name, "its table is copied again") for name in names]
 
 
 def _report(sub: Subscription, claims: Sequence[Claim], site: Site) -> None:

@@ -22,6 +22,7 @@ from catalog.errcodes import (
     ReplicationError,
     error_context,
 )
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
@@ -31,7 +32,7 @@ from catalog.pg_subscription import (
     system_identifier,
 )
 from catalog.pg_subscription_rel import SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
@@ -246,13 +247,13 @@ def drop_sync_slots(sub: Subscription, names: Iterable[str], conn: Publisher, si
         except ReplicationError as error:
             _remember(sub, name, error.primary, site)
         else:
-            site.store.forget_leaked_slot(_leaked(sub, name, "it is gone"))
+            site.store.forget_leaked_slot(leaked_slot(sub, name, "it is gone"))
 
 
 def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
     """The publisher is not asked: what may be there is listed, without a word."""
     for name in names:
-        site.store.put_leaked_slot(_leaked(sub, name, "the publisher was not asked"))
+        site.store.put_leaked_slot(leaked_slot(sub, name, "the publisher was not asked"))
 
 
 def alter_main_slot(
@@ -368,21 +369,12 @@ def _drop_when_released(conn: Publisher, name: str) -> bool:
 
 
 def _remember(sub: Subscription, name: str, reason: str, site: Site) -> None:
-    site.store.put_leaked_slot(_leaked(sub, name, reason))
+    slot = leaked_slot(sub, name, reason)
+    site.store.put_leaked_slot(slot)
     site.notify(
         warning(
-            f'replication slot "{name}" stays on the publisher: {reason}',
+            slot.stays,
             detail="It holds back WAL there until it is dropped.",
             hint=f"On the publisher: SELECT pg_drop_replication_slot('{name}').",
         )
-    )
-
-
-def _leaked(sub: Subscription, name: str, reason: str) -> LeakedSlot:
-    return LeakedSlot(
-        slot_name=name,
-        conninfo=sub.subconninfo,
-        subname=sub.subname,
-        passfile=sub.passfile,
-        reason=reason,
     )

@@ -67,13 +67,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from catalog.errcodes import ReplicationError
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.copy_table import still_ours
 from workers.identify_publisher import Walsender, check_same_world
@@ -97,7 +99,7 @@ def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -
     name = origin_name(sub.oid, rel.srrelid)
     if store.origin_by_name(name) is None:
         store.origin_create(name)
-    store.forget_leaked_slot(_leaked(sub, rel))
+    store.forget_leaked_slot(_left(sub, rel))
 
 
 def store_finishedcopy(
@@ -231,7 +233,7 @@ def store_syncdone(
         store.set_rel_state(subid, relid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(subid, relid, recopy=False)
         store.origin_drop(origin_name(subid, relid))
-        store.put_leaked_slot(_leaked(sub, rel))
+        store.put_leaked_slot(_left(sub, rel))
 
     writer.finish(rel, s_lsn, store_s)
     failpoints.reach("tablesync.syncdone_stored")
@@ -244,29 +246,23 @@ def drop_slot(
     store: CatalogStore, conn: WalReceiverConn, sub: Subscription, rel: SubscriptionRel
 ) -> None:
     """End the stream and drop the slot; one that cannot be dropped now stays among the leaked."""
-    leaked = _leaked(sub, rel)
+    left = _left(sub, rel)
     try:
         conn.end_streaming()
-        conn.drop_slot(leaked.slot_name, missing_ok=True)
+        conn.drop_slot(left.slot_name, missing_ok=True)
     except ReplicationError as error:
         log.warning(
-            "action=leaked_slot subid=%d slot=%s sqlstate=%s %s; it stays on the publisher until "
-            "the next command drops it",
+            "action=leaked_slot subid=%d sqlstate=%s %s; the next command drops it",
             sub.oid,
-            leaked.slot_name,
             error.code,
-            error,
+            replace(left, reason=error.primary).stays,
         )
         return
     failpoints.reach("tablesync.slot_dropped")
-    store.forget_leaked_slot(leaked)
+    store.forget_leaked_slot(left)
 
 
-def _leaked(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:
-    return LeakedSlot(
-        sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub)),
-        sub.subconninfo,
-        sub.subname,
-        sub.passfile,
-        "its table is synchronised",
-    )
+def _left(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:
+    """The table's slot, as one that stays on the publisher."""
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    return leaked_slot(sub, name, "its table is synchronised")

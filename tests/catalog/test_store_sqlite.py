@@ -16,12 +16,13 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 
 SUB = Subscription(
     subname="mysub",

@@ -19,10 +19,10 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState
-from catalog.store_sqlite import LeakedSlot
 from config.load import Config, parse
 from subscriber.rebuild import rebuild, rebuild_subscription
 from subscriber.subscriptioncmds import create_subscription, drop_subscription

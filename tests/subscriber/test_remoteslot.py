@@ -11,6 +11,7 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
@@ -20,7 +21,6 @@ from catalog.pg_subscription import (
     sync_slot_name,
     system_identifier,
 )
-from catalog.store_sqlite import LeakedSlot
 from subscriber.refresh import refresh_publication
 from subscriber.remoteslot import retry_leaked_slots
 from subscriber.subscriptioncmds import (
