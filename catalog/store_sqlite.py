@@ -84,8 +84,8 @@ class CatalogStore(CatalogFile):
     def update_subscription(self, subid: int, **columns: Any) -> Subscription:
         """Change some columns; the new row. 42704 if the subscription is gone.
 
-        With another server or timeline the origins of its tables go back to 0/0: what a finished
-        copy (``f``) stands at is a position of the old one.
+        With another server, timeline or database the origins of its tables go back to 0/0: what a
+        finished copy (``f``) stands at is a position of the old one.
         """
         with self.transaction():
             old = self._must_have(subid)
@@ -93,7 +93,7 @@ class CatalogStore(CatalogFile):
             if row.oid != subid:
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
-            if (row.sysid, row.timeline) != (old.sysid, old.timeline):
+            if not old.same_world(row):
                 self.forget_sync_progress(subid)
         return row
 
@@ -379,8 +379,8 @@ class CatalogStore(CatalogFile):
         return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
 
     def forget_leaked_slot(self, slot: LeakedSlot) -> None:
-        """The slot is gone."""
-        self._write("forget_leaked_slot", {"slot_name": slot.slot_name, "conninfo": slot.conninfo})
+        """The slot is gone, however it was reached."""
+        self._write("forget_leaked_slot", dataclasses.asdict(slot))
 
     def settings(self) -> dict[str, Any]:
         """What ``put_settings`` stored last; empty before."""

@@ -285,8 +285,7 @@ def _store(
     with store.transaction():
         store.update_subscription(
             sub.oid,
-            sysid=identity.systemid,
-            timeline=identity.timeline,
+            **identity.stored(),
             max_flush_lsn=begin if moved else sub.max_flush_lsn,
         )
         if server is not None:

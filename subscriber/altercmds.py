@@ -215,7 +215,9 @@ def _mind_the_slot(before: Subscription, sub: Subscription, site: Site) -> None:
     """Another slot is nobody's to drop any more; the old one stays on the publisher."""
     if sub.subslotname == before.subslotname:
         return
-    forget_leak(sub, site)
+    # Where another connection leads is not known yet.
+    same = sub.subconninfo == before.subconninfo
+    forget_leak(sub if same else replace(sub, sysid=None), site)
     if before.subslotname is not None:
         site.notify(
             notice(

@@ -275,8 +275,7 @@ def _gather(sub: Subscription, conn: Publisher, site: Site) -> tuple[Subscriptio
         sub,
         subuuid=owner,
         subcreate=SubCreate.READY,
-        sysid=identity.systemid,
-        timeline=identity.timeline,
+        **identity.stored(),
         max_flush_lsn=confirmed,
     )
     _check_owner_is_free(sub, site)
@@ -320,7 +319,8 @@ def _store(sub: Subscription, claims: Sequence[Claim], site: Site) -> Subscripti
     """Row, origin and tables: all of it or nothing."""
     store = site.store
     # In use again: the next command that talks to this publisher must not drop it as a leftover.
-    found_again = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
+    slots = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
+    found_again = [slot for slot in slots if slot.is_on(sub)]
     with store.transaction():
         stored = store.insert_subscription(sub)
         store.origin_create(origin_name(stored.oid))

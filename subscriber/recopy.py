@@ -193,12 +193,7 @@ def _begin_anew(
     point = renew_slot(sub, conn, site)
     failpoints.reach("recopy.slot_made")
     with store.transaction():
-        store.update_subscription(
-            sub.oid,
-            sysid=gap.identity.systemid,
-            timeline=gap.identity.timeline,
-            max_flush_lsn=point,
-        )
+        store.update_subscription(sub.oid, **gap.identity.stored(), max_flush_lsn=point)
         _set_origin(sub, point, site)
         store.forget_last_error(sub.oid, 0)
     if sub.sysid not in (None, gap.identity.systemid):

@@ -2,7 +2,8 @@
 
 A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
 listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
-publisher tries again.
+publisher tries again. Which publisher that is says its system identifier and the database, not the
+connection string, which may be put in other words or lead to another server by now.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final
 
 from catalog import remedies
@@ -239,15 +241,22 @@ def sync_slots_left(
 
 
 def drop_sync_slots(sub: Subscription, names: Iterable[str], conn: Publisher, site: Site) -> None:
-    """Drop what unfinished synchronisations left; their workers are gone. Missing is fine."""
+    """Drop what unfinished synchronisations left; their workers are gone.
+
+    Missing is fine, on the server where they were made.
+    """
     for name in names:
+        slot = leaked_slot(sub, name, "the connection leads to another server or database")
         try:
+            if not slot.is_on(_reached(sub, conn)):
+                _remember(slot, site)
+                continue
             if _drop_when_released(conn, name):
                 site.notify(notice(f'dropped replication slot "{name}" on publisher'))
         except ReplicationError as error:
-            _remember(sub, name, error.primary, site)
+            _remember(replace(slot, reason=error.primary), site)
         else:
-            site.store.forget_leaked_slot(leaked_slot(sub, name, "it is gone"))
+            site.store.forget_leaked_slot(slot)
 
 
 def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
@@ -297,7 +306,7 @@ def _if_known(value: bool | None, option: str, since: int, version: int) -> bool
 def forget_leak(sub: Subscription, site: Site) -> None:
     """The subscription has taken its slot: nobody drops that as a leaked one any more."""
     for slot in site.store.leaked_slots():
-        if (slot.slot_name, slot.conninfo) == (sub.subslotname, sub.subconninfo):
+        if slot.slot_name == sub.subslotname and slot.is_on(sub):
             _forget(slot, site)
 
 
@@ -317,7 +326,7 @@ def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
     if name is None:
         return False
     if conn is None:
-        _remember(sub, name, "it was left on purpose", site)
+        _remember(leaked_slot(sub, name, "it was left on purpose"), site)
         return True
     try:
         if _drop_when_released(conn, name):
@@ -325,33 +334,48 @@ def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
         else:
             site.notify(notice(f'replication slot "{name}" does not exist on publisher, skipping'))
     except ReplicationError as error:
-        _remember(sub, name, error.primary, site)
+        _remember(leaked_slot(sub, name, error.primary), site)
         return True
     return False
 
 
 def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
-    """Drop what was leaked earlier on the publisher that ``conn`` talks to.
+    """Drop what was leaked earlier on the publisher that ``conn`` talks to, whatever it is called.
 
     Never one whose name a subscription has, on whatever server: a slot that was made use of again
-    is inactive while its worker starts.
+    is inactive while its worker starts. One that is missing is believed to be gone only in the
+    words it was left by: in others this may be a standby of that server, with slots of its own.
     """
-    store = site.store
+    store, leaked = site.store, site.store.leaked_slots()
+    if not leaked:
+        return
     used = {sub.subslotname}
-    for other in store.subscriptions() if store.leaked_slots() else ():
+    for other in store.subscriptions():
         used |= {other.subslotname, *sync_slots_left(other, store.rels(other.oid), store)}
-    for slot in site.store.leaked_slots():
-        if slot.conninfo != sub.subconninfo or slot.slot_name in used:
-            continue
-        try:
-            found = fetch_slot(conn, slot.slot_name)
-            if found is not None:
-                if found.active or not found.ours:
-                    continue
-                conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
-        except ReplicationError:
-            continue
-        _forget(slot, site)
+    with suppress(ReplicationError):
+        here = _reached(sub, conn)
+        for slot in leaked:
+            if slot.slot_name not in used and slot.is_on(here) and _drop_leaked(slot, here, conn):
+                _forget(slot, site)
+
+
+def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: Publisher) -> bool:
+    """Drop a slot that nobody uses; whether it is gone."""
+    try:
+        found = fetch_slot(conn, slot.slot_name)
+        if found is None:
+            return slot.conninfo in ("", here.subconninfo)
+        if found.active or not found.ours:
+            return False
+        conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
+    except ReplicationError:
+        return False
+    return True
+
+
+def _reached(sub: Subscription, conn: Publisher) -> Subscription:
+    """The row as it would be if its publisher were the one that ``conn`` talks to."""
+    return replace(sub, **conn.identify_system().stored())
 
 
 def _drop_when_released(conn: Publisher, name: str) -> bool:
@@ -368,13 +392,12 @@ def _drop_when_released(conn: Publisher, name: str) -> bool:
         time.sleep(_POLL)
 
 
-def _remember(sub: Subscription, name: str, reason: str, site: Site) -> None:
-    slot = leaked_slot(sub, name, reason)
+def _remember(slot: LeakedSlot, site: Site) -> None:
     site.store.put_leaked_slot(slot)
     site.notify(
         warning(
             slot.stays,
             detail="It holds back WAL there until it is dropped.",
-            hint=f"On the publisher: SELECT pg_drop_replication_slot('{name}').",
+            hint=f"On the publisher: SELECT pg_drop_replication_slot('{slot.slot_name}').",
         )
     )

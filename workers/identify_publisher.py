@@ -60,7 +60,7 @@ def identify_publisher(
     history = fetch_history(conn, sub, identity)
     slot = fetch_slot(conn, sub.subslotname) if sub.subslotname is not None else None
     check_publisher(sub, received, identity, history, slot)
-    known = {"sysid": identity.systemid, "timeline": identity.timeline}
+    known = identity.stored()
     if sub.max_flush_lsn == InvalidXLogRecPtr and slot is not None:
         # At first it is what the slot says; from here on nobody else may move it.
         known["max_flush_lsn"] = slot.confirmed_flush_lsn or InvalidXLogRecPtr
@@ -105,7 +105,7 @@ def check_same_world(made_on: Subscription, now: Subscription | None) -> None:
     """``WorkerExit`` if the subscription's positions belong to another server than the copy's."""
     if now is None:
         raise WorkerExit(f'subscription "{made_on.subname}" was removed')
-    if (made_on.sysid, made_on.timeline) != (now.sysid, now.timeline):
+    if not made_on.same_world(now):
         raise WorkerExit(
             f"the copy was made on {_place(made_on.sysid, made_on.timeline)}, the subscription "
             f"goes on from {_place(now.sysid, now.timeline)}; the copy starts again"

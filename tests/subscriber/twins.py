@@ -29,15 +29,18 @@ from workers.lake.destination import (
     Stamp,
 )
 from workers.publication import Row
+from workers.walreceiver import SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(SystemIdentity):
     systemid: str = "7329764006882527550"
     timeline: int = 1
     xlogpos: LSN = POINT
+    dbname: str = "shop"
+    datoid: int = 16385
 
 
 @dataclass(slots=True)
@@ -93,6 +96,7 @@ class PublisherTwin:
         self.connections -= 1
 
     def identify_system(self) -> Identity:
+        self._check("identify_system")
         return self.identity
 
     def timeline_history(self, tli: int) -> str:

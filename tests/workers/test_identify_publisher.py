@@ -16,7 +16,7 @@ from workers.identify_publisher import check_own_server, check_same_world, ident
 from workers.publication import Row
 from workers.walreceiver import SystemIdentity
 
-SERVER = SystemIdentity("1", 1, LSN(1000), "shop")
+SERVER = SystemIdentity("1", 1, LSN(1000), "shop", 16384)
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class ServerTwin:
 
 def left(world: Subscribed, **columns: object) -> Subscription:
     """The subscription, last seen on timeline 1 of system 1 and confirmed up to 500."""
-    known = {"sysid": "1", "timeline": 1, "max_flush_lsn": LSN(500), **columns}
+    known = {"sysid": "1", "timeline": 1, "datoid": 16384, "max_flush_lsn": LSN(500), **columns}
     return world.store.update_subscription(world.sub.oid, **known)
 
 
 def test_at_first_everything_is_remembered(world: Subscribed) -> None:
-    sub = left(world, sysid=None, timeline=None, max_flush_lsn=LSN(0))
+    sub = left(world, sysid=None, timeline=None, datoid=None, max_flush_lsn=LSN(0))
     met = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
-    assert (met.sysid, met.timeline, met.max_flush_lsn) == ("1", 1, 400)
+    assert (met.sysid, met.timeline, met.datoid, met.max_flush_lsn) == ("1", 1, 16384, 400)
     assert world.store.subscription(sub.oid) == met
 
 
@@ -129,6 +129,7 @@ def test_a_sync_worker_that_reached_another_server(
 def test_a_copy_belongs_to_the_world_it_was_made_in(world: Subscribed) -> None:
     sub = left(world)
     check_same_world(sub, sub)
-    for other in (replace(sub, timeline=2), replace(sub, sysid="2"), None):
+    check_same_world(replace(sub, datoid=None), sub)  # of an older data directory, known since
+    for other in (replace(sub, timeline=2), replace(sub, sysid="2"), replace(sub, datoid=5), None):
         with pytest.raises(WorkerExit):
             check_same_world(sub, other)

@@ -26,7 +26,7 @@ SUB = Subscription(
     max_flush_lsn=LSN(500),
 )
 REL = SubscriptionRel(1, 2, SubRelState.READY, None, "public", "t", "public", "t")
-SERVER = SystemIdentity("1", 2, LSN(1000), "db")
+SERVER = SystemIdentity("1", 2, LSN(1000), "db", 16384)
 HINT = (
     "Copy the tables again with pgsub refresh 'my sub' --recopy, or go on without what is missing "
     "with pgsub accept-gap 'my sub'."
