@@ -54,7 +54,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from subscriber.remoteslot import create_main_slot
+from subscriber.remoteslot import create_main_slot, leave_server, tell_of_slots_left
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import must_have
@@ -283,11 +283,12 @@ def _store(
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
     with store.transaction():
-        store.update_subscription(
+        now = store.update_subscription(
             sub.oid,
             **identity.stored(),
             max_flush_lsn=begin if moved else sub.max_flush_lsn,
         )
+        left = leave_server(sub, now, site)
         if server is not None:
             where = f"gap accepted by {sub.subname}"
             store.origin_advance(origin_name(sub.oid), begin, where, go_backward=True)
@@ -315,6 +316,7 @@ def _store(
                 store.update_rel(sub.oid, rel.srrelid, copied=False)
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
         store.forget_last_error(sub.oid, 0)
+    tell_of_slots_left(left, sub, now, site)
     gone = {rel.srrelid for rel in found.gone}
     return [rel for rel in stored if rel.srrelid not in gone]
 

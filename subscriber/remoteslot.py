@@ -317,6 +317,54 @@ def _forget(slot: LeakedSlot, site: Site) -> None:
         remove_passfile(slot.passfile)
 
 
+def leave_server(before: Subscription, now: Subscription, site: Site) -> list[LeakedSlot]:
+    """What stays where the subscription was; in the transaction that stores where it goes on.
+
+    All of it is listed from here on: nobody else knows of it. The connection that led there is
+    forgotten already. A slot that it goes on with was perhaps left when it went from there.
+    """
+    store = site.store
+    if before.sysid is None or leaked_slot(before, "", "").is_on(now):
+        return []
+    names = sync_slots_left(before, store.rels(before.oid), store)
+    if before.subslotname is not None and before.sysid != now.sysid:
+        names.insert(0, before.subslotname)  # a server has one slot of a name, in whatever database
+    listed = [
+        slot
+        for slot in store.leaked_slots()
+        if slot.subname == before.subname and slot.sysid and slot.is_on(before)
+    ]
+    known = {slot.slot_name for slot in listed}
+    why = "the subscription goes on from another server or database"
+    left = [
+        replace(leaked_slot(before, name, why), conninfo="", passfile=None)
+        for name in names
+        if name not in known
+    ]
+    for slot in left:
+        store.put_leaked_slot(slot)
+    forget_leak(now, site)
+    return [*left, *listed]
+
+
+def tell_of_slots_left(
+    slots: Iterable[LeakedSlot], before: Subscription, now: Subscription, site: Site
+) -> None:
+    """A WARNING for each that ``leave_server`` found."""
+    same = before.sysid == now.sysid
+    place = "database" if same else "server"
+    which = f"OID is {before.datoid}" if same else f"system identifier is {before.sysid}"
+    for slot in slots:
+        site.notify(
+            warning(
+                f'replication slot "{slot.slot_name}" may still be on the {place} that '
+                f'subscription "{before.subname}" was made for',
+                detail=f"Its {which}. A slot that is there holds back WAL until it is dropped.",
+                hint=f"There: SELECT pg_drop_replication_slot('{slot.slot_name}').",
+            )
+        )
+
+
 def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
     """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
 

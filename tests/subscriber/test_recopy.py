@@ -18,7 +18,12 @@ from catalog.errcodes import (
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import (
+    SubCreate,
+    Subscription,
+    sync_slot_name,
+    system_identifier,
+)
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber import recopy
 from subscriber.altercmds import alter_refresh
@@ -247,9 +252,42 @@ def test_somebody_else_s_slot_is_left_alone(world: Around, slot: Slot) -> None:
 
 
 def test_an_old_slot_on_another_server_is_told_of(world: Around) -> None:
+    """By name, with the statement that drops it, and in ``status`` until somebody has."""
+    before = row(world)
+    world.store.origin_create(origin_name(before.oid, rel(world, "c").srrelid))
+    sync = sync_slot_name(before.oid, rel(world, "c").srrelid, system_identifier(before))
     another_server(world)
     recopy_tables("mysub", [], world.site)
-    assert any("may still be on the publisher" in said for said in world.said())
+    told = [n for n in world.notices if "may still be on the server" in n.primary]
+    assert len(told) == 2
+    for name, message in zip(("mysub", sync), told, strict=True):
+        assert f'"{name}"' in message.primary
+        assert f"system identifier is {before.sysid}" in (message.detail or "")
+        assert f"SELECT pg_drop_replication_slot('{name}')" in (message.hint or "")
+    left = world.store.leaked_slots()
+    assert {slot.slot_name for slot in left} == {"mysub", sync}
+    assert {(slot.sysid, slot.conninfo, slot.passfile) for slot in left} == {
+        (before.sysid, "", None)
+    }
+
+
+def test_a_slot_on_a_server_that_is_come_back_to_is_nobody_s_to_drop(world: Around) -> None:
+    identity = world.publisher.identity
+    another_server(world)
+    recopy_tables("mysub", [], world.site)
+    (left,) = world.store.leaked_slots()
+    there = row(world)
+    world.publisher.identity = identity
+    recopy_tables("mysub", [], world.site)
+    (other,) = world.store.leaked_slots()
+    assert (left.sysid, other.sysid) == (identity.systemid, there.sysid)
+
+
+@pytest.mark.parametrize("break_", [drop, behind])
+def test_nothing_is_left_on_the_server_that_it_stays_on(world: Around, break_: Break) -> None:
+    break_(world)
+    recopy_tables("mysub", [], world.site)
+    assert world.store.leaked_slots() == []
 
 
 def test_refresh_by_name(world: Around) -> None:
