@@ -11,7 +11,7 @@ what does not fit                    how it goes on
 the slot was moved on                at the slot's position; tables keep position and epoch
 the slot is gone or invalidated      a new one is made, then the same
 a lake table's position              a new epoch, at the highest position the subscription knows
-another server, or behind ours       every table: a new epoch, where the stream begins
+another server, database, or behind  every table: a new epoch, where the stream begins
 ===================================  ===============================================================
 
 A server that left our timeline at a known *fork* shares its WAL up to there, so a table goes on at
@@ -99,9 +99,11 @@ class Found:
         """Nothing, or something worse, would come from the one that is there."""
         if self.slot is None or self.slot.invalidation is not None:
             return True
-        # It may send again what came before the fork, which nobody could tell from the rest.
+        # It may send again what came before the fork, which nobody could tell from the rest. One of
+        # another server or database has sent nothing yet.
         same_system = self.sub.sysid == self.identity.systemid
-        return self.server is not None and self.server.fork is None and same_system
+        same = same_system and self.sub.datoid in (None, self.identity.datoid)
+        return self.server is not None and self.server.fork is None and same
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,12 +352,12 @@ def tell_of_slots_left(
 ) -> None:
     """A WARNING for each that ``leave_server`` found."""
     same = before.sysid == now.sysid
-    place = "database" if same else "server"
+    place = "in the database" if same else "on the server"
     which = f"OID is {before.datoid}" if same else f"system identifier is {before.sysid}"
     for slot in slots:
         site.notify(
             warning(
-                f'replication slot "{slot.slot_name}" may still be on the {place} that '
+                f'replication slot "{slot.slot_name}" may still be {place} that '
                 f'subscription "{before.subname}" was made for',
                 detail=f"Its {which}. A slot that is there holds back WAL until it is dropped.",
                 hint=f"There: SELECT pg_drop_replication_slot('{slot.slot_name}').",

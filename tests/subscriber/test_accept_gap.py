@@ -236,6 +236,24 @@ def test_another_server_begins_where_its_slot_is(left: Left) -> None:
     assert left.sub.sysid == "2"
 
 
+def test_another_database_begins_where_its_slot_is(left: Left) -> None:
+    """The slot was made there: nothing that it sends was received before."""
+    before, store = left.sub, left.world.store
+    rel = left.rel("new")
+    store.origin_create(origin_name(rel.srsubid, rel.srrelid))
+    left.server(dbname="other", datoid=5)
+    left.world.publisher.slots["mysub"].confirmed = LSN(50)
+    said = left.accept()
+    assert_all_anchored(left, 50, ready=50, done=50)
+    assert left.sub.datoid == 5
+    assert 'It is database "other" (OID 5), expected OID 16385' in said[0]
+    (slot,) = store.leaked_slots()  # there can be no other of the main slot's name
+    assert (slot.datoid, slot.sysid) == (before.datoid, before.sysid)
+    (told,) = [line for line in said if slot.slot_name in line]
+    assert "may still be in the database that" in told
+    assert "Its OID is 16385." in told
+
+
 def test_what_stays_on_the_server_before_is_told_of_and_listed(left: Left) -> None:
     """The slot that it went by, that of a synchronisation, and one that was leaked there."""
     before, store = left.sub, left.world.store

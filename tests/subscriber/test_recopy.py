@@ -164,7 +164,12 @@ def behind(world: Around) -> None:
     world.publisher.identity = replace(Identity(), xlogpos=LSN(POINT - 1))
 
 
-GAPS: list[Break] = [drop, invalidate, make_again, another_server, behind]
+def another_database(world: Around) -> None:
+    world.publisher.slots.clear()
+    world.publisher.identity = replace(Identity(), dbname="other", datoid=5)
+
+
+GAPS: list[Break] = [drop, invalidate, make_again, another_server, another_database, behind]
 every_gap = pytest.mark.parametrize("break_", GAPS, ids=[each.__name__ for each in GAPS])
 
 
@@ -196,7 +201,11 @@ def begin_anew(world: Around) -> None:
     identity, sub = world.publisher.identity, row(world)
     assert states(world) == {"a": "i*", "b": "i*", "c": "d*", "d": "i*"}
     assert {each.lake_lsn for each in world.store.rels(sub.oid)} == {LSN(0)}
-    assert (sub.sysid, sub.timeline) == (identity.systemid, identity.timeline)
+    assert {**identity.stored()} == {
+        "sysid": sub.sysid,
+        "timeline": sub.timeline,
+        "datoid": sub.datoid,
+    }
     assert position(world) == sub.max_flush_lsn == identity.xlogpos
     assert world.publisher.slots["mysub"].confirmed == identity.xlogpos
     conn = world.publisher.connect(sub)

@@ -64,6 +64,15 @@ def test_the_same_again_changes_nothing(world: Subscribed) -> None:
     assert (conn.asked, world.store.data_version()) == ([], version)
 
 
+def test_an_older_data_directory_takes_the_database_that_it_meets_first(world: Subscribed) -> None:
+    sub = left(world, datoid=None)
+    met = identify_publisher(ServerTwin(), world.store, sub, LSN(500))
+    assert met == replace(sub, datoid=16384) == world.store.subscription(sub.oid)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="another database"):
+        identify_publisher(ServerTwin(replace(SERVER, datoid=5)), world.store, met, LSN(500))
+    assert world.store.subscription(sub.oid) == met
+
+
 def test_a_timeline_that_goes_on_is_remembered(world: Subscribed) -> None:
     conn = ServerTwin(replace(SERVER, timeline=3), "1\t0/1F4\tx\n2\t0/300\ty\n")
     met = identify_publisher(conn, world.store, left(world), LSN(500))
@@ -116,12 +125,13 @@ def test_an_s_beyond_what_the_server_had_when_it_answered_is_no_gap(world: Subsc
     assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
 
 
-@pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}])
+@pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}, {"datoid": 5}])
 def test_a_sync_worker_that_reached_another_server(
     world: Subscribed, changes: dict[str, object]
 ) -> None:
     sub = left(world)
     check_own_server(ServerTwin(), sub)
+    check_own_server(ServerTwin(), replace(sub, datoid=None))
     with pytest.raises(WorkerExit, match="its connection reached timeline"):
         check_own_server(ServerTwin(replace(SERVER, **changes)), sub)  # type: ignore[arg-type]  # fields by name
 
