@@ -196,3 +196,8 @@ def system_identifier(sub: Subscription) -> str:
 def sync_slot_name(subid: int, relid: int, sysid: str) -> str:
     """``ReplicationSlotNameForTablesync``: the slot and application name of a sync worker."""
     return f"pg_{subid}_sync_{relid}_{sysid}"
+
+
+def sync_slot_pattern(sysid: str) -> str:
+    """A regular expression for what ``sync_slot_name`` makes with this ``sysid``."""
+    return f"^pg_[0-9]+_sync_[0-9]+_{sysid}$"

@@ -442,10 +442,13 @@ def _drop_when_released(conn: Publisher, name: str) -> bool:
 
 def _remember(slot: LeakedSlot, site: Site) -> None:
     site.store.put_leaked_slot(slot)
-    site.notify(
-        warning(
-            slot.stays,
-            detail="It holds back WAL there until it is dropped.",
-            hint=f"On the publisher: SELECT pg_drop_replication_slot('{slot.slot_name}').",
-        )
+    site.notify(leak_warning(slot))
+
+
+def leak_warning(slot: LeakedSlot) -> Notice:
+    """What there is to do about a slot that stays."""
+    return warning(
+        slot.stays,
+        detail="It holds back WAL there until it is dropped.",
+        hint=f"On the publisher: SELECT pg_drop_replication_slot('{slot.slot_name}').",
     )

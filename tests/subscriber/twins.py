@@ -62,6 +62,12 @@ class Slot:
     confirmed: LSN = POINT
     database: str = "shop"
     lost: bool = False
+    temporary: bool = False
+
+    def fits(self, pattern: str, name: str) -> bool:
+        """Whether it is one of those that stay, for pgoutput in the connection's database."""
+        ours = (self.plugin, self.database, self.temporary) == ("pgoutput", "shop", False)
+        return ours and re.search(pattern, name) is not None
 
 
 @dataclass(slots=True)
@@ -140,6 +146,9 @@ class PublisherTwin:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
         if "pg_is_in_recovery" in sql:
             return [("t" if self.standby else "f",)]
+        if "slot_name ~" in sql:
+            (pattern,) = re.findall("slot_name ~ '(.*?)'", sql)
+            return [(name,) for name, slot in self.slots.items() if slot.fits(pattern, name)]
         if "pg_replication_slots" in sql:
             return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
         if "pg_subscription_rel" in sql:
