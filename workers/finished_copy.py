@@ -77,13 +77,13 @@ from catalog.pg_subscription import Subscription, sync_slot_name, system_identif
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
-from workers.copy_table import still_ours
+from workers.copy_table import still_fits
 from workers.identify_publisher import Walsender, check_same_world
 from workers.lake.destination import Destination, LakeIdent, Stamp
 from workers.lake_writer import check_stamp
 from workers.process import WorkerProcess
 from workers.remote_slots import RemoteSlot, fetch_slot
-from workers.shared_targets import branches_of, show_copy, source_of
+from workers.shared_targets import show_copy, source_of
 from workers.standby_watch import StandbyWatch
 from workers.sync_writer import SyncWriter
 from workers.walreceiver import WalReceiverConn
@@ -116,14 +116,12 @@ def store_finishedcopy(
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source)
     dest.write(ident, branch, [], stamp)
-    still_ours(store, rel)
-    check_same_world(sub, store.subscription(sub.oid))
+    still_fits(store, sub, rel)
     show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d.
-        check_same_world(sub, store.subscription(sub.oid))
-        copied = rel.copied and still_ours(store, rel).fingerprint == rel.fingerprint
+        copied = rel.copied and still_fits(store, sub, rel).fingerprint == rel.fingerprint
         store.set_rel_state(sub.oid, rel.srrelid, SubRelState.FINISHEDCOPY, None, Setter.TABLESYNC)
         stored = store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos, copied=copied)
         where = f"copy of {ident}"
@@ -191,8 +189,7 @@ def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
 def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, start: LSN) -> None:
     """The origin follows the table, unless the world is another one by now."""
     with store.transaction():
-        check_same_world(sub, store.subscription(sub.oid))
-        still_ours(store, rel)
+        still_fits(store, sub, rel)
         where = f"LSN {start} of {rel.lake_schema}.{rel.lake_table}"
         store.origin_advance(origin_name(sub.oid, rel.srrelid), start, where)
 
@@ -219,7 +216,6 @@ def store_syncdone(
     sub: Subscription,
     writer: SyncWriter,
     rel: SubscriptionRel,
-    dest: Destination,
     s_lsn: LSN,
 ) -> None:
     """Stamp and show, then ``s``, the end of the origin and the slot as a leaked one, at once.
@@ -237,9 +233,6 @@ def store_syncdone(
 
     writer.finish(rel, s_lsn, store_s)
     failpoints.reach("tablesync.syncdone_stored")
-    if source_of(sub, rel):  # nobody else drops them
-        prefix = branches_of(sub, relid)
-        dest.drop_branches(LakeIdent(rel.lake_schema, rel.lake_table), prefix=prefix)
 
 
 def drop_slot(
