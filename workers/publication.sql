@@ -250,6 +250,13 @@ SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
        pg_catalog.to_jsonb(s) ->> 'invalidation_reason', pg_catalog.to_jsonb(s) ->> 'conflicting'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
 
+-- The permanent ones.
+-- name: sync_slots
+SELECT slot_name FROM pg_catalog.pg_replication_slots
+WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND NOT temporary
+  AND database = pg_catalog.current_database() AND slot_name ~ :pattern
+ORDER BY slot_name
+
 -- name: is_in_recovery
 SELECT pg_catalog.pg_is_in_recovery()
 

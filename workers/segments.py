@@ -19,12 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from catalog.errcodes import (
-    FeatureNotSupported,
-    NumericValueOutOfRange,
-    ReplicationError,
-    UniqueViolation,
-)
+from catalog.errcodes import FeatureNotSupported, NumericValueOutOfRange, ReplicationError
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
@@ -45,6 +40,7 @@ from workers.lake.destination import (
     OtherKey,
     Segment,
     Staged,
+    key_not_unique,
     nothing_found,
 )
 from workers.proto.messages import Relation
@@ -311,12 +307,9 @@ class TableWork:
         except UnrepresentableValue as error:
             raise _value_error(error, relation, changes, self._table) from None
 
-    def _not_unique(self, key: tuple[str, ...]) -> UniqueViolation:
-        return UniqueViolation(
-            f'key ({", ".join(key)}) is not unique in lake table "{self._table.ident}"',
-            detail="More than one row has a key that the transaction names.",
-            hint="Remove the extra rows from the lake table, or copy the table again.",
-        )
+    def _not_unique(self, key: tuple[str, ...]) -> ReplicationError:
+        detail = "More than one row has a key that the transaction names."
+        return key_not_unique(self._table.ident, key, detail)
 
     def _full(
         self, relation: Relation, changes: Changes, layout: Layout, truncate: bool

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.errcodes import FeatureNotSupported
+from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from workers.publication import (
@@ -17,7 +18,7 @@ from workers.publication import (
     missing_publications,
     tables_of_other_origins,
 )
-from workers.remote_slots import fetch_slot
+from workers.remote_slots import fetch_slot, fetch_sync_slots
 from workers.replica_identity import fetch_identities
 from workers.walreceiver import WalReceiverConn, connect
 
@@ -265,3 +266,19 @@ def test_s_100_9_a_slot_is_made_and_dropped_at_once(conn: WalReceiverConn) -> No
     assert (slot.active, slot.ours, slot.confirmed_flush_lsn) == (True, True, point)
     assert slot.invalidation is None
     conn.drop_slot(name)
+
+
+def test_the_slots_that_synchronisations_left(conn: WalReceiverConn) -> None:
+    """Permanent ones with this number at the end, whatever their oids."""
+    number = f"70000000000000000{conn.server_version}"
+    left = [sync_slot_name(16384, relid, number) for relid in (16390, 16391)]
+    names = [*left, sync_slot_name(16384, 16390, f"1{number}"), f"x_{left[0]}"]
+    for name in names:
+        conn.create_slot(name, temporary=False, snapshot="nothing")
+    try:
+        assert fetch_sync_slots(conn, number) == left
+        conn.create_slot(sync_slot_name(1, 2, number), temporary=True, snapshot="nothing")
+        assert fetch_sync_slots(conn, number) == left
+    finally:
+        for name in names:
+            conn.drop_slot(name)

@@ -47,7 +47,7 @@ from workers.walreceiver import SystemIdentity
 
 RELATION = relation(1, "a", "id", "v")
 IDENT = LakeIdent("public", "a")
-SYSID, TIMELINE = "7", 1
+SYSID, TIMELINE, DATOID = "7", 1, 16384
 OTHER = "other"
 
 
@@ -81,7 +81,7 @@ class Publisher:
     server_version = 18
 
     def identify_system(self) -> SystemIdentity:
-        return SystemIdentity(SYSID, TIMELINE, self.position, "db")
+        return SystemIdentity(SYSID, TIMELINE, self.position, "db", DATOID)
 
     def end_streaming(self) -> None: ...
 
@@ -183,6 +183,7 @@ class Synchronised:
             subuuid=str(uuid.uuid4()),
             sysid=SYSID,
             timeline=TIMELINE,
+            datoid=DATOID,
         )
         store.delete_rel(old.srsubid, old.srrelid)
         store.insert_rel(replace(old, srsubstate=SubRelState.INIT, srsublsn=None, copied=False))

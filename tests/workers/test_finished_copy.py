@@ -252,6 +252,15 @@ def test_a_slot_that_is_made_again_is_not_a_leaked_one(synced: Synchronised) -> 
     check(synced)
 
 
+def test_nor_if_the_publisher_is_called_otherwise_by_then(synced: Synchronised) -> None:
+    die(synced, "tablesync.syncdone_stored")
+    store, rel = synced.world.store, synced.rel
+    store.update_subscription(rel.srsubid, subconninfo="host=10.0.0.7 user=me")
+    store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)
+    die(synced, "tablesync.datasync_stored")
+    assert store.leaked_slots() == []
+
+
 class Late(MemoryDestination):
     """Its worker dies in the middle of a fast-forward, which may land any time later."""
 

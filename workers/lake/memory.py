@@ -22,7 +22,6 @@ from catalog.errcodes import (
     ObjectInUse,
     ReplicationError,
     UndefinedTable,
-    UniqueViolation,
 )
 from catalog.pg_lsn import LSN
 from workers.copy_task import read_copy
@@ -40,6 +39,7 @@ from workers.lake.destination import (
     Stamp,
     TakenKeys,
     check_base,
+    key_not_unique,
 )
 from workers.lake.memory_rows import (
     Row,
@@ -429,10 +429,8 @@ class _Work:
             if not found["op"]:
                 kept.append(row | new_values(segment, found))
         if matched > len(changes):
-            raise UniqueViolation(
-                f'key ({", ".join(segment.key)}) is not unique in lake table "{self.ident}"',
-                detail=f"{len(changes)} keys matched {matched} rows.",
-            )
+            detail = f"{len(changes)} keys matched {matched} rows."
+            raise key_not_unique(self.ident, segment.key, detail)
         self.rows = kept
         self.merged += matched
         self.delete_missing += sum(change["op"] for change in missed.values())
