@@ -150,6 +150,10 @@ SELECT * FROM leaked_slot ORDER BY subname, slot_name
 
 -- name: forget_leaked_slot
 DELETE FROM leaked_slot
+WHERE slot_name = :slot_name AND sysid = :sysid AND conninfo = :conninfo
+
+-- name: forget_leaked_slot_of_server
+DELETE FROM leaked_slot
 WHERE slot_name = :slot_name AND (
     sysid = :sysid AND sysid <> '' OR '' IN (sysid, :sysid) AND conninfo = :conninfo)
 

@@ -379,8 +379,12 @@ class CatalogStore(CatalogFile):
         return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
 
     def forget_leaked_slot(self, slot: LeakedSlot) -> None:
-        """The slot is gone, however it was reached."""
+        """This one is gone, or is used again."""
         self._write("forget_leaked_slot", dataclasses.asdict(slot))
+
+    def forget_leaked_slot_of_server(self, slot: LeakedSlot) -> None:
+        """The same, however the server was reached when it was left there."""
+        self._write("forget_leaked_slot_of_server", dataclasses.asdict(slot))
 
     def settings(self) -> dict[str, Any]:
         """What ``put_settings`` stored last; empty before."""

@@ -256,7 +256,7 @@ def drop_sync_slots(sub: Subscription, names: Iterable[str], conn: Publisher, si
         except ReplicationError as error:
             _remember(replace(slot, reason=error.primary), site)
         else:
-            site.store.forget_leaked_slot(slot)
+            site.store.forget_leaked_slot_of_server(slot)
 
 
 def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
@@ -320,15 +320,15 @@ def _forget(slot: LeakedSlot, site: Site) -> None:
 def leave_server(before: Subscription, now: Subscription, site: Site) -> list[LeakedSlot]:
     """What stays where the subscription was; in the transaction that stores where it goes on.
 
-    All of it is listed from here on: nobody else knows of it. The connection that led there is
-    forgotten already. A slot that it goes on with was perhaps left when it went from there.
+    Slots of synchronisations are listed from here on: nobody else knows of them. The connection
+    that led there is forgotten already. The main slot is only told of: its name is the user's and
+    may have been altered since, so that one of this name there may be somebody else's. A slot that
+    the subscription goes on with was perhaps left when it went from there.
     """
     store = site.store
     if before.sysid is None or leaked_slot(before, "", "").is_on(now):
         return []
     names = sync_slots_left(before, store.rels(before.oid), store)
-    if before.subslotname is not None and before.sysid != now.sysid:
-        names.insert(0, before.subslotname)  # a server has one slot of a name, in whatever database
     listed = [
         slot
         for slot in store.leaked_slots()
@@ -344,7 +344,11 @@ def leave_server(before: Subscription, now: Subscription, site: Site) -> list[Le
     for slot in left:
         store.put_leaked_slot(slot)
     forget_leak(now, site)
-    return [*left, *listed]
+    told = [*left, *listed]
+    if before.subslotname is not None and before.sysid != now.sysid:
+        # A server has one slot of a name, in whatever database.
+        told.insert(0, leaked_slot(before, before.subslotname, why))
+    return told
 
 
 def tell_of_slots_left(
@@ -353,14 +357,19 @@ def tell_of_slots_left(
     """A WARNING for each that ``leave_server`` found."""
     same = before.sysid == now.sysid
     place = "in the database" if same else "on the server"
-    which = f"OID is {before.datoid}" if same else f"system identifier is {before.sysid}"
+    which = (
+        f"The database's OID is {before.datoid}"
+        if same
+        else f"The server's system identifier is {before.sysid}"
+    )
     for slot in slots:
         site.notify(
             warning(
                 f'replication slot "{slot.slot_name}" may still be {place} that '
                 f'subscription "{before.subname}" was made for',
-                detail=f"Its {which}. A slot that is there holds back WAL until it is dropped.",
-                hint=f"There: SELECT pg_drop_replication_slot('{slot.slot_name}').",
+                detail=f"{which}. A slot that is there holds back WAL until it is dropped.",
+                hint=("" if slot.has_own_number else "If nobody else uses it: ")
+                + f"Connect there and SELECT pg_drop_replication_slot('{slot.slot_name}').",
             )
         )
 
@@ -392,7 +401,8 @@ def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
 
     Never one whose name a subscription has, on whatever server: a slot that was made use of again
     is inactive while its worker starts. One that is missing is believed to be gone only in the
-    words it was left by: in others this may be a standby of that server, with slots of its own.
+    words it was left by, or where those are forgotten on a server that is no standby: a standby has
+    its primary's system identifier and slots of its own.
     """
     store, leaked = site.store, site.store.leaked_slots()
     if not leaked:
@@ -403,7 +413,11 @@ def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
     with suppress(ReplicationError):
         here = _reached(sub, conn)
         for slot in leaked:
-            if slot.slot_name not in used and slot.is_on(here) and _drop_leaked(slot, here, conn):
+            if (
+                slot.slot_name not in used
+                and slot.is_dropped_through(here)
+                and _drop_leaked(slot, here, conn)
+            ):
                 _forget(slot, site)
 
 
@@ -412,7 +426,7 @@ def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: Publisher) -> bool:
     try:
         found = fetch_slot(conn, slot.slot_name)
         if found is None:
-            return slot.conninfo in ("", here.subconninfo)
+            return slot.conninfo == here.subconninfo or not (slot.conninfo or is_in_recovery(conn))
         if found.active or not found.ours:
             return False
         conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)

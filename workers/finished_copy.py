@@ -99,7 +99,7 @@ def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -
     name = origin_name(sub.oid, rel.srrelid)
     if store.origin_by_name(name) is None:
         store.origin_create(name)
-    store.forget_leaked_slot(_left(sub, rel))
+    store.forget_leaked_slot_of_server(_left(sub, rel))
 
 
 def store_finishedcopy(
@@ -252,7 +252,7 @@ def drop_slot(
         )
         return
     failpoints.reach("tablesync.slot_dropped")
-    store.forget_leaked_slot(left)
+    store.forget_leaked_slot_of_server(left)
 
 
 def _left(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:

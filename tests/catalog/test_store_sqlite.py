@@ -239,7 +239,7 @@ def test_a_leaked_slot_is_one_of_a_server(
     store: CatalogStore, change: dict[str, str], gone: bool
 ) -> None:
     store.put_leaked_slot(LEFT)
-    store.forget_leaked_slot(dataclasses.replace(LEFT, **change))  # type: ignore[arg-type]  # fields by name
+    store.forget_leaked_slot_of_server(dataclasses.replace(LEFT, **change))  # type: ignore[arg-type]  # fields by name
     assert (store.leaked_slots() == []) == gone
 
 

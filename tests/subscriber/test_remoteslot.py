@@ -257,6 +257,35 @@ def test_one_that_is_not_there_may_be_on_a_standby(world: Around, words: str, le
     assert len(world.store.leaked_slots()) == left
 
 
+def test_a_main_slot_is_dropped_only_in_the_words_it_was_left_by(world: Around) -> None:
+    """A clone of the server has its identity, its database and its slots: this may be another's."""
+    sub = create_subscription(statement(), world.site)
+    left = leaked_slot(replace(sub, subconninfo="host=staging dbname=shop"), "app", "left")
+    world.store.put_leaked_slot(left)
+    world.publisher.slots["app"] = Slot()
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert "app" in world.publisher.slots
+    assert world.store.leaked_slots() == [left]
+    world.store.put_leaked_slot(replace(left, conninfo=sub.subconninfo))
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert "app" not in world.publisher.slots
+    assert world.store.leaked_slots() == [left]
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_one_whose_words_are_forgotten_is_gone_where_no_standby_says_so(
+    world: Around, standby: bool
+) -> None:
+    _, name = left_behind(world)
+    (left,) = world.store.leaked_slots()
+    world.store.forget_leaked_slot(left)
+    world.store.put_leaked_slot(replace(left, conninfo=""))
+    del world.publisher.slots[name]
+    world.publisher.standby = standby
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert bool(world.store.leaked_slots()) == standby
+
+
 def test_a_publisher_that_is_lost_meanwhile_disturbs_no_command(world: Around) -> None:
     left_behind(world)
     world.publisher.fail["identify_system"] = ConnectionFailure("lost the connection")
