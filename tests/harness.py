@@ -6,6 +6,7 @@ compares is what any other reader sees.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -37,6 +38,10 @@ SETTINGS = {
 }
 
 
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE = 1
+
+
 class CommandError(AssertionError):
     """A command ended with a status that was not expected."""
 
@@ -45,11 +50,15 @@ class Pgsub:
     """One data directory, and the family of processes that ``up`` starts on it.
 
     Commands are forked from a process that has imported everything. With ``env``, which holds what
-    a module may read when it is imported, each is started as a user does.
+    a module may read when it is imported, each is started as a user does. A family that is not
+    ``almighty`` may write only where permissions let it, even where root runs the tests.
     """
 
-    def __init__(self, data_dir: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, env: Mapping[str, str] | None = None, *, almighty: bool = True
+    ) -> None:
         self._forked = env is None
+        self._begin = die_with_parent if almighty else _as_anybody
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.scratch = data_dir.parent / f"{data_dir.name}_files"
@@ -99,7 +108,7 @@ class Pgsub:
                 stdout=log,
                 stderr=log,
                 env=self.env,
-                preexec_fn=die_with_parent,  # nothing is left behind by a killed test run
+                preexec_fn=self._begin,  # nothing is left behind by a killed test run
             )
 
     def wait_running(self, timeout: float = 120.0) -> None:
@@ -257,6 +266,13 @@ class Pgsub:
     ) -> list[tuple[Any, ...]]:
         """All rows as Python values, in the order in which ``native_rows`` has them."""
         return python_rows(self.arrow(schema, table), columns)
+
+
+def _as_anybody() -> None:
+    """No process from here on has root's right to write everywhere (Linux; elsewhere it stays)."""
+    die_with_parent()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 def python_rows(found: pa.Table, columns: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
