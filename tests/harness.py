@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import psutil
 import pyarrow as pa
 import yaml
 
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings, stored_settings
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
@@ -121,6 +124,25 @@ class Pgsub:
             return status is not None and status.phase == "running"
 
         wait_until(running, timeout, self.log_tail)
+
+    @contextmanager
+    def settings(self, **values: str) -> Iterator[None]:
+        """Other settings for a while, by SIGHUP; a worker that starts meanwhile reads them."""
+        file = self.scratch / "up.yaml"
+        before, in_force = file.read_text(), self.stored_settings()
+        self.file({"subscriptions": {}, "settings": {**SETTINGS, **values}}, "up.yaml")
+        self.launcher.send_signal(signal.SIGHUP)
+        try:
+            wait_until(lambda: self.stored_settings() != in_force, 60, self.log_tail)
+            yield
+        finally:
+            file.write_text(before)
+            self.launcher.send_signal(signal.SIGHUP)
+
+    def stored_settings(self) -> Settings:
+        """What the workers go by."""
+        with closing(CatalogStore.open(self.data_dir)) as store:
+            return stored_settings(store.settings())
 
     def create(
         self,
