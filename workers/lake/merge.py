@@ -1,9 +1,9 @@
 """MERGE statements, as syntax trees: matched rows only, on the key or on row positions.
 
 The source is always the view ``s`` (staged columns ``op``, ``b0…``, ``c0…``, ``m0…``, whose names
-are ours) and the target ``t``. There is never a NOT MATCHED branch: rows that are new are appended,
-because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns some of
-whose values did not travel (unchanged out-of-line values), because it makes Spark read the
+are ours) and the target ``TARGET``. There is never a NOT MATCHED branch: rows that are new are
+appended, because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns
+some of whose values did not travel (unchanged out-of-line values), because it makes Spark read the
 target's old column.
 """
 
@@ -20,7 +20,8 @@ from workers.lake.destination import SOURCE_COLUMN, LakeIdent
 from workers.lake.statements import branch_path, identifier, join, table_path
 
 SOURCE: Final = "s"
-TARGET: Final = "t"
+TARGET: Final = "_pgsub_t"
+"""Not ``t``: where the table has a column of that name, ``t._file`` is a field of it to Spark."""
 UPDATE: Final = 0
 DELETE: Final = 1
 
@@ -116,7 +117,7 @@ def find_positions(
         _aliased(target_column(POSITION), "p"),
         "FROM",
         branch_path(ident, branch),
-        "AS t JOIN s ON",
+        f"AS {TARGET} JOIN s ON",
         exp.and_(*equal),
     )
     return join(
@@ -141,7 +142,7 @@ def find_keys(
         _aliased(source_column("k"), "k"),
         "FROM",
         branch_path(ident, branch),
-        "AS t JOIN s ON",
+        f"AS {TARGET} JOIN s ON",
         exp.and_(*_base_key_equal(key, bounds, of)),
     )
 
@@ -174,7 +175,14 @@ def find_any_key(
     )
     where = exp.and_(exp.Paren(this=found), *_came_from(of))
     return join(
-        "SELECT", *numbers, "FROM", branch_path(ident, branch), "AS t", *joins, "WHERE", where
+        "SELECT",
+        *numbers,
+        "FROM",
+        branch_path(ident, branch),
+        f"AS {TARGET}",
+        *joins,
+        "WHERE",
+        where,
     )
 
 
@@ -190,7 +198,7 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
     return join(
         "SELECT count(*) AS n FROM (SELECT 1 FROM",
         branch_path(ident, branch),
-        "AS t WHERE",
+        f"AS {TARGET} WHERE",
         exp.and_(*there, *_came_from(of)),
         "GROUP BY",
         *grouped,
@@ -276,7 +284,9 @@ def _merge(
     whens: Sequence[exp.Expression],
 ) -> str:
     # Put together from nodes: sqlglot's table node has room for three names, a branch needs four.
-    return join("MERGE INTO", branch_path(ident, branch), "AS t USING s ON", exp.and_(*on), *whens)
+    return join(
+        "MERGE INTO", branch_path(ident, branch), f"AS {TARGET} USING s ON", exp.and_(*on), *whens
+    )
 
 
 def _between(bounds: KeyBounds) -> exp.Expression:
