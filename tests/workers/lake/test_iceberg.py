@@ -252,7 +252,7 @@ def test_an_error_says_one_line_and_no_row(dest: Any, lake_ident: LakeIdent) -> 
     assert "s3cret" not in report
     assert "\tat " not in report
     assert str(lake_ident) in report
-    assert error.value.code == "XX000"
+    assert error.value.code == "22018"
 
 
 @pytest.fixture
