@@ -16,7 +16,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from workers.lake.destination import SOURCE_COLUMN, LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, Generated, LakeIdent
+from workers.lake.generated import read_generated
 from workers.lake.statements import branch_path, identifier, join, table_path
 
 SOURCE: Final = "s"
@@ -61,6 +62,7 @@ def merge_by_key(
     deletes: bool = True,
     updates: bool = True,
     of: str = "",
+    generated: Generated = (),
 ) -> str:
     """Update or delete the rows whose key is the source's base key ``b0…``.
 
@@ -68,32 +70,33 @@ def merge_by_key(
     ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
     not hold is left out.
     """
-    whens = _whens(
-        [
-            exp.EQ(this=identifier_of(name), expression=_new_value(n, name, name in unchanged))
-            for n, name in enumerate(columns)
-        ],
-        deletes=deletes,
-        updates=updates,
-    )
+    assignments = _assignments(columns, unchanged, generated)
+    whens = _whens(assignments, deletes=deletes, updates=updates)
     return _merge(ident, branch, _base_key_equal(key, bounds, of), whens)
 
 
 def merge_by_position(
-    ident: LakeIdent, branch: str | None, *, columns: Sequence[str], deletes: bool, updates: bool
+    ident: LakeIdent,
+    branch: str | None,
+    *,
+    columns: Sequence[str],
+    deletes: bool,
+    updates: bool,
+    generated: Sequence[str] = (),
 ) -> str:
     """Update or delete the rows at the source's ``f`` (file) and ``p`` (position).
 
-    Iceberg 1.11 fails on a MERGE by position with a condition that Spark must cast ("Field
-    _spec_id not found in source schema").
+    Iceberg 1.11 fails on a MERGE by position in which Spark must cast something ("Field _spec_id
+    not found in source schema"). So what is ``generated`` was computed by the source: ``g0…``.
     """
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(FILE), expression=source_column("f")),
         exp.EQ(this=target_column(POSITION), expression=source_column("p")),
     ]
+    values = [(f"c{n}", name) for n, name in enumerate(columns)]
+    values += [(f"g{n}", name) for n, name in enumerate(generated)]
     assignments = [
-        exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
-        for n, name in enumerate(columns)
+        exp.EQ(this=identifier_of(name), expression=source_column(value)) for value, name in values
     ]
     return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
 
@@ -245,6 +248,21 @@ def _column(view: str, name: str) -> exp.Column:
 
 def _aliased(node: exp.Expression, name: str) -> exp.Expression:
     return exp.Alias(this=node, alias=identifier(name))
+
+
+def _assignments(
+    columns: Sequence[str], unchanged: Collection[str], generated: Generated
+) -> list[exp.EQ]:
+    """What an UPDATE sets; what is generated, over the row as it will be."""
+    new = {name: _new_value(n, name, name in unchanged) for n, name in enumerate(columns)}
+
+    def value_of(name: str) -> str:
+        return join(new.get(name) or target_column(name))
+
+    values = new | {
+        each.column: exp.Var(this=each.over(value_of)) for each in read_generated(generated)
+    }
+    return [exp.EQ(this=identifier_of(name), expression=value) for name, value in values.items()]
 
 
 def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression:

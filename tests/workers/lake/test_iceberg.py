@@ -323,6 +323,23 @@ def test_a_parallel_copy_reads_the_snapshot(
     assert error.value.code == "08006"
 
 
+@pytest.mark.timeout(300)
+def test_a_parallel_copy_computes_what_is_generated(
+    iceberg: Make, lake_ident: LakeIdent, plan: Callable[..., CopyPlan]
+) -> None:
+    dest: Any = iceberg()
+    generated = (("twice", "id * 2"),)
+    columns = (*COLUMNS, *dest.generated_columns(lake_ident, COLUMNS, generated))
+    dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.copy(lake_ident, "pgsub_1_1_1", plan(generated=generated), lambda done, total: None)
+    sql = join(
+        "SELECT count(*), sum(twice) - 2 * sum(id) FROM", branch_path(lake_ident, "pgsub_1_1_1")
+    )
+    [found] = dest._sessions.get().query(sql, "counting").to_pylist()
+    assert list(found.values()) == [5000, 0]
+
+
 def python_daemons(lake_server: Lake) -> set[int]:
     jvm = psutil.Process(lake_server.server.process.pid)
     return {child.pid for child in jvm.children()}
