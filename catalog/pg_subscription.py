@@ -85,11 +85,12 @@ class TableOptions:
 class Subscription:
     """A row of ``pg_subscription``.
 
-    ``generation`` is the last worker generation handed out. ``sysid`` and ``timeline`` are the
-    publisher's as last seen. ``max_flush_lsn`` is the highest flush position ever sent, written
-    before it is sent; before that the consistent point of the slot we made. ``create_slot``
-    says that the slot is ours to make, so a *creating* row found later may drop it. ``tables``
-    maps ``schema.table`` (see ``namespace.qualified_name``) to its options.
+    ``generation`` is the last worker generation handed out. ``sysid``, ``timeline`` and ``datoid``
+    (the oid of the database) are the publisher's as last seen. ``max_flush_lsn`` is the highest
+    flush position ever sent, written before it is sent; before that the consistent point of the
+    slot we made. ``create_slot`` says that the slot is ours to make, so a *creating* row found
+    later may drop it. ``tables`` maps ``schema.table`` (see ``namespace.qualified_name``) to its
+    options.
     """
 
     subname: str
@@ -120,8 +121,17 @@ class Subscription:
     generation: int = 0
     sysid: str | None = None
     timeline: int | None = None
+    datoid: int | None = None
     max_flush_lsn: LSN = InvalidXLogRecPtr
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
+
+    def same_world(self, later: Subscription) -> bool:
+        """Whether a position of this row's publisher is one of the later row's too.
+
+        The database may have become known since: an older data directory does not name it.
+        """
+        same_database = self.datoid in (None, later.datoid)
+        return same_database and (self.sysid, self.timeline) == (later.sysid, later.timeline)
 
 
 PG_SUBSCRIPTION_COLUMNS: Final = (
@@ -188,3 +198,8 @@ def system_identifier(sub: Subscription) -> str:
 def sync_slot_name(subid: int, relid: int, sysid: str) -> str:
     """``ReplicationSlotNameForTablesync``: the slot and application name of a sync worker."""
     return f"pg_{subid}_sync_{relid}_{sysid}"
+
+
+def sync_slot_pattern(sysid: str) -> str:
+    """A regular expression for what ``sync_slot_name`` makes with this ``sysid``."""
+    return f"^pg_[0-9]+_sync_[0-9]+_{sysid}$"

@@ -18,7 +18,7 @@ INSERT INTO pg_subscription VALUES (
     :subtwophasestate, :subdisableonerr, :subpasswordrequired, :subrunasowner, :subfailover,
     :subconninfo, :subslotname, :subsynccommit, :subpublications, :suborigin, :subuuid,
     :subcreate, :create_slot, :sync_slot, :passfile, :password_env, :generation, :sysid,
-    :timeline, :max_flush_lsn, :tables)
+    :timeline, :max_flush_lsn, :tables, :datoid)
 
 -- name: update_subscription
 UPDATE pg_subscription SET
@@ -31,7 +31,7 @@ UPDATE pg_subscription SET
     subuuid = :subuuid, subcreate = :subcreate, create_slot = :create_slot,
     sync_slot = :sync_slot, passfile = :passfile, password_env = :password_env,
     generation = :generation, sysid = :sysid, timeline = :timeline,
-    max_flush_lsn = :max_flush_lsn, tables = :tables
+    max_flush_lsn = :max_flush_lsn, tables = :tables, datoid = :datoid
 WHERE oid = :oid
 
 -- name: delete_subscription
@@ -142,13 +142,16 @@ WHERE since >= :since AND since < :before ORDER BY since DESC LIMIT 1
 DELETE FROM idle_spark_session WHERE session_id = :session_id AND user_id = :user_id
 
 -- name: put_leaked_slot
-INSERT OR REPLACE INTO leaked_slot VALUES (:slot_name, :conninfo, :subname, :passfile, :reason)
+INSERT OR REPLACE INTO leaked_slot
+VALUES (:slot_name, :conninfo, :sysid, :datoid, :subname, :passfile, :reason)
 
 -- name: leaked_slots
 SELECT * FROM leaked_slot ORDER BY subname, slot_name
 
 -- name: forget_leaked_slot
-DELETE FROM leaked_slot WHERE slot_name = :slot_name AND conninfo = :conninfo
+DELETE FROM leaked_slot
+WHERE slot_name = :slot_name AND (
+    sysid = :sysid AND sysid <> '' OR '' IN (sysid, :sysid) AND conninfo = :conninfo)
 
 -- name: put_last_error
 INSERT OR REPLACE INTO last_error

@@ -36,6 +36,7 @@ CREATE TABLE pg_subscription (
     timeline            INTEGER,
     max_flush_lsn       TEXT NOT NULL,
     tables              TEXT NOT NULL,
+    datoid              INTEGER,
     UNIQUE (subdbid, subname)
 ) STRICT;
 
@@ -110,14 +111,17 @@ CREATE TABLE idle_spark_session (
     PRIMARY KEY (session_id, user_id)
 ) STRICT;
 
--- Replication slots that DROP could not remove from the publisher.
+-- Replication slots that nobody could remove from the publisher. What is not known any more of
+-- where they are is ''.
 CREATE TABLE leaked_slot (
     slot_name TEXT NOT NULL,
     conninfo  TEXT NOT NULL,
+    sysid     TEXT NOT NULL,
+    datoid    INTEGER,
     subname   TEXT NOT NULL,
     passfile  TEXT,
     reason    TEXT NOT NULL,
-    PRIMARY KEY (slot_name, conninfo)
+    PRIMARY KEY (slot_name, sysid, conninfo)
 ) STRICT;
 
 -- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well. The

@@ -20,7 +20,10 @@ from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
+
+_SCRIPTS: Final = {0: "schema.sql", 4: "upgrade_5.sql"}
+"""The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``."""
 
 Row = TypeVar("Row")
 
@@ -137,9 +140,10 @@ class CatalogFile:
         run("PRAGMA foreign_keys = ON")
         with self.transaction():
             version = run("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                schema = resources.files("catalog").joinpath("schema.sql")
-                for statement in schema.read_text(encoding="utf-8").split(";\n"):
+            script = _SCRIPTS.get(version)
+            if script is not None:
+                text = resources.files("catalog").joinpath(script).read_text(encoding="utf-8")
+                for statement in text.split(";\n"):
                     run(statement)
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:

@@ -10,7 +10,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from catalog.errcodes import (
@@ -20,6 +19,7 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.last_error import LastError
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import (
     MAX_REPLICATION_ORIGIN,
@@ -47,17 +47,6 @@ from catalog.rows import (
 from catalog.sqlite_file import CatalogFile
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
-
-
-@dataclass(frozen=True, slots=True)
-class LeakedSlot:
-    """A replication slot that DROP could not remove from the publisher, and why."""
-
-    slot_name: str
-    conninfo: str
-    subname: str
-    passfile: str | None
-    reason: str
 
 
 class CatalogStore(CatalogFile):
@@ -95,8 +84,8 @@ class CatalogStore(CatalogFile):
     def update_subscription(self, subid: int, **columns: Any) -> Subscription:
         """Change some columns; the new row. 42704 if the subscription is gone.
 
-        With another server or timeline the origins of its tables go back to 0/0: what a finished
-        copy (``f``) stands at is a position of the old one.
+        With another server, timeline or database the origins of its tables go back to 0/0: what a
+        finished copy (``f``) stands at is a position of the old one.
         """
         with self.transaction():
             old = self._must_have(subid)
@@ -104,7 +93,7 @@ class CatalogStore(CatalogFile):
             if row.oid != subid:
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
-            if (row.sysid, row.timeline) != (old.sysid, old.timeline):
+            if not old.same_world(row):
                 self.forget_sync_progress(subid)
         return row
 
@@ -386,12 +375,12 @@ class CatalogStore(CatalogFile):
         self._write("put_leaked_slot", dataclasses.asdict(slot))
 
     def leaked_slots(self) -> list[LeakedSlot]:
-        """Slots that DROP left behind."""
+        """Slots that stay on a publisher."""
         return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
 
     def forget_leaked_slot(self, slot: LeakedSlot) -> None:
-        """The slot is gone."""
-        self._write("forget_leaked_slot", {"slot_name": slot.slot_name, "conninfo": slot.conninfo})
+        """The slot is gone, however it was reached."""
+        self._write("forget_leaked_slot", dataclasses.asdict(slot))
 
     def settings(self) -> dict[str, Any]:
         """What ``put_settings`` stored last; empty before."""

@@ -17,7 +17,7 @@ END = "<!-- end: generated -->\n"
 KILLED, ERROR, LAKE, LAUNCHER = "is killed", "meets an error", "lake server", "launcher"
 WAYS = (KILLED, ERROR, LAKE, LAUNCHER)
 
-_WORKERS = "`tests/crash/test_die.py`, `tests/crash/test_kill.py`"
+_WORKERS = "`tests/crash/test_die.py`, `test_kill.py`, `test_kill_launcher.py`"
 _COMMANDS = "`tests/crash/test_commands.py`"
 GROUPS = (
     ("the apply worker", failpoints.APPLY, WAYS, _WORKERS),

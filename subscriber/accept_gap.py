@@ -11,7 +11,7 @@ what does not fit                    how it goes on
 the slot was moved on                at the slot's position; tables keep position and epoch
 the slot is gone or invalidated      a new one is made, then the same
 a lake table's position              a new epoch, at the highest position the subscription knows
-another server, or behind ours       every table: a new epoch, where the stream begins
+another server, database, or behind  every table: a new epoch, where the stream begins
 ===================================  ===============================================================
 
 A server that left our timeline at a known *fork* shares its WAL up to there, so a table goes on at
@@ -54,7 +54,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from subscriber.remoteslot import create_main_slot
+from subscriber.remoteslot import create_main_slot, leave_server, tell_of_slots_left
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import must_have
@@ -99,9 +99,11 @@ class Found:
         """Nothing, or something worse, would come from the one that is there."""
         if self.slot is None or self.slot.invalidation is not None:
             return True
-        # It may send again what came before the fork, which nobody could tell from the rest.
+        # It may send again what came before the fork, which nobody could tell from the rest. One of
+        # another server or database has sent nothing yet.
         same_system = self.sub.sysid == self.identity.systemid
-        return self.server is not None and self.server.fork is None and same_system
+        same = same_system and self.sub.datoid in (None, self.identity.datoid)
+        return self.server is not None and self.server.fork is None and same
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +285,12 @@ def _store(
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
     with store.transaction():
-        store.update_subscription(
+        now = store.update_subscription(
             sub.oid,
-            sysid=identity.systemid,
-            timeline=identity.timeline,
+            **identity.stored(),
             max_flush_lsn=begin if moved else sub.max_flush_lsn,
         )
+        left = leave_server(sub, now, site)
         if server is not None:
             where = f"gap accepted by {sub.subname}"
             store.origin_advance(origin_name(sub.oid), begin, where, go_backward=True)
@@ -316,6 +318,7 @@ def _store(
                 store.update_rel(sub.oid, rel.srrelid, copied=False)
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
         store.forget_last_error(sub.oid, 0)
+    tell_of_slots_left(left, sub, now, site)
     gone = {rel.srrelid for rel in found.gone}
     return [rel for rel in stored if rel.srrelid not in gone]
 

@@ -18,9 +18,9 @@ streams, as at every start (``same_publisher``)::
 
     … which stands at 300: it sends 300..500 again, and every table skips what it holds
 
-Another connection. Not tried here. A server that is not the one the positions come from is refused
-by the worker in the same way; a sync worker that copies from the old one compares servers before it
-shows its copy.
+Another connection. Not tried here. A server, or a database of it, that is not the one the positions
+come from is refused by the worker in the same way; a sync worker that copies from the old one
+compares them before it shows its copy.
 """
 
 from __future__ import annotations
@@ -215,7 +215,9 @@ def _mind_the_slot(before: Subscription, sub: Subscription, site: Site) -> None:
     """Another slot is nobody's to drop any more; the old one stays on the publisher."""
     if sub.subslotname == before.subslotname:
         return
-    forget_leak(sub, site)
+    # Where another connection leads is not known yet.
+    same = sub.subconninfo == before.subconninfo
+    forget_leak(sub if same else replace(sub, sysid=None), site)
     if before.subslotname is not None:
         site.notify(
             notice(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import ObjectInUse
+from catalog.errcodes import LakeBroken, ObjectInUse, ReplicationError
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
@@ -16,7 +16,12 @@ from subscriber.command_lake import CommandLake
 from subscriber.report import Notice, notice, print_notice
 from subscriber.site import Publisher, Site, Worker
 from subscriber.worker_hold import hold_workers
-from workers.bgworker import notify_launcher, query_launcher, stop_workers
+from workers.bgworker import (
+    notify_launcher,
+    query_launcher,
+    report_broken_lake,
+    stop_workers,
+)
 from workers.password_required import check_connected, check_conninfo
 
 BATCH_TIMEOUT: Final = 120.0
@@ -32,7 +37,10 @@ def open_site(
     lake_url: str | None = None,
     notify: Callable[[Notice], None] = print_notice,
 ) -> Iterator[Site]:
-    """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is."""
+    """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is.
+
+    A launcher hears of it when its lake server turns out to be broken.
+    """
     lake = CommandLake(data_dir, store, config, lake_url, on_wait=lambda text: notify(notice(text)))
 
     def workers() -> Sequence[Worker]:
@@ -69,6 +77,10 @@ def open_site(
             held=held,
             notify=notify,
         )
+    except LakeBroken:
+        with suppress(ReplicationError):  # the command's own error is what counts
+            report_broken_lake(data_dir)
+        raise
     finally:
         lake.close()
 

@@ -10,6 +10,8 @@ enough to go on, if no more is claimed than they prove:
 2. Everything else is ``i``: no lake table, or one whose copy never came to an end (LSN 0/0). One
    whose copy is shown but not caught up (``f``: it bears its own origin) is copied in the place of
    those rows.
+   The slots of synchronisations are told by the number in their names, which comes from the uuid:
+   whatever they were of, it is copied again or done, so they are listed as leaked.
 3. The origin is 0/0: the server begins where the slot stands.
 4. The highest flush position ever sent is taken to be the slot's. A table behind it has had no
    change in between, or has lost some: nothing tells which, so it is listed.
@@ -43,14 +45,15 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     UndefinedObject,
 )
+from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name, table_of_origin
-from catalog.pg_subscription import SubCreate, Subscription, sync_slot_name, system_identifier
+from catalog.pg_subscription import SubCreate, Subscription, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
-from catalog.store_sqlite import LeakedSlot
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
 from subscriber.passfile import remove_passfile, temporary_passfile, write_passfile
+from subscriber.remoteslot import leak_warning
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
@@ -62,7 +65,7 @@ from subscriber.subscriptioncmds import (
 )
 from subscriber.tablemap import MappedTable, lake_findings, privilege_findings, quoted
 from workers.lake.destination import LakeTable, Stamp
-from workers.remote_slots import RemoteSlot, fetch_slot
+from workers.remote_slots import RemoteSlot, fetch_slot, fetch_sync_slots
 from workers.walreceiver import SystemIdentity
 
 _FENCES: Final = 4
@@ -241,11 +244,12 @@ def rebuild_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscripti
         closing(site.connect(dataclasses.replace(sub, passfile=passfile))) as conn,
     ):
         sub, claims = _gather(sub, conn, site)
+        sync_slots = fetch_sync_slots(conn, system_identifier(sub))
     if stmt.connection.password is not None:
         written = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
         sub = dataclasses.replace(sub, passfile=written)
     try:
-        stored = _store(sub, claims, site)
+        stored = _store(sub, claims, sync_slots, site)
     except BaseException:
         remove_passfile(sub.passfile)
         raise
@@ -275,8 +279,7 @@ def _gather(sub: Subscription, conn: Publisher, site: Site) -> tuple[Subscriptio
         sub,
         subuuid=owner,
         subcreate=SubCreate.READY,
-        sysid=identity.systemid,
-        timeline=identity.timeline,
+        **identity.stored(),
         max_flush_lsn=confirmed,
     )
     _check_owner_is_free(sub, site)
@@ -316,11 +319,16 @@ def _fenced(claims: Sequence[Claim], site: Site) -> list[Claim]:
         return list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))
 
 
-def _store(sub: Subscription, claims: Sequence[Claim], site: Site) -> Subscription:
-    """Row, origin and tables: all of it or nothing."""
+def _store(
+    sub: Subscription, claims: Sequence[Claim], sync_slots: Sequence[str], site: Site
+) -> Subscription:
+    """Row, origin, tables, and the slots of their copies then: all of it or nothing."""
     store = site.store
     # In use again: the next command that talks to this publisher must not drop it as a leftover.
-    found_again = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
+    slots = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
+    found_again = [slot for slot in slots if slot.is_on(sub)]
+    why = "it is of a table's copy that the lost catalog knew of"
+    left = [leaked_slot(sub, name, why) for name in sync_slots]
     with store.transaction():
         stored = store.insert_subscription(sub)
         store.origin_create(origin_name(stored.oid))
@@ -328,19 +336,13 @@ def _store(sub: Subscription, claims: Sequence[Claim], site: Site) -> Subscripti
             store.insert_rel(rebuilt_rel(stored.oid, claim))
         for slot in found_again:
             store.forget_leaked_slot(slot)
-        for slot in _sync_slots(stored, claims):
+        for slot in left:
             store.put_leaked_slot(slot)
     for slot in found_again:
         remove_passfile(slot.passfile)
+    for slot in left:
+        site.notify(leak_warning(slot))
     return stored
-
-
-def _sync_slots(sub: Subscription, claims: Sequence[Claim]) -> list[LeakedSlot]:
-    """The slots of copies that were not finished, to be dropped by a later command."""
-    number = system_identifier(sub)
-    names = [sync_slot_name(*claim.sync_of, number) for claim in claims if claim.sync_of]
-    why = "its table is copied again"
-    return [LeakedSlot(name, sub.subconninfo, sub.subname, sub.passfile, why) for name in names]
 
 
 def _report(sub: Subscription, claims: Sequence[Claim], site: Site) -> None:

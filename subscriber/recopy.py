@@ -42,7 +42,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.refresh import await_workers
-from subscriber.remoteslot import renew_slot
+from subscriber.remoteslot import leave_server, renew_slot, tell_of_slots_left
 from subscriber.report import notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import must_be_ready
@@ -193,22 +193,11 @@ def _begin_anew(
     point = renew_slot(sub, conn, site)
     failpoints.reach("recopy.slot_made")
     with store.transaction():
-        store.update_subscription(
-            sub.oid,
-            sysid=gap.identity.systemid,
-            timeline=gap.identity.timeline,
-            max_flush_lsn=point,
-        )
+        now = store.update_subscription(sub.oid, **gap.identity.stored(), max_flush_lsn=point)
+        left = leave_server(sub, now, site)
         _set_origin(sub, point, site)
         store.forget_last_error(sub.oid, 0)
-    if sub.sysid not in (None, gap.identity.systemid):
-        site.notify(
-            warning(
-                f'replication slot "{sub.subslotname}" may still be on the publisher this '
-                "subscription was made for",
-                hint="Drop it there: it holds back WAL.",
-            )
-        )
+    tell_of_slots_left(left, sub, now, site)
 
 
 def _set_origin(sub: Subscription, point: LSN, site: Site) -> None:

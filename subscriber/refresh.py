@@ -59,7 +59,14 @@ from subscriber.tablemap import (
 )
 from workers.shared_targets import source_of
 
-_WORKERS_COLUMNS: Final = ("generation", "sysid", "timeline", "max_flush_lsn", "subskiplsn")
+_WORKERS_COLUMNS: Final = (
+    "generation",
+    "sysid",
+    "timeline",
+    "datoid",
+    "max_flush_lsn",
+    "subskiplsn",
+)
 """What workers store in a subscription's row while it is worked on."""
 
 

@@ -2,7 +2,8 @@
 
 A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
 listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
-publisher tries again.
+publisher tries again. Which publisher that is says its system identifier and the database, not the
+connection string, which may be put in other words or lead to another server by now.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final
 
 from catalog import remedies
@@ -22,6 +24,7 @@ from catalog.errcodes import (
     ReplicationError,
     error_context,
 )
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
@@ -31,7 +34,7 @@ from catalog.pg_subscription import (
     system_identifier,
 )
 from catalog.pg_subscription_rel import SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
 from subscriber.passfile import remove_passfile
 from subscriber.report import Notice, notice, warning
@@ -238,21 +241,28 @@ def sync_slots_left(
 
 
 def drop_sync_slots(sub: Subscription, names: Iterable[str], conn: Publisher, site: Site) -> None:
-    """Drop what unfinished synchronisations left; their workers are gone. Missing is fine."""
+    """Drop what unfinished synchronisations left; their workers are gone.
+
+    Missing is fine, on the server where they were made.
+    """
     for name in names:
+        slot = leaked_slot(sub, name, "the connection leads to another server or database")
         try:
+            if not slot.is_on(_reached(sub, conn)):
+                _remember(slot, site)
+                continue
             if _drop_when_released(conn, name):
                 site.notify(notice(f'dropped replication slot "{name}" on publisher'))
         except ReplicationError as error:
-            _remember(sub, name, error.primary, site)
+            _remember(replace(slot, reason=error.primary), site)
         else:
-            site.store.forget_leaked_slot(_leaked(sub, name, "it is gone"))
+            site.store.forget_leaked_slot(slot)
 
 
 def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
     """The publisher is not asked: what may be there is listed, without a word."""
     for name in names:
-        site.store.put_leaked_slot(_leaked(sub, name, "the publisher was not asked"))
+        site.store.put_leaked_slot(leaked_slot(sub, name, "the publisher was not asked"))
 
 
 def alter_main_slot(
@@ -296,7 +306,7 @@ def _if_known(value: bool | None, option: str, since: int, version: int) -> bool
 def forget_leak(sub: Subscription, site: Site) -> None:
     """The subscription has taken its slot: nobody drops that as a leaked one any more."""
     for slot in site.store.leaked_slots():
-        if (slot.slot_name, slot.conninfo) == (sub.subslotname, sub.subconninfo):
+        if slot.slot_name == sub.subslotname and slot.is_on(sub):
             _forget(slot, site)
 
 
@@ -305,6 +315,54 @@ def _forget(slot: LeakedSlot, site: Site) -> None:
     site.store.forget_leaked_slot(slot)
     if slot.passfile not in {sub.passfile for sub in site.store.subscriptions()}:
         remove_passfile(slot.passfile)
+
+
+def leave_server(before: Subscription, now: Subscription, site: Site) -> list[LeakedSlot]:
+    """What stays where the subscription was; in the transaction that stores where it goes on.
+
+    All of it is listed from here on: nobody else knows of it. The connection that led there is
+    forgotten already. A slot that it goes on with was perhaps left when it went from there.
+    """
+    store = site.store
+    if before.sysid is None or leaked_slot(before, "", "").is_on(now):
+        return []
+    names = sync_slots_left(before, store.rels(before.oid), store)
+    if before.subslotname is not None and before.sysid != now.sysid:
+        names.insert(0, before.subslotname)  # a server has one slot of a name, in whatever database
+    listed = [
+        slot
+        for slot in store.leaked_slots()
+        if slot.subname == before.subname and slot.sysid and slot.is_on(before)
+    ]
+    known = {slot.slot_name for slot in listed}
+    why = "the subscription goes on from another server or database"
+    left = [
+        replace(leaked_slot(before, name, why), conninfo="", passfile=None)
+        for name in names
+        if name not in known
+    ]
+    for slot in left:
+        store.put_leaked_slot(slot)
+    forget_leak(now, site)
+    return [*left, *listed]
+
+
+def tell_of_slots_left(
+    slots: Iterable[LeakedSlot], before: Subscription, now: Subscription, site: Site
+) -> None:
+    """A WARNING for each that ``leave_server`` found."""
+    same = before.sysid == now.sysid
+    place = "in the database" if same else "on the server"
+    which = f"OID is {before.datoid}" if same else f"system identifier is {before.sysid}"
+    for slot in slots:
+        site.notify(
+            warning(
+                f'replication slot "{slot.slot_name}" may still be {place} that '
+                f'subscription "{before.subname}" was made for',
+                detail=f"Its {which}. A slot that is there holds back WAL until it is dropped.",
+                hint=f"There: SELECT pg_drop_replication_slot('{slot.slot_name}').",
+            )
+        )
 
 
 def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
@@ -316,7 +374,7 @@ def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
     if name is None:
         return False
     if conn is None:
-        _remember(sub, name, "it was left on purpose", site)
+        _remember(leaked_slot(sub, name, "it was left on purpose"), site)
         return True
     try:
         if _drop_when_released(conn, name):
@@ -324,33 +382,48 @@ def release_slot(sub: Subscription, conn: Publisher | None, site: Site) -> bool:
         else:
             site.notify(notice(f'replication slot "{name}" does not exist on publisher, skipping'))
     except ReplicationError as error:
-        _remember(sub, name, error.primary, site)
+        _remember(leaked_slot(sub, name, error.primary), site)
         return True
     return False
 
 
 def retry_leaked_slots(sub: Subscription, conn: Publisher, site: Site) -> None:
-    """Drop what was leaked earlier on the publisher that ``conn`` talks to.
+    """Drop what was leaked earlier on the publisher that ``conn`` talks to, whatever it is called.
 
     Never one whose name a subscription has, on whatever server: a slot that was made use of again
-    is inactive while its worker starts.
+    is inactive while its worker starts. One that is missing is believed to be gone only in the
+    words it was left by: in others this may be a standby of that server, with slots of its own.
     """
-    store = site.store
+    store, leaked = site.store, site.store.leaked_slots()
+    if not leaked:
+        return
     used = {sub.subslotname}
-    for other in store.subscriptions() if store.leaked_slots() else ():
+    for other in store.subscriptions():
         used |= {other.subslotname, *sync_slots_left(other, store.rels(other.oid), store)}
-    for slot in site.store.leaked_slots():
-        if slot.conninfo != sub.subconninfo or slot.slot_name in used:
-            continue
-        try:
-            found = fetch_slot(conn, slot.slot_name)
-            if found is not None:
-                if found.active or not found.ours:
-                    continue
-                conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
-        except ReplicationError:
-            continue
-        _forget(slot, site)
+    with suppress(ReplicationError):
+        here = _reached(sub, conn)
+        for slot in leaked:
+            if slot.slot_name not in used and slot.is_on(here) and _drop_leaked(slot, here, conn):
+                _forget(slot, site)
+
+
+def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: Publisher) -> bool:
+    """Drop a slot that nobody uses; whether it is gone."""
+    try:
+        found = fetch_slot(conn, slot.slot_name)
+        if found is None:
+            return slot.conninfo in ("", here.subconninfo)
+        if found.active or not found.ours:
+            return False
+        conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
+    except ReplicationError:
+        return False
+    return True
+
+
+def _reached(sub: Subscription, conn: Publisher) -> Subscription:
+    """The row as it would be if its publisher were the one that ``conn`` talks to."""
+    return replace(sub, **conn.identify_system().stored())
 
 
 def _drop_when_released(conn: Publisher, name: str) -> bool:
@@ -367,22 +440,15 @@ def _drop_when_released(conn: Publisher, name: str) -> bool:
         time.sleep(_POLL)
 
 
-def _remember(sub: Subscription, name: str, reason: str, site: Site) -> None:
-    site.store.put_leaked_slot(_leaked(sub, name, reason))
-    site.notify(
-        warning(
-            f'replication slot "{name}" stays on the publisher: {reason}',
-            detail="It holds back WAL there until it is dropped.",
-            hint=f"On the publisher: SELECT pg_drop_replication_slot('{name}').",
-        )
-    )
+def _remember(slot: LeakedSlot, site: Site) -> None:
+    site.store.put_leaked_slot(slot)
+    site.notify(leak_warning(slot))
 
 
-def _leaked(sub: Subscription, name: str, reason: str) -> LeakedSlot:
-    return LeakedSlot(
-        slot_name=name,
-        conninfo=sub.subconninfo,
-        subname=sub.subname,
-        passfile=sub.passfile,
-        reason=reason,
+def leak_warning(slot: LeakedSlot) -> Notice:
+    """What there is to do about a slot that stays."""
+    return warning(
+        slot.stays,
+        detail="It holds back WAL there until it is dropped.",
+        hint=f"On the publisher: SELECT pg_drop_replication_slot('{slot.slot_name}').",
     )

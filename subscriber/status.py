@@ -65,6 +65,7 @@ _SUBSCRIPTION_OURS: Final = (
     "password_env",
     "sysid",
     "timeline",
+    "datoid",
     "max_flush_lsn",
 )
 _REL_OURS: Final = (
@@ -204,8 +205,10 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
         {
             "slot_name": slot.slot_name,
             "subname": slot.subname,
-            "conninfo": slot.conninfo,
+            "conninfo": slot.conninfo or None,
             "reason": slot.reason,
+            "sysid": slot.sysid or None,
+            "datoid": slot.datoid,
         }
         for slot in store.leaked_slots()
     ]
@@ -274,7 +277,9 @@ VIEWS: Final[dict[str, View]] = {
         ),
         _pg_stat_progress_copy,
     ),
-    "leaked_slots": View(("slot_name", "subname", "conninfo", "reason"), _leaked_slots),
+    "leaked_slots": View(
+        ("slot_name", "subname", "conninfo", "reason", "sysid", "datoid"), _leaked_slots
+    ),
     "last_errors": View(
         (
             "subid",

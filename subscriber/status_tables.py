@@ -47,7 +47,8 @@ _TIMES: Final = frozenset({"last_msg_send_time", "last_msg_receipt_time", "lates
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid"), "oid"
+        ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid", "datoid"),
+        "oid",
     ),
     **dict.fromkeys(("roident", "local_id"), "oid"),
     **dict.fromkeys(("pid", "leader_pid", "timeline", "attempt"), "int4"),

@@ -168,8 +168,7 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
         return stored
     conn = site.connect(sub)
     try:
-        identity = conn.identify_system()
-        sub = dataclasses.replace(sub, sysid=identity.systemid, timeline=identity.timeline)
+        sub = dataclasses.replace(sub, **conn.identify_system().stored())
         mapped = published_tables(conn, sub, site, validate=sub.subpublications)
         for message in slot_warnings(conn, sub):
             site.notify(message)

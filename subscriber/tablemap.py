@@ -298,7 +298,16 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
         remote = table.remote
         if not (remote.actions.update or remote.actions.delete) or remote.relreplident == "f":
             continue
-        if not any(column.in_key for column in remote.columns):
+        if remote.identity and not remote.key:
+            yield warning(
+                f'table "{table.name}" publishes updates or deletes and a part of its replica '
+                "identity",
+                detail="PostgreSQL refuses them on the publisher; before version 18 it does not "
+                "where a generated column is missing, and they stop the table here.",
+                hint="Publish the whole replica identity, give the table another one, or ALTER "
+                "TABLE … REPLICA IDENTITY FULL.",
+            )
+        elif not remote.key:
             yield warning(
                 f'table "{table.name}" has no replica identity and publishes updates or deletes',
                 detail="PostgreSQL refuses them on the publisher until it has one.",

@@ -8,6 +8,7 @@ only what its imports would have cost is missing. Tests about starting a command
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import signal
@@ -104,6 +105,7 @@ def serve() -> None:
 def _command(connection: socket.socket) -> int:
     """What a child does with one request."""
     from subscriber.cli import main
+    from workers import failpoints
 
     head, streams, _, _ = socket.recv_fds(connection, _LENGTH, _STREAMS)
     request = _read(connection, int.from_bytes(head, "big"))
@@ -112,6 +114,7 @@ def _command(connection: socket.socket) -> int:
         os.close(stream)
     os.environ.clear()
     os.environ.update(request["env"])
+    importlib.reload(failpoints)  # the one module that reads the environment when it is imported
     os.chdir(request["cwd"])
     sys.argv = request["argv"]
     connection.sendall(os.getpid().to_bytes(_LENGTH, "big"))

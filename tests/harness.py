@@ -52,18 +52,23 @@ class CommandError(AssertionError):
 class Pgsub:
     """One data directory, and the family of processes that ``up`` starts on it.
 
-    Commands are forked from a process that has imported everything. With ``env``, which holds what
-    a module may read when it is imported, each is started as a user does. A family that is not
-    ``almighty`` may write only where permissions let it, even where root runs the tests.
+    Commands are forked from a process that has imported everything. ``env`` is added to the
+    environment of all. ``lake_dir`` is where a lake server that is not theirs keeps its tables. A
+    family that is not ``almighty`` may write only where permissions let it, root's tests or not.
     """
 
     def __init__(
-        self, data_dir: Path, env: Mapping[str, str] | None = None, *, almighty: bool = True
+        self,
+        data_dir: Path,
+        env: Mapping[str, str] | None = None,
+        lake_dir: Path | None = None,
+        *,
+        almighty: bool = True,
     ) -> None:
-        self._forked = env is None
         self._begin = die_with_parent if almighty else _as_anybody
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.lake_dir = lake_dir or data_dir / "lake"
         self.scratch = data_dir.parent / f"{data_dir.name}_files"
         self.scratch.mkdir(exist_ok=True)
         self.env = {**os.environ, **(env or {})}
@@ -77,12 +82,7 @@ class Pgsub:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; fails unless it ends with ``status`` (None: any)."""
         argv = [str(COMMAND), "--data-dir", str(self.data_dir), *words]
-        if self._forked:
-            done = commands.run(argv, env=self.env, stdin=stdin, timeout=timeout)
-        else:
-            done = subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=timeout, env=self.env
-            )
+        done = commands.run(argv, env=self.env, stdin=stdin, timeout=timeout)
         if status is not None and done.returncode != status:
             raise CommandError(
                 f"pgsub {' '.join(words)}: exit status {done.returncode}, not {status}\n"
@@ -268,7 +268,7 @@ class Pgsub:
 
     def lake_catalog_file(self) -> Path:
         """The embedded lake's catalog; pyiceberg's SqlCatalog reads it."""
-        return self.data_dir / "lake" / "catalog.db"
+        return self.lake_dir / "catalog.db"
 
     def iceberg_table(self, schema: str, table: str) -> Any:
         """The table as pyiceberg loads it."""
@@ -279,7 +279,7 @@ class Pgsub:
             catalog = SqlCatalog(
                 "lake",
                 uri=f"sqlite:///{self.lake_catalog_file()}",
-                warehouse=f"file://{self.data_dir}/lake/warehouse",
+                warehouse=f"file://{self.lake_dir}/warehouse",
             )
             return catalog.load_table((schema, table))
 

@@ -33,7 +33,9 @@ from workers.batch import Run, runs_by_target
 from workers.binary_forms import BinaryForms
 from workers.columnar.frame import frame
 from workers.lake_writer import LakeWriter
-from workers.relation import LogicalRepRelMap, RelName
+from workers.proto.messages import Relation
+from workers.relation import LogicalRepRelMap, RelName, flags_key, name_of
+from workers.replica_identity import Coverage, Identities, coverage
 from workers.segments import FailedChange, FailedTransaction
 from workers.skip import Skip, look_for_skip
 from workers.spool import Batch
@@ -50,20 +52,24 @@ class Applier:
     ``own_relid`` is a sync worker's table, 0 in the apply worker; ``shows``: its copy is shown
     already, and so is each batch. ``gated`` is the end LSN of the last transaction whose gate
     decisions are taken. ``published`` asks the publisher for the fingerprint of every published
-    table, as it is now. ``skipping`` is the finish LSN of the transaction that it was last said to
-    be skipped. ``binary`` knows how columns are read in binary form, None where the stream is text.
+    table, ``identities`` for the replica identities of some, as they are now; ``covered`` holds
+    what Relation messages were found to flag of them. ``skipping`` is the finish LSN of the
+    transaction that it was last said to be skipped. ``binary`` knows how columns are read in
+    binary form, None where the stream is text.
     """
 
     store: CatalogStore
     sub: Subscription
     writer: LakeWriter
     published: Callable[[], Mapping[RelName, str]]
+    identities: Callable[[Collection[int]], Identities]
     own_relid: int = 0
     shows: bool = False
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
     gated: LSN = InvalidXLogRecPtr
     renamed: set[RelName] = field(default_factory=set)
+    covered: dict[Relation, Coverage] = field(default_factory=dict)
     skipping: LSN = InvalidXLogRecPtr
     binary: BinaryForms | None = None
 
@@ -147,9 +153,11 @@ class Applier:
             runs = self._skip(batch, skip.lsn)
         else:
             runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
-        self._distrust(self.relmap.take_announced() & runs.keys())
+        announced = self.relmap.take_announced()
+        self._distrust({name_of(relation) for relation in announced} & runs.keys())
+        self._look_at_keys(announced, [run for own in runs.values() for run in own])
         work = {
-            self.rels[target].srrelid: [self._with_forms(run) for run in own]
+            self.rels[target].srrelid: [self._with_forms(self._with_coverage(run)) for run in own]
             for target, own in runs.items()
         }
         return self.writer.write(work, batch.last_end) if work else []
@@ -218,6 +226,23 @@ class Applier:
             )
             self.rels[rel.nspname, rel.relname] = replace(rel, copied=False, fingerprint=now)
             self.writer.distrust(rel, fingerprint=now)
+
+    def _look_at_keys(self, announced: Collection[Relation], runs: Sequence[Run]) -> None:
+        """Ask whether the keys that are announced are whole, before they are taken for keys."""
+        for relation in announced:
+            self.covered.pop(relation, None)
+        keyed = {run.relation for run in runs if run.relation and flags_key(run.relation)}
+        if keyed <= self.covered.keys():
+            return
+        asked = keyed - self.covered.keys()
+        identities = self.identities({relation.relid for relation in asked})
+        for relation in asked:
+            self.covered[relation] = coverage(relation, identities.get(relation.relid))
+
+    def _with_coverage(self, run: Run) -> Run:
+        if run.relation is None or run.relation not in self.covered:
+            return run
+        return replace(run, coverage=self.covered[run.relation])
 
     def _publish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Show what was written (a sync worker keeps it on its branch).

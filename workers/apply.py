@@ -68,6 +68,7 @@ from workers.shared_targets import TableLocks
 from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import (
     Stream,
+    ask_identities,
     connect_publisher,
     fetch_published,
     start_stream,
@@ -170,7 +171,8 @@ def apply_worker_main(process: WorkerProcess) -> None:
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
             binary = stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir)
-            applier = Applier(store, sub, writer, published, gated=gated, binary=binary)
+            identities = partial(ask_identities, sub, process.interrupted)
+            applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
             process.applying = True
             LogicalRepApplyLoop(process, applier, stream, watch)
         finally:

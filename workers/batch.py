@@ -26,6 +26,7 @@ from workers.columnar.frame import Frame, frame
 from workers.proto.decode import message
 from workers.proto.messages import Relation, Truncate
 from workers.relation import LogicalRepRelMap, RelName, name_of
+from workers.replica_identity import Coverage
 from workers.spool import Batch
 
 Ints = NDArray[np.int64]
@@ -41,7 +42,7 @@ class Run:
 
     ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``forms`` say how its
     columns are read where values may be in binary form; rewritten rows that are too large for
-    memory go to a file in ``folder``.
+    memory go to a file in ``folder``. ``coverage``: what its key flags are of the identity.
     """
 
     relation: Relation | None
@@ -49,6 +50,7 @@ class Run:
     truncate: bool = False
     forms: tuple[Form, ...] | None = None
     folder: Path | None = None
+    coverage: Coverage = Coverage.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

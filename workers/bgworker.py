@@ -466,6 +466,11 @@ def notify_launcher(data_dir: Path, subid: int | None = None, *, wait: float | N
     return ask(data_dir, request, QUERY_TIMEOUT + (wait or 0)) is not None
 
 
+def report_broken_lake(data_dir: Path) -> bool:
+    """The lake server cannot go on (``LauncherLink.lake_broken``). False if no launcher runs."""
+    return ask(data_dir, {"op": "lake_broken"}, QUERY_TIMEOUT) is not None
+
+
 def stop_workers(
     data_dir: Path, subid: int, relid: int | None = None, *, wait: float = REQUEST_TIMEOUT
 ) -> bool:

@@ -34,7 +34,10 @@ _SERIALIZATION_FAILURE: Final = "40001"
 
 
 class KeyConflict(UniqueViolation):
-    """A row is inserted with a key, or given one, that another row has; or with several."""
+    """A row is inserted with a key, or given one, that another row has; or with several.
+
+    Not ``certain``: the key may have been a part of the replica identity, which rows may share.
+    """
 
     def __init__(
         self,
@@ -43,18 +46,27 @@ class KeyConflict(UniqueViolation):
         key: Sequence[str],
         *more: Sequence[str],
         overwritable: bool = True,
+        certain: bool = True,
     ) -> None:
         if more:
             conflict = ConflictType.MULTIPLE_UNIQUE_CONFLICTS
+        said = [
+            f'Key ({", ".join(each)}) already exists in lake table "{ident}".'
+            for each in (key, *more)
+        ]
+        hint = "Remove what stands in the way from the lake table."
+        if not certain:
+            said.append(
+                "Whether that was the whole replica identity is not known: the publisher has "
+                "another one by now, or the table is gone."
+            )
+            hint = "Remove that row, or have the table copied again with pgsub refresh --recopy."
+        elif overwritable:
+            hint = "Remove that row, or declare on_key_conflict: overwrite."
         super().__init__(
             f'conflict detected on relation "{ident}": conflict={conflict}',
-            detail="\n".join(
-                f'Key ({", ".join(each)}) already exists in lake table "{ident}".'
-                for each in (key, *more)
-            ),
-            hint="Remove that row, or declare on_key_conflict: overwrite."
-            if overwritable
-            else "Remove what stands in the way from the lake table.",
+            detail="\n".join(said),
+            hint=hint,
         )
         self.conflict = conflict
 

@@ -15,7 +15,13 @@ from collections.abc import Iterable, Sequence
 
 from catalog.errcodes import UniqueViolation
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.lake.destination import Destination, Generated, LakeIdent, TakenKeys
+from workers.lake.destination import (
+    Destination,
+    Generated,
+    LakeIdent,
+    TakenKeys,
+    key_not_unique,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +50,8 @@ def settle_copied_keys(
     if not overwrite:
         raise _violation(ident, key, taken, copy_again)
     if taken.held > taken.copied:
-        raise UniqueViolation(
-            f'key ({", ".join(key)}) is not unique in lake table "{ident}"',
-            detail=f"{taken.copied} copied rows have the keys of {taken.held} rows.",
-            hint="Remove the extra rows from the lake table; the copy is tried again by itself.",
-        )
+        detail = f"{taken.copied} copied rows have the keys of {taken.held} rows."
+        raise key_not_unique(ident, key, detail, "; the copy is tried again by itself.")
     dest.take_over(ident, branch, columns, key, generated)
     log.info(
         "action=overwrite subid=%d relid=%d rows=%d table=%s",

@@ -43,6 +43,7 @@ from workers.columnar.binary_catalog import compile_forms
 from workers.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.copy_task import BINARY, CSV, Nodes, read_copy
 from workers.exits import WorkerExit
+from workers.identify_publisher import check_same_world
 from workers.lake.destination import (
     SHARED,
     SOURCE_COLUMN,
@@ -180,6 +181,13 @@ def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
     if stored is None or stored.epoch != rel.epoch:
         raise WorkerExit("the table has left the subscription, or is to be copied anew")
     return stored
+
+
+def still_fits(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -> SubscriptionRel:
+    """``still_ours``, and the subscription goes on from where ``sub`` was: before each step that
+    counts, and in the transaction that stores it."""
+    check_same_world(sub, store.subscription(sub.oid))
+    return still_ours(store, rel)
 
 
 def _empty(

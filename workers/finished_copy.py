@@ -67,21 +67,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from catalog.errcodes import ReplicationError
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from workers import failpoints
-from workers.copy_table import still_ours
+from workers.copy_table import still_fits
 from workers.identify_publisher import Walsender, check_same_world
 from workers.lake.destination import Destination, LakeIdent, Stamp
 from workers.lake_writer import check_stamp
 from workers.process import WorkerProcess
 from workers.remote_slots import RemoteSlot, fetch_slot
-from workers.shared_targets import branches_of, show_copy, source_of
+from workers.shared_targets import show_copy, source_of
 from workers.standby_watch import StandbyWatch
 from workers.sync_writer import SyncWriter
 from workers.walreceiver import WalReceiverConn
@@ -97,7 +99,7 @@ def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -
     name = origin_name(sub.oid, rel.srrelid)
     if store.origin_by_name(name) is None:
         store.origin_create(name)
-    store.forget_leaked_slot(_leaked(sub, rel))
+    store.forget_leaked_slot(_left(sub, rel))
 
 
 def store_finishedcopy(
@@ -114,14 +116,12 @@ def store_finishedcopy(
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source)
     dest.write(ident, branch, [], stamp)
-    still_ours(store, rel)
-    check_same_world(sub, store.subscription(sub.oid))
+    still_fits(store, sub, rel)
     show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d.
-        check_same_world(sub, store.subscription(sub.oid))
-        copied = rel.copied and still_ours(store, rel).fingerprint == rel.fingerprint
+        copied = rel.copied and still_fits(store, sub, rel).fingerprint == rel.fingerprint
         store.set_rel_state(sub.oid, rel.srrelid, SubRelState.FINISHEDCOPY, None, Setter.TABLESYNC)
         stored = store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos, copied=copied)
         where = f"copy of {ident}"
@@ -189,8 +189,7 @@ def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
 def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, start: LSN) -> None:
     """The origin follows the table, unless the world is another one by now."""
     with store.transaction():
-        check_same_world(sub, store.subscription(sub.oid))
-        still_ours(store, rel)
+        still_fits(store, sub, rel)
         where = f"LSN {start} of {rel.lake_schema}.{rel.lake_table}"
         store.origin_advance(origin_name(sub.oid, rel.srrelid), start, where)
 
@@ -217,7 +216,6 @@ def store_syncdone(
     sub: Subscription,
     writer: SyncWriter,
     rel: SubscriptionRel,
-    dest: Destination,
     s_lsn: LSN,
 ) -> None:
     """Stamp and show, then ``s``, the end of the origin and the slot as a leaked one, at once.
@@ -231,42 +229,33 @@ def store_syncdone(
         store.set_rel_state(subid, relid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(subid, relid, recopy=False)
         store.origin_drop(origin_name(subid, relid))
-        store.put_leaked_slot(_leaked(sub, rel))
+        store.put_leaked_slot(_left(sub, rel))
 
     writer.finish(rel, s_lsn, store_s)
     failpoints.reach("tablesync.syncdone_stored")
-    if source_of(sub, rel):  # nobody else drops them
-        prefix = branches_of(sub, relid)
-        dest.drop_branches(LakeIdent(rel.lake_schema, rel.lake_table), prefix=prefix)
 
 
 def drop_slot(
     store: CatalogStore, conn: WalReceiverConn, sub: Subscription, rel: SubscriptionRel
 ) -> None:
     """End the stream and drop the slot; one that cannot be dropped now stays among the leaked."""
-    leaked = _leaked(sub, rel)
+    left = _left(sub, rel)
     try:
         conn.end_streaming()
-        conn.drop_slot(leaked.slot_name, missing_ok=True)
+        conn.drop_slot(left.slot_name, missing_ok=True)
     except ReplicationError as error:
         log.warning(
-            "action=leaked_slot subid=%d slot=%s sqlstate=%s %s; it stays on the publisher until "
-            "the next command drops it",
+            "action=leaked_slot subid=%d sqlstate=%s %s; the next command drops it",
             sub.oid,
-            leaked.slot_name,
             error.code,
-            error,
+            replace(left, reason=error.primary).stays,
         )
         return
     failpoints.reach("tablesync.slot_dropped")
-    store.forget_leaked_slot(leaked)
+    store.forget_leaked_slot(left)
 
 
-def _leaked(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:
-    return LeakedSlot(
-        sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub)),
-        sub.subconninfo,
-        sub.subname,
-        sub.passfile,
-        "its table is synchronised",
-    )
+def _left(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:
+    """The table's slot, as one that stays on the publisher."""
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    return leaked_slot(sub, name, "its table is synchronised")

@@ -18,6 +18,7 @@ stored when it starts and before each step that counts:
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Protocol
 
 from catalog.errcodes import ReplicationError, error_context
@@ -60,7 +61,7 @@ def identify_publisher(
     history = fetch_history(conn, sub, identity)
     slot = fetch_slot(conn, sub.subslotname) if sub.subslotname is not None else None
     check_publisher(sub, received, identity, history, slot)
-    known = {"sysid": identity.systemid, "timeline": identity.timeline}
+    known = identity.stored()
     if sub.max_flush_lsn == InvalidXLogRecPtr and slot is not None:
         # At first it is what the slot says; from here on nobody else may move it.
         known["max_flush_lsn"] = slot.confirmed_flush_lsn or InvalidXLogRecPtr
@@ -105,22 +106,22 @@ def check_same_world(made_on: Subscription, now: Subscription | None) -> None:
     """``WorkerExit`` if the subscription's positions belong to another server than the copy's."""
     if now is None:
         raise WorkerExit(f'subscription "{made_on.subname}" was removed')
-    if (made_on.sysid, made_on.timeline) != (now.sysid, now.timeline):
+    if not made_on.same_world(now):
         raise WorkerExit(
-            f"the copy was made on {_place(made_on.sysid, made_on.timeline)}, the subscription "
-            f"goes on from {_place(now.sysid, now.timeline)}; the copy starts again"
+            f"the copy was made on {_place(made_on)}, the subscription goes on from {_place(now)}; "
+            "the copy starts again"
         )
 
 
 def check_own_server(conn: Walsender, sub: Subscription) -> None:
-    """``WorkerExit`` if this connection reached another server than the apply worker's."""
-    identity = conn.identify_system()
-    if (identity.systemid, identity.timeline) != (sub.sysid, sub.timeline):
+    """``WorkerExit`` if this connection reached another publisher than the apply worker's."""
+    reached = replace(sub, **conn.identify_system().stored())
+    if not sub.same_world(reached):
         raise WorkerExit(
-            f"its connection reached {_place(identity.systemid, identity.timeline)}, the apply "
-            f"worker streams from {_place(sub.sysid, sub.timeline)}; it is tried again"
+            f"its connection reached {_place(reached)}, the apply worker streams from "
+            f"{_place(sub)}; it is tried again"
         )
 
 
-def _place(sysid: str | None, timeline: int | None) -> str:
-    return f"timeline {timeline} of system {sysid}"
+def _place(sub: Subscription) -> str:
+    return f"timeline {sub.timeline} of system {sub.sysid}, database {sub.datoid}"

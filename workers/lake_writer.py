@@ -284,9 +284,7 @@ class LakeWriter:
         finally:
             self._locks.release()
         self.keep(published)
-        for each in published:
-            if not self._upkeep.after(each):
-                self._give_up_branch(each.table.rel.srrelid)
+        self._tend(published)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
@@ -308,6 +306,11 @@ class LakeWriter:
             alongside(published)
         failpoints.reach("apply.origin_advanced")
         return published
+
+    def _tend(self, published: Iterable[Written]) -> None:
+        for each in published:
+            if not self._upkeep.after(each):
+                self._give_up_branch(each.table.rel.srrelid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""

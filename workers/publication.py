@@ -76,7 +76,7 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class RemoteColumn:
-    """A published column; ``in_key``: of the replica identity index, which is published whole."""
+    """A published column; ``in_key``: of the replica identity index."""
 
     attnum: int
     name: str
@@ -108,6 +108,7 @@ class RemoteTable:
 
     ``row_filters`` are OR'd; none means every row. ``versions`` has a text for each publication of
     the table, another one whenever the publication or the table's place in it was changed.
+    ``identity`` is how many columns the replica identity index has, published or not.
     """
 
     nspname: str
@@ -119,6 +120,7 @@ class RemoteTable:
     row_filters: tuple[str, ...]
     actions: PublishedActions
     versions: tuple[str, ...] = ()
+    identity: int = 0
 
     def lake_columns(self, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
         """The columns of a new lake table; all nullable, since the publisher's rules are its own.
@@ -144,8 +146,10 @@ class RemoteTable:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that no two of its rows share; none without a replica identity index."""
-        return tuple(column.name for column in self.columns if column.in_key)
+        """The columns that no two of its rows share: the replica identity index, if all of it is
+        published. A column list may leave out a part, and before 18 generated columns are."""
+        key = tuple(column.name for column in self.columns if column.in_key)
+        return key if len(key) == self.identity else ()
 
     @property
     def fingerprint(self) -> str:
@@ -178,7 +182,7 @@ def query(name: str, **values: str) -> str:
     return _VARIABLE.sub(lambda match: values[match[1]], _SQL[name])
 
 
-def _newest(name: str, server_version: int, *versions: int) -> str:
+def newest(name: str, server_version: int, *versions: int) -> str:
     """The variant of a query for this publisher: the newest that is not newer than it."""
     return f"{name}_{max(v for v in versions if v <= max(server_version, min(versions)))}"
 
@@ -198,7 +202,7 @@ def fetch_table_list(conn: PublisherConn, publications: Sequence[str]) -> list[T
 
     0A000 where publications list different columns of one table, as PostgreSQL has it.
     """
-    name = _newest("tables", conn.server_version, 16, 15, 13, 10)
+    name = newest("tables", conn.server_version, 16, 15, 13, 10)
     names = quote_literal_list(publications)
     values = {
         "publications": names,
@@ -240,7 +244,7 @@ def fetch_remote_table_info(
     parts = _published(conn, publications, relid).get((nspname, relname), [])
     has_lists = conn.server_version >= 15
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
-    columns = _columns(conn, relid, listed)
+    columns, identity = _columns(conn, relid, listed)
     qualified = conn.exec(query("row_filters", **values)) if has_lists else []  # Q7
     return RemoteTable(
         nspname=nspname,
@@ -252,6 +256,7 @@ def fetch_remote_table_info(
         row_filters=_filters(row[0] for row in qualified),
         actions=_together(parts),
         versions=_versions(parts),
+        identity=identity,
     )
 
 
@@ -283,24 +288,25 @@ def _column_list(
 
 def _columns(
     conn: PublisherConn, relid: int, listed: frozenset[int] | None
-) -> tuple[RemoteColumn, ...]:
-    """Q6, without what the column list leaves out, and with types resolved."""
-    name = _newest("columns", conn.server_version, 18, 12, 10)
+) -> tuple[tuple[RemoteColumn, ...], int]:
+    """Q6, without what the column list leaves out, and with types resolved; and how many columns
+    the replica identity has."""
+    name = newest("columns", conn.server_version, 18, 12, 10)
     found = conn.exec(query(name, relid=str(relid)))
     rows = [row for row in found if listed is None or _number(row[0]) in listed]
-    whole = all(row in rows for row in found if row[5] == "t")
     types = _fetch_types(conn, {_number(row[2]) for row in rows})
-    return tuple(
+    columns = tuple(
         RemoteColumn(
             attnum=_number(row[0]),
             name=_text(row[1]),
             type=_resolve(types, _number(row[2]), _number(row[3])),
             notnull=row[4] == "t",
-            in_key=whole and row[5] == "t",
+            in_key=row[5] == "t",
             generated=row[6] == "t",
         )
         for row in rows
     )
+    return columns, int(found[0][7] or 0) if found else 0
 
 
 def fetch_fingerprints(conn: PublisherConn, publications: Sequence[str]) -> dict[TableName, str]:

@@ -72,7 +72,8 @@ WHERE gpt.relid = :relid AND c.oid = gpt.relid AND p.pubname IN (:publications)
 
 -- name: columns_18
 SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
-       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), a.attgenerated <> ''
+       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), a.attgenerated <> '',
+       i.indnkeyatts
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_index i
   ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
@@ -81,7 +82,7 @@ ORDER BY a.attnum
 
 -- name: columns_12
 SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
-       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), false
+       a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]), false, i.indnkeyatts
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_index i
   ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
@@ -91,12 +92,51 @@ ORDER BY a.attnum
 
 -- name: columns_10
 SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
-       a.attnum = ANY (i.indkey), false
+       a.attnum = ANY (i.indkey), false, i.indnatts
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_index i
   ON i.indexrelid = pg_catalog.pg_get_replica_identity_index(:relid)
 WHERE a.attnum > 0::pg_catalog.int2 AND NOT a.attisdropped AND a.attrelid = :relid
 ORDER BY a.attnum
+
+-- The columns of the replica identities of relations, and whether each is sent. No table is opened
+-- for it (pg_get_replica_identity_index would): who has locked one may be waiting for us.
+-- name: identities
+SELECT c.oid, a.attname, :sent
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_index i ON i.indrelid = c.oid
+  AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident
+                          ELSE false END
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (:key)
+WHERE c.oid IN (:relids)
+
+-- name: key_10
+i.indkey
+
+-- name: key_11
+(i.indkey::pg_catalog.int2[])[0 : i.indnkeyatts - 1]
+
+-- name: sent_10
+true
+
+-- name: sent_12
+a.attgenerated = ''
+
+-- name: sent_15
+a.attgenerated = '' AND NOT EXISTS (:listed AND a.attnum <> ALL (pr.prattrs::pg_catalog.int2[]))
+
+-- name: sent_18
+NOT EXISTS (:listed AND a.attnum <> ALL (pr.prattrs::pg_catalog.int2[]))
+  AND (a.attgenerated = ''
+       OR EXISTS (:listed AND a.attnum = ANY (pr.prattrs::pg_catalog.int2[]))
+       OR EXISTS (SELECT 1 FROM pg_catalog.pg_publication p
+                  WHERE p.pubname IN (:publications) AND p.pubgencols <> 'n'))
+
+-- name: listed
+SELECT 1
+FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid
+WHERE p.pubname IN (:publications) AND pr.prrelid = c.oid AND pr.prattrs IS NOT NULL
 
 -- name: row_filters
 SELECT DISTINCT pg_catalog.pg_get_expr(gpt.qual, gpt.relid)
@@ -209,6 +249,13 @@ SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
        pg_catalog.current_database(), pg_catalog.to_jsonb(s) ->> 'wal_status',
        pg_catalog.to_jsonb(s) ->> 'invalidation_reason', pg_catalog.to_jsonb(s) ->> 'conflicting'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
+
+-- The permanent ones.
+-- name: sync_slots
+SELECT slot_name FROM pg_catalog.pg_replication_slots
+WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND NOT temporary
+  AND database = pg_catalog.current_database() AND slot_name ~ :pattern
+ORDER BY slot_name
 
 -- name: is_in_recovery
 SELECT pg_catalog.pg_is_in_recovery()

@@ -22,6 +22,7 @@ from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
 from workers.lake.destination import Generated, LakeIdent, LakeTable
 from workers.proto.messages import Relation
+from workers.replica_identity import Coverage
 from workers.shared_targets import check_source_column
 
 REPLICA_IDENTITY_FULL: Final = "f"
@@ -35,7 +36,7 @@ class LogicalRepRelMap:
 
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
-        self._announced: set[RelName] = set()
+        self._announced: set[Relation] = set()
 
     def copy(self) -> LogicalRepRelMap:
         """A map a batch may move forward and throw away if the batch fails."""
@@ -46,7 +47,7 @@ class LogicalRepRelMap:
 
     def update(self, relation: Relation) -> bool:
         """``logicalrep_relmap_update``; False when an equal message is already in force."""
-        self._announced.add(name_of(relation))
+        self._announced.add(relation)
         if self._relations.get(relation.relid) == relation:
             return False
         self._relations[relation.relid] = relation
@@ -56,8 +57,8 @@ class LogicalRepRelMap:
         """The relations that have this name now."""
         return {relid for relid, each in self._relations.items() if name_of(each) == name}
 
-    def take_announced(self) -> set[RelName]:
-        """Tables a Relation message came for since the last call, be it an equal one."""
+    def take_announced(self) -> set[Relation]:
+        """The Relation messages that came since the last call, equal ones too."""
         announced, self._announced = self._announced, set()
         return announced
 
@@ -78,14 +79,24 @@ def name_of(relation: Relation) -> RelName:
     return (relation.nspname, relation.relname)
 
 
-def key_ordinals(relation: Relation) -> tuple[int, ...]:
-    """Which columns find a row; empty under REPLICA IDENTITY FULL, which compares whole rows."""
-    if relation.replident == REPLICA_IDENTITY_FULL:
+def flags_key(relation: Relation) -> bool:
+    """Are there columns that find a row? Not under REPLICA IDENTITY FULL, which flags them all."""
+    return relation.replident != REPLICA_IDENTITY_FULL and any(
+        column.key for column in relation.columns
+    )
+
+
+def key_ordinals(relation: Relation, coverage: Coverage) -> tuple[int, ...]:
+    """Which columns find a row; empty under REPLICA IDENTITY FULL, which compares whole rows, and
+    where they are only a part of the replica identity, which other rows may share."""
+    if coverage is Coverage.PART or not flags_key(relation):
         return ()
     return tuple(n for n, column in enumerate(relation.columns) if column.key)
 
 
-def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> Layout:
+def layout_for(
+    relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
+) -> Layout:
     """How this relation's tuples become this lake table's columns.
 
     Raises 55000 naming every published column the lake table lacks, as PostgreSQL does.
@@ -97,7 +108,7 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),
-        key=key_ordinals(relation),
+        key=key_ordinals(relation, coverage),
         columns=tuple(
             MappedColumn(name=column.name, ordinal=ordinal, type=types[column.name])
             for ordinal, column in enumerate(relation.columns)
@@ -107,13 +118,13 @@ def layout_for(relation: Relation, table: LakeTable, options: TableOptions) -> L
 
 
 def other_keys(
-    relation: Relation, table: LakeTable, options: TableOptions
+    relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
 ) -> tuple[tuple[int, ...], ...]:
     """The declared keys besides the replica identity, as ordinals; see ``check_keys``."""
     ordinals = {column.name: n for n, column in enumerate(relation.columns)}
     check_keys(options, relation.replident, ordinals, table.ident)
     keys = [tuple(ordinals[name] for name in key) for key in options.keys]
-    identity = set(key_ordinals(relation))
+    identity = set(key_ordinals(relation, coverage))
     return tuple(key for key in keys if set(key) != identity)
 
 
@@ -178,10 +189,19 @@ def _listed(names: Sequence[str]) -> str:
     return f"{'column' if len(names) == 1 else 'columns'}: " + ", ".join(f'"{n}"' for n in names)
 
 
-def check_updatable(relation: Relation, table: LakeTable) -> None:
+def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) -> None:
     """``check_relation_updatable``: an UPDATE or DELETE needs something to find its row by."""
-    if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation):
+    if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation, coverage):
         return
+    if coverage is Coverage.PART:
+        raise ObjectNotInPrerequisiteState(
+            "publisher did not send replica identity column expected by the logical replication "
+            f'target relation "{table.ident}"',
+            detail="A part of the replica identity is not published, and rows may share the rest.",
+            hint=f"On the publisher, publish the whole replica identity of {relation.nspname}."
+            f"{relation.relname}, give it another one, or ALTER TABLE … REPLICA IDENTITY FULL; "
+            "then have the table copied again with pgsub refresh --recopy.",
+        )
     raise ObjectNotInPrerequisiteState(
         f'logical replication target relation "{table.ident}" has neither REPLICA IDENTITY index '
         "nor PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from catalog.namespace import quote_literal
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import sync_slot_pattern
 from workers.publication import PublisherConn, query
 
 
@@ -44,6 +45,17 @@ def fetch_slot(conn: PublisherConn, name: str) -> RemoteSlot | None:
         database=database,
         invalidation=_invalidation(status, reason, conflicting),
     )
+
+
+def fetch_sync_slots(conn: PublisherConn, sysid: str) -> list[str]:
+    """The slots that synchronisations of a subscription left, whatever its oid was then.
+
+    ``sysid`` is the number that it has instead of a system identifier: nobody else's slots end
+    with it.
+    """
+    pattern = quote_literal(sync_slot_pattern(sysid))
+    rows = conn.exec(query("sync_slots", pattern=pattern))
+    return [name for (name,) in rows if name is not None]
 
 
 def _invalidation(status: str | None, reason: str | None, conflicting: str | None) -> str | None:

@@ -12,6 +12,10 @@ Another: received up to 500 on timeline 1; a standby that had replayed up to 450
 timeline 2 began at 450, so what it commits next lies between 450 and 500 too, and would be skipped
 as something we have. Had it begun at 500 or later, every position of ours would mean the same on
 it, and the subscription would go on by itself.
+
+The databases of a server share its WAL. In another one every position fits, and so does a slot that
+was made there; only the tables are others, even those of the same names. It is known by its oid:
+one that was renamed is what it was.
 """
 
 from __future__ import annotations
@@ -77,6 +81,14 @@ def judge_server(
             "the publisher is not the server this subscription was made for",
             f"Its system identifier is {identity.systemid}, expected {sub.sysid}; what was "
             f"received up to {highest} has no place in its WAL.",
+        )
+    if sub.datoid is not None and sub.datoid != identity.datoid:
+        return _misfit(
+            sub,
+            "the connection leads to another database than this subscription was made for",
+            f'It is database "{identity.dbname}" (OID {identity.datoid}), expected OID '
+            f"{sub.datoid} of the same server; what was received up to {highest} is of other "
+            "tables.",
         )
     ours, theirs = sub.timeline, identity.timeline
     if ours is not None and theirs < ours:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from catalog.errcodes import NumericValueOutOfRange, ReplicationError, UniqueViolation
+from catalog.errcodes import FeatureNotSupported, NumericValueOutOfRange, ReplicationError
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
@@ -28,7 +28,7 @@ from workers.columnar.columns import Changes, Layout, UnrepresentableValue, Unse
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
-from workers.columnar.unique_keys import UniqueKeys
+from workers.columnar.unique_keys import UniqueKeys, UnsentKey
 from workers.conflicts import KeyConflict
 from workers.lake.destination import (
     NO_KEY_FOUND,
@@ -40,10 +40,12 @@ from workers.lake.destination import (
     OtherKey,
     Segment,
     Staged,
+    key_not_unique,
     nothing_found,
 )
 from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for, other_keys
+from workers.replica_identity import Coverage
 
 _INSERT, _DELETE = ord("I"), ord("D")
 _MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", _DELETE: "DELETE"}
@@ -101,43 +103,59 @@ class TableWork:
         deletes = sum(folded.missing_deletes for folded in self._folded)
         return counts.update_missing + updates, counts.delete_missing + deletes
 
-    def add(self, relation: Relation, changes: Changes, *, truncate: bool, probe: bool) -> None:
+    def add(
+        self,
+        relation: Relation,
+        changes: Changes,
+        coverage: Coverage,
+        *,
+        truncate: bool,
+        probe: bool,
+    ) -> None:
         """Fold and stage one run of text; ``truncate``: the table is emptied before it."""
-        layout = self._layout(relation, changes)
+        layout = self._layout(relation, changes, coverage)
         full = relation.replident == REPLICA_IDENTITY_FULL
-        keys = self._other_keys(relation, changes)
+        keys = self._other_keys(relation, changes, coverage)
         try:
             if full and not _inserts_only(changes):
                 segment = self._full(relation, changes, layout, truncate)
             else:
                 probe = probe and not full
                 if keys and not (changes.kind == _DELETE).all():
-                    segment = self._unique(relation, changes, layout, truncate, keys)
+                    segment = self._unique(relation, changes, layout, truncate, keys, coverage)
                 else:
-                    segment = self._keyed(relation, changes, layout, truncate, probe)
+                    segment = self._keyed(relation, changes, layout, truncate, probe, coverage)
         except UnrepresentableValue as error:
             raise _value_error(error, relation, changes, self._table) from None
         self.segments.append(segment)
 
-    def _layout(self, relation: Relation, changes: Changes) -> Layout:
+    def _layout(self, relation: Relation, changes: Changes, coverage: Coverage) -> Layout:
         first = 0
         try:
-            layout = layout_for(relation, self._table, self._options)
+            layout = layout_for(relation, self._table, self._options, coverage)
             if not _inserts_only(changes):
                 first = int(np.flatnonzero(changes.kind != _INSERT)[0])
-                check_updatable(relation, self._table)
+                check_updatable(relation, self._table, coverage)
         except ReplicationError as error:
             raise _failed(relation, changes, first, error) from None
         return layout
 
-    def _other_keys(self, relation: Relation, changes: Changes) -> tuple[tuple[int, ...], ...]:
+    def _other_keys(
+        self, relation: Relation, changes: Changes, coverage: Coverage
+    ) -> tuple[tuple[int, ...], ...]:
         try:
-            return other_keys(relation, self._table, self._options)
+            return other_keys(relation, self._table, self._options, coverage)
         except ReplicationError as error:
             raise _failed(relation, changes, 0, error) from None
 
     def _keyed(
-        self, relation: Relation, changes: Changes, layout: Layout, truncate: bool, probe: bool
+        self,
+        relation: Relation,
+        changes: Changes,
+        layout: Layout,
+        truncate: bool,
+        probe: bool,
+        coverage: Coverage,
     ) -> Segment:
         if not (probe and layout.key and gives_keys(changes)):
             folded = fold_keyed(changes, layout)
@@ -146,7 +164,7 @@ class TableWork:
             if folded.conflict < 0:
                 self._folded.append(folded)
                 return self._segment(folded, truncate)
-        return self._probed(relation, changes, layout, truncate)
+        return self._probed(relation, changes, layout, truncate, coverage)
 
     def _segment(self, folded: Keyed, truncate: bool = False) -> Segment:
         layout = folded.layout
@@ -163,9 +181,17 @@ class TableWork:
         )
 
     def _probed(
-        self, relation: Relation, changes: Changes, layout: Layout, truncate: bool
+        self,
+        relation: Relation,
+        changes: Changes,
+        layout: Layout,
+        truncate: bool,
+        coverage: Coverage,
     ) -> Segment:
-        """What becomes of the rows is known when the lake has said which keys are there."""
+        """What becomes of the rows is known when the lake has said which keys are there.
+
+        Nothing is overwritten by a key that may be a part of one.
+        """
         probed = Probed(changes, layout)
         key = _key_names(layout)
 
@@ -175,10 +201,11 @@ class TableWork:
             if (rows > 1).any():
                 change = min(map(probed.first_change, found_keys[rows > 1].tolist()))
                 raise _failed(relation, changes, change, self._not_unique(key))
-            overwrite = self._options.on_key_conflict == "overwrite"
+            declared = self._options.on_key_conflict == "overwrite"
+            overwrite = declared and coverage is Coverage.WHOLE
             folded = probed.resolve(numbers, overwrite=overwrite)
             if folded.conflict >= 0:
-                conflict = self._conflict(changes, folded.conflict, [key])
+                conflict = self._conflict(changes, folded.conflict, [key], key, coverage)
                 raise _failed(relation, changes, folded.conflict, conflict)
             return self._resolved(relation, changes, folded)
 
@@ -201,11 +228,16 @@ class TableWork:
         layout: Layout,
         truncate: bool,
         keys: tuple[tuple[int, ...], ...],
+        coverage: Coverage,
     ) -> Segment:
         """The same where other keys than the identity are to stay unique, too."""
         probed = Probed(changes, layout) if layout.key else None
-        unique = UniqueKeys(changes, layout, keys, probed.key_of if probed else None)
         names = [_key_names(layout), *(_names(layout, key) for key in keys)]
+        try:
+            unique = UniqueKeys(changes, layout, keys, probed.key_of if probed else None)
+        except UnsentKey as error:
+            cause = self._unsent(names[1 + error.key], error.column)
+            raise _failed(relation, changes, error.change, cause, error.column) from None
 
         def resolve(found: pa.Table) -> Segment:
             numbers: list[Any] = list(found.columns)
@@ -219,7 +251,8 @@ class TableWork:
             if broken is not None:
                 change, which = broken
                 violated = [names[at] for at in which]
-                raise _failed(relation, changes, change, self._conflict(changes, change, violated))
+                conflict = self._conflict(changes, change, violated, names[0], coverage)
+                raise _failed(relation, changes, change, conflict)
             if probed is None:
                 return self._resolved(relation, changes, fold_keyed(changes, layout))
             known = held[held[:, 0] >= 0, 0]
@@ -246,12 +279,30 @@ class TableWork:
         )
 
     def _conflict(
-        self, changes: Changes, change: int, keys: Sequence[tuple[str, ...]]
+        self,
+        changes: Changes,
+        change: int,
+        keys: Sequence[tuple[str, ...]],
+        identity: tuple[str, ...],
+        coverage: Coverage,
     ) -> KeyConflict:
         insert = changes.kind[change] == _INSERT
-        kind = ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS
-        overwritable = not self._options.keys
-        return KeyConflict(kind, self._table.ident, *keys, overwritable=overwritable)
+        return KeyConflict(
+            ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS,
+            self._table.ident,
+            *keys,
+            overwritable=not self._options.keys,
+            certain=coverage is not Coverage.UNKNOWN or identity not in keys,
+        )
+
+    def _unsent(self, key: tuple[str, ...], column: str) -> FeatureNotSupported:
+        return FeatureNotSupported(
+            f'key ({", ".join(key)}) of lake table "{self._table.ident}" cannot be checked: the '
+            "publisher sent a part of it",
+            detail=f'An UPDATE did not change the large value of column "{column}", which is not '
+            "sent then; other columns of the key are.",
+            hint="Leave that key out of keys of the table in the configuration.",
+        )
 
     def _resolved(self, relation: Relation, changes: Changes, folded: Keyed) -> Segment:
         try:
@@ -259,12 +310,9 @@ class TableWork:
         except UnrepresentableValue as error:
             raise _value_error(error, relation, changes, self._table) from None
 
-    def _not_unique(self, key: tuple[str, ...]) -> UniqueViolation:
-        return UniqueViolation(
-            f'key ({", ".join(key)}) is not unique in lake table "{self._table.ident}"',
-            detail="More than one row has a key that the transaction names.",
-            hint="Remove the extra rows from the lake table, or copy the table again.",
-        )
+    def _not_unique(self, key: tuple[str, ...]) -> ReplicationError:
+        detail = "More than one row has a key that the transaction names."
+        return key_not_unique(self._table.ident, key, detail)
 
     def _full(
         self, relation: Relation, changes: Changes, layout: Layout, truncate: bool
@@ -327,7 +375,7 @@ def build_segments(
                 empties = True
             else:
                 changes = _as_text(run, run.changes)
-                work.add(run.relation, changes, truncate=empties, probe=probe)
+                work.add(run.relation, changes, run.coverage, truncate=empties, probe=probe)
                 empties = False
         if empties:
             work.segments.append(Segment(columns=(), truncate=True, source=source))

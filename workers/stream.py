@@ -6,7 +6,7 @@ Both kinds of worker run one; they differ in slot, start position and what they 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from workers.publication import (
 )
 from workers.receive import ReceiveLimits, Receiver, ReceiveStats
 from workers.remote_slots import RemoteSlot, fetch_slot
+from workers.replica_identity import Identities, fetch_identities
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn, connect
 
@@ -88,6 +89,17 @@ def fetch_published(
         if error.code != "55P03":
             raise
         return {}
+    finally:
+        conn.close()
+
+
+def ask_identities(
+    sub: Subscription, interrupted: Callable[[], bool], relids: Collection[int]
+) -> Identities:
+    """The replica identities of these relations, asked in the same way; no lock is in its way."""
+    conn = connect_publisher(sub, sub.subname, interrupted, replication=False)
+    try:
+        return fetch_identities(conn, sub.subpublications, relids)
     finally:
         conn.close()
 

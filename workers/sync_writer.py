@@ -18,8 +18,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
-from workers.copy_table import still_ours
-from workers.identify_publisher import check_same_world
+from workers.copy_table import still_fits
 from workers.lake.destination import Destination
 from workers.lake_writer import LakeWriter
 from workers.shared_targets import TableLocks
@@ -78,8 +77,7 @@ class SyncWriter(LakeWriter):
         return again, shown and found == [each.stamp for each in again]
 
     def _check(self, rel: SubscriptionRel) -> None:
-        still_ours(self._store, rel)
-        check_same_world(self._sub, self._store.subscription(self._sub.oid))
+        still_fits(self._store, self._sub, rel)
 
     def _tend(self, published: object) -> None:
         """Maintenance stays away from a table that is not ready."""

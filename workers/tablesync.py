@@ -63,7 +63,7 @@ from workers.apply import (
     reread_subscription,
 )
 from workers.binary_forms import stream_forms
-from workers.copy_table import copy_table, still_ours
+from workers.copy_table import copy_table, still_fits, still_ours
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world
 from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
@@ -72,7 +72,13 @@ from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
 from workers.shared_targets import branches_of, show_copy, source_of
 from workers.standby_watch import StandbyWatch, watch_standby
-from workers.stream import Stream, connect_publisher, fetch_published, start_stream
+from workers.stream import (
+    Stream,
+    ask_identities,
+    connect_publisher,
+    fetch_published,
+    start_stream,
+)
 from workers.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync_writer import SyncWriter
 from workers.syncutils import process_syncing_tables_for_sync
@@ -174,8 +180,8 @@ def _permanent(
     remember = partial(finished_copy.remember_flush, store, sub, rel, watch)
 
     def done(s_lsn: LSN) -> None:
-        finished_copy.store_syncdone(process, sub, writer, rel, dest, s_lsn)
-        _tell_syncdone(process, rel, s_lsn)
+        finished_copy.store_syncdone(process, sub, writer, rel, s_lsn)
+        _after_syncdone(process, sub, rel, dest, s_lsn)
 
     _catch_up(process, conn, slot, applier, caught_up, rel, watch, remember, done)
     finished_copy.drop_slot(store, conn, sub, rel)
@@ -231,6 +237,7 @@ def _applier(
         sub,
         writer,
         partial(fetch_published, sub, process.interrupted),
+        partial(ask_identities, sub, process.interrupted),
         own_relid=rel.srrelid,
         shows=shows,
         gated=start,
@@ -426,28 +433,26 @@ def _store_syncdone(
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source)
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
-    still_ours(process.store, rel)
-    store, subid = process.store, rel.srsubid
-    check_same_world(applier.sub, store.subscription(subid))
+    store = process.store
+    still_fits(store, sub, rel)
     new_branch = partial(applier.writer.new_branch_name, _prefix(sub, rel))
     show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
     with store.transaction():
-        # If not, main is set back by the next attempt, which finds d: see identify_publisher.
-        check_same_world(applier.sub, store.subscription(subid))
-        # Who found meanwhile that the table is published differently stored another fingerprint.
-        fingerprint = still_ours(store, rel).fingerprint
+        # If not, main is set back by the next attempt, which finds d: see identify_publisher. Who
+        # found meanwhile that the table is published differently stored another fingerprint.
+        fingerprint = still_fits(store, sub, rel).fingerprint
         copied = applier.rels[rel.nspname, rel.relname].copied and fingerprint == rel.fingerprint
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
     failpoints.reach("tablesync.syncdone_stored")
-    _tell_syncdone(process, rel, s_lsn)
-    if source:  # nobody else drops them, and they hold what they lead to
-        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))
+    _after_syncdone(process, sub, rel, dest, s_lsn)
 
 
-def _tell_syncdone(process: WorkerProcess, rel: SubscriptionRel, s_lsn: LSN) -> None:
-    """``s`` in memory; the apply worker goes on."""
+def _after_syncdone(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination, s_lsn: LSN
+) -> None:
+    """``s`` in memory; the apply worker goes on, and a shared table is rid of our branches."""
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
     process.went_well()
@@ -460,3 +465,6 @@ def _tell_syncdone(process: WorkerProcess, rel: SubscriptionRel, s_lsn: LSN) -> 
         rel.nspname,
         rel.relname,
     )
+    if source_of(sub, rel):  # nobody else drops them, and they hold what they lead to
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))

@@ -1,9 +1,9 @@
 """When a table's small files are written together and its old snapshots go.
 
-Every batch leaves files and snapshots, so upkeep is due after so many of them, not after a time. The
-counts begin with what the table holds when it is opened: a worker that is killed every two
-minutes for an hour never counts to three hundred by itself, and 121 snapshots and five times the
-files were left of that hour. Nothing is due within the first batches of a worker all the same: one
+Every batch leaves files and snapshots, so upkeep is due after so many of them, not after a time.
+The counts begin with what the table holds when it is opened: workers that are killed every two
+minutes never counted to three hundred by themselves, and after an hour a table had five times the
+files it should have. Nothing is due within the first batches of a worker all the same: one
 that comes and goes for another reason should not begin each life with seconds of upkeep.
 
 Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import pq
@@ -73,6 +73,9 @@ ZERO_TIMEOUTS: Final = (
 )
 """A role's or database's timeouts kill walsenders too; one statement, any server version."""
 
+_DATABASE: Final = (
+    "SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
+)
 
 _QUERY_CANCELED: Final = "57014"
 
@@ -84,12 +87,17 @@ def _replication_literal(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """The answer to IDENTIFY_SYSTEM."""
+    """The answer to IDENTIFY_SYSTEM, and the oid of the database, which its name may leave."""
 
     systemid: str
     timeline: int
     xlogpos: LSN
     dbname: str
+    datoid: int
+
+    def stored(self) -> dict[str, Any]:
+        """What a subscription's row keeps of it."""
+        return {"sysid": self.systemid, "timeline": self.timeline, "datoid": self.datoid}
 
 
 def _error(result: pq.abc.PGresult) -> ReplicationError:
@@ -101,16 +109,19 @@ def _error(result: pq.abc.PGresult) -> ReplicationError:
 
     primary = part(pq.DiagnosticField.MESSAGE_PRIMARY)
     if primary is None:
-        return ConnectionFailure(
-            "lost the connection to the publisher",
-            detail=result.error_message.decode(errors="replace").strip() or None,
-        )
+        return _lost(result.error_message.decode(errors="replace"))
     return ReplicationError(
         primary,
         detail=part(pq.DiagnosticField.MESSAGE_DETAIL),
         hint=part(pq.DiagnosticField.MESSAGE_HINT),
         sqlstate=part(pq.DiagnosticField.SQLSTATE) or "XX000",
     )
+
+
+def _lost(said: object) -> ConnectionFailure:
+    """A connection that broke, in libpq's words."""
+    detail = str(said).strip() or None
+    return ConnectionFailure("lost the connection to the publisher", detail=detail)
 
 
 def parse_conninfo(conninfo: str) -> dict[str, str]:
@@ -250,6 +261,7 @@ class WalReceiverConn:
         self.patience: float | None = None
         """Seconds a statement may take on a connection that must not be waited for."""
         self._give_up = math.inf
+        self._datoid: int | None = None
 
     @property
     def pgconn_ptr(self) -> int:
@@ -308,9 +320,7 @@ class WalReceiverConn:
         except ReplicationError:
             raise
         except Exception as error:
-            raise ConnectionFailure(
-                "lost the connection to the publisher", detail=str(error).strip() or None
-            ) from None
+            raise _lost(error) from None
 
     def _run(self, sql: str) -> pq.abc.PGresult:
         """Send one statement; the last result, any error raised after all were read."""
@@ -318,9 +328,7 @@ class WalReceiverConn:
         try:
             self.pgconn.send_query(sql.encode())
         except Exception as error:
-            raise ConnectionFailure(
-                "lost the connection to the publisher", detail=str(error).strip() or None
-            ) from None
+            raise _lost(error) from None
         last: pq.abc.PGresult | None = None
         failed: ReplicationError | None = None
         while (result := self._next_result()) is not None:
@@ -359,9 +367,7 @@ class WalReceiverConn:
             try:
                 size, data = self.pgconn.get_copy_data(1)
             except Exception as error:
-                raise ConnectionFailure(
-                    "lost the connection to the publisher", detail=str(error).strip() or None
-                ) from None
+                raise _lost(error) from None
             if size > 0:
                 yield bytes(data)
             elif size == 0:
@@ -375,11 +381,12 @@ class WalReceiverConn:
     # -- replication commands -----------------------------------------------------------------
 
     def identify_system(self) -> SystemIdentity:
-        """IDENTIFY_SYSTEM."""
-        systemid, timeline, xlogpos, dbname = self.exec("IDENTIFY_SYSTEM")[0]
-        return SystemIdentity(
-            str(systemid), int(timeline or 0), LSN.parse(xlogpos or "0/0"), dbname or ""
-        )
+        """IDENTIFY_SYSTEM, and which database of it this is."""
+        systemid, tli, at, dbname = self.exec("IDENTIFY_SYSTEM")[0]
+        if self._datoid is None:
+            self._datoid = int(self.exec(_DATABASE)[0][0] or 0)
+        position = LSN.parse(at or "0/0")
+        return SystemIdentity(str(systemid), int(tli or 0), position, dbname or "", self._datoid)
 
     def timeline_history(self, tli: int) -> str:
         """TIMELINE_HISTORY: what the file of that timeline says."""
@@ -457,9 +464,7 @@ class WalReceiverConn:
             while self.pgconn.flush():
                 select.select([], [self.pgconn.socket], [], _SLICE_SECONDS)
         except Exception as error:
-            raise ConnectionFailure(
-                "lost the connection to the publisher", detail=str(error).strip() or None
-            ) from None
+            raise _lost(error) from None
 
     def end_streaming(self) -> None:
         """CopyDone both ways, and read on until the connection takes commands again."""
@@ -477,9 +482,7 @@ class WalReceiverConn:
         except ReplicationError:
             raise
         except Exception as error:
-            raise ConnectionFailure(
-                "lost the connection to the publisher", detail=str(error).strip() or None
-            ) from None
+            raise _lost(error) from None
 
     def stream_error(self) -> ReplicationError:
         """Why streaming ended: the server's error, or the connection's."""
@@ -488,9 +491,7 @@ class WalReceiverConn:
                 if result.status == pq.ExecStatus.FATAL_ERROR:
                     return _error(result)
         except Exception as error:
-            return ConnectionFailure(
-                "lost the connection to the publisher", detail=str(error).strip() or None
-            )
+            return _lost(error)
         return ConnectionFailure("the publisher ended the stream")
 
     def close(self) -> None:

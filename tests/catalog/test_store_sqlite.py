@@ -2,7 +2,7 @@ import dataclasses
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 
 SUB = Subscription(
     subname="mysub",
@@ -214,12 +215,60 @@ def test_a_session_is_handed_over_to_one_worker(store: CatalogStore) -> None:
     assert store.all_spark_sessions() == []
 
 
-def test_leaked_slots_and_settings(store: CatalogStore) -> None:
-    slot = LeakedSlot("mysub", "host=db", "mysub", None, "connection refused")
-    store.put_leaked_slot(slot)
-    assert store.leaked_slots() == [slot]
-    store.forget_leaked_slot(slot)
+LEFT = LeakedSlot("mysub", "host=db", "mysub", None, "connection refused", "7", 16400)
+
+
+def test_leaked_slots(store: CatalogStore) -> None:
+    store.put_leaked_slot(dataclasses.replace(LEFT, reason="it was active"))
+    store.put_leaked_slot(LEFT)
+    assert store.leaked_slots() == [LEFT]
+    store.forget_leaked_slot(LEFT)
     assert store.leaked_slots() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [
+        ({"conninfo": "host=10.0.0.7 port=5432"}, True),
+        ({"sysid": "8"}, False),  # the same words lead elsewhere by now
+        ({"sysid": ""}, True),
+        ({"sysid": "", "conninfo": "host=other"}, False),
+        ({"slot_name": "other"}, False),
+    ],
+)
+def test_a_leaked_slot_is_one_of_a_server(
+    store: CatalogStore, change: dict[str, str], gone: bool
+) -> None:
+    store.put_leaked_slot(LEFT)
+    store.forget_leaked_slot(dataclasses.replace(LEFT, **change))  # type: ignore[arg-type]  # fields by name
+    assert (store.leaked_slots() == []) == gone
+
+
+@pytest.mark.parametrize(
+    ("slot", "sub", "there"),
+    [
+        (LEFT, {"subconninfo": "user=me host=db"}, True),
+        (LEFT, {"datoid": 5}, False),
+        (LEFT, {"datoid": None}, False),
+        (dataclasses.replace(LEFT, datoid=None), {"datoid": 5}, True),
+        (LEFT, {"sysid": "8"}, False),
+        (LEFT, {"sysid": None}, True),
+        (LEFT, {"sysid": None, "subconninfo": "host=other"}, False),
+        (dataclasses.replace(LEFT, sysid=""), {}, True),
+        (dataclasses.replace(LEFT, sysid=""), {"subconninfo": "host=other"}, False),
+    ],
+)
+def test_which_subscription_s_server_a_slot_is_on(
+    slot: LeakedSlot, sub: dict[str, Any], there: bool
+) -> None:
+    whose = dataclasses.replace(
+        SUB, **{"subconninfo": "host=db", "sysid": "7", "datoid": 16400, **sub}
+    )
+    assert slot.is_on(whose) == there
+    assert leaked_slot(whose, "mysub", "x").is_on(whose)
+
+
+def test_settings(store: CatalogStore) -> None:
     assert store.settings() == {}
     store.put_settings({"settings": {"spool_memory": 1}})
     assert store.settings() == {"settings": {"spool_memory": 1}}
@@ -302,6 +351,37 @@ def test_catalog_of_another_version(tmp_path: Path) -> None:
         CatalogStore.open(tmp_path)
 
 
+def test_a_catalog_of_version_4_goes_on(tmp_path: Path) -> None:
+    """Everything is kept, the columns are those of a new one, and the database is not known."""
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        connection.executescript(Path(__file__).with_name("catalog_4.sql").read_text())
+    connection.close()
+    for _ in range(2):
+        with closing(CatalogStore.open(tmp_path)) as old:
+            (sub,) = old.subscriptions()
+            assert (sub.sysid, sub.datoid, sub.max_flush_lsn) == ("7", None, LSN(9))
+            left = LeakedSlot("left", "host=db", "gone", "/p", "in use")
+            other = LeakedSlot("left", "host=other", "gone", None, "in use")
+            assert sorted(old.leaked_slots(), key=lambda slot: slot.conninfo) == [left, other]
+    with closing(CatalogStore.open(tmp_path)) as old:
+        old.update_subscription(sub.oid, datoid=16400)  # known at last, not another one
+        assert old.origin_lsn("pg_16384_16385") == 7
+        old.forget_leaked_slot(left)
+        assert old.leaked_slots() == [other]
+        assert old.insert_subscription(dataclasses.replace(SUB, subname="new")).oid == 16386
+    CatalogStore.open(tmp_path / "new").close()
+    assert layout(tmp_path) == layout(tmp_path / "new")
+
+
+def layout(data_dir: Path) -> dict[str, list[Any]]:
+    """Each table's columns."""
+    with closing(sqlite3.connect(data_dir / "catalog.db")) as connection:
+        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            name: connection.execute(f"PRAGMA table_info({name})").fetchall() for (name,) in names
+        }
+
+
 def test_too_many_origins(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("catalog.store_sqlite.MAX_REPLICATION_ORIGIN", 1)
     store.origin_create("a")
@@ -361,13 +441,14 @@ def test_every_conflict_has_its_counter(store: CatalogStore, conflict: ConflictT
     [
         ({"timeline": 2}, LSN(0)),
         ({"sysid": "8"}, LSN(0)),
+        ({"datoid": 5}, LSN(0)),
         ({"max_flush_lsn": LSN(9), "timeline": 1}, LSN(7)),
     ],
 )
 def test_a_finished_copy_stands_nowhere_on_another_timeline(
     store: CatalogStore, change: dict[str, Any], left: LSN
 ) -> None:
-    sub = store.insert_subscription(dataclasses.replace(SUB, sysid="7", timeline=1))
+    sub = store.insert_subscription(dataclasses.replace(SUB, sysid="7", timeline=1, datoid=4))
     table = store.insert_rel(rel(sub.oid))
     for name in (origin_name(sub.oid), origin_name(sub.oid, table.srrelid)):
         store.origin_create(name)

@@ -4,6 +4,7 @@ make chaos                  seed 1
 make chaos SEED=17          that one seed
 make chaos SEED=100 N=50    100 to 149
 make chaos N=200 JOBS=2     two at a time, each job on servers of its own
+make chaos FAULTS=no        the workload alone: a comparison with a native subscriber
 """
 
 from __future__ import annotations
@@ -28,22 +29,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--faults", choices=("yes", "no"), default="yes")
     parser.add_argument("--folder", type=Path, default=Path("chaos_failures"))
     options = parser.parse_args()
     seeds = iter(range(options.seed, options.seed + options.count))
+    faults = options.faults == "yes"
     began = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(_job, seeds, options.folder) for _ in range(options.jobs)]
+        jobs = [pool.submit(_job, seeds, options.folder, faults) for _ in range(options.jobs)]
         outcomes = [outcome for job in jobs for outcome in job.result()]
     print(_summary(outcomes, time.monotonic() - began))
     return 0 if len(outcomes) == options.count and all(each.good for each in outcomes) else 1
 
 
-def _job(seeds: Iterator[int], folder: Path) -> list[Outcome]:
+def _job(seeds: Iterator[int], folder: Path, faults: bool) -> list[Outcome]:
     """Seeds for as long as there are any, in a process of its own, whose threads' children the
     workers' parents are."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=play, args=(theirs, folder))
+    args = (theirs, folder, faults)
+    process = multiprocessing.get_context("spawn").Process(target=play, args=args)
     process.start()
     theirs.close()
     outcomes: list[Outcome] = []

@@ -14,7 +14,7 @@ from tests.crash.family import Family
 from tests.twin import NativeTwin
 
 
-def play(seeds: Connection, folder: Path) -> None:
+def play(seeds: Connection, folder: Path, faults: bool) -> None:
     """Seeds that come through the pipe, until None; the outcomes go back."""
     twin = NativeTwin(18)
     with (
@@ -26,7 +26,7 @@ def play(seeds: Connection, folder: Path) -> None:
         try:
             while (seed := seeds.recv()) is not None:
                 kept = folder / f"seed-{seed}"
-                outcome = Run(make_plan(seed), family, publisher, twin, kept).play()
+                outcome = Run(make_plan(seed, faults=faults), family, publisher, twin, kept).play()
                 seeds.send(outcome)
                 if not outcome.good:
                     _stop(family)

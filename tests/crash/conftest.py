@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.family import Family
+from tests.fix_lake import Lake
 
 CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
 
 
-ALWAYS = ("test_die.py", "test_chaos.py")
+ALWAYS = (
+    "test_chaos.py",
+    "test_commands.py",
+    "test_die.py",
+    "test_kill.py",
+    "test_kill_launcher.py",
+    "test_permanent_slot.py",
+)
 """The modules that run with every other test."""
 
 
@@ -31,6 +39,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
     """A running family with no subscription; drop yours when you are done."""
     made = Family(tmp_path_factory.mktemp("crash") / "data")
+    made.start()
+    yield made
+    made.failpoints.clear()
+    assert made.pgsub.stop() == 0, made.log_tail()
+
+
+@pytest.fixture(scope="session")
+def family_on_a_remote_lake(
+    lake_server: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Family]:
+    """A family whose launcher starts no lake server: what it leaves under way there goes on."""
+    made = Family(tmp_path_factory.mktemp("remote") / "data", lake=lake_server)
     made.start()
     yield made
     made.failpoints.clear()

@@ -19,6 +19,7 @@ import psutil
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from tests.crash.failpoint_files import Failpoints
+from tests.fix_lake import Lake
 from tests.fix_publisher import Database
 from tests.harness import SETTINGS, Pgsub
 from tests.waiting import wait_until
@@ -33,21 +34,36 @@ FAMILY_SETTINGS = {
     "lake_server_memory": "1GB",
 }
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+"""A JVM that is killed every so often does not earn back what its better compiler takes."""
+
 
 class Family:
-    """One data directory, its launcher, its lake server and the workers."""
+    """One data directory, its launcher, its lake server and the workers.
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, Any] = FAMILY_SETTINGS) -> None:
+    With ``lake`` the server is that one, which is nobody's child and lives on when they die.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, Any] = FAMILY_SETTINGS,
+        java_options: str = SHORT_LIVED,
+        lake: Lake | None = None,
+    ) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
-        self.pgsub = Pgsub(data_dir, {ENVIRONMENT: str(self.failpoints.directory)})
+        env = {ENVIRONMENT: str(self.failpoints.directory), "JDK_JAVA_OPTIONS": java_options}
+        self.pgsub = Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
         self.subscriptions: dict[str, dict[str, Any]] = {}
-        self._settings = dict(settings)
+        self._common: dict[str, Any] = {"settings": dict(settings)}
+        if lake:
+            self._common["spark"] = {"remote": lake.url}
 
     # -- commands ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """``pgsub up`` with every subscription there is; returns when all is running."""
-        content = {"subscriptions": self.subscriptions, "settings": self._settings}
+        content = {"subscriptions": self.subscriptions, **self._common}
         self.pgsub.start("up", str(self.pgsub.file(content, "up.yaml")))
         wait_until(self._runs, 240, self.log_tail)
 
@@ -73,7 +89,7 @@ class Family:
             entry["tables"] = {table: dict(words) for table, words in tables.items()}
         if sync_slot:
             entry["sync_slot"] = sync_slot
-        content = {"subscriptions": {name: entry}, "settings": self._settings}
+        content = {"subscriptions": {name: entry}, **self._common}
         self.pgsub.command("create", str(self.pgsub.file(content, f"{name}.yaml")))
         self.subscriptions[name] = entry
 

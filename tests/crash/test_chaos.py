@@ -13,6 +13,7 @@ from tests.crash.family import Family
 from tests.twin import NativeTwin
 
 SEEDS = (2, 11, 14)
+UNDISTURBED = (1001, 1002, 1003)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,22 @@ def test_s_p_10_every_row_comes_once(
 ) -> None:
     outcome = Run(make_plan(seed), family, chaos_publisher, twin, tmp_path / "run").play()
     assert outcome.good, str(outcome)
+
+
+@pytest.mark.parametrize("seed", UNDISTURBED)
+def test_s_p_10_rows_are_a_native_subscriber_s(
+    seed: int,
+    family: Family,
+    chaos_publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    tmp_path: Path,
+) -> None:
+    """Where nothing dies the twin has to be right too; hundreds by ``make chaos FAULTS=no``."""
+    plan = make_plan(seed, faults=False)
+    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
+    assert outcome.good, str(outcome)
+    assert outcome.compared is not None
+    assert not outcome.compared.native_wrong
 
 
 def test_what_is_wrong_is_found(

@@ -18,6 +18,7 @@ from tests.crash.kill_rounds import (
     VERSIONS,
     Case,
     KillRounds,
+    assert_right,
     cases_of,
     play_rounds,
 )
@@ -46,12 +47,6 @@ def test_every_place_of_an_apply_worker_is_armed() -> None:
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
     """H-1, H-2: the origin is a commit's end, and an error does not move it."""
     assert_right(rounds, case)
-
-
-def assert_right(rounds: KillRounds, case: Case) -> None:
-    what = rounds.outcome(case)
-    if what is not None:
-        pytest.fail(what, pytrace=False)
 
 
 def test_s_p_1_killed_in_the_middle_of_a_copy(rounds: KillRounds) -> None:

@@ -1,4 +1,4 @@
-"""``kill -9`` of the lake server and of the launcher, while workers stand at each place.
+"""``kill -9`` of the lake server, while workers stand at each place.
 
 The rounds are played once under a workload; each test tells what was found in its case.
 """
@@ -11,24 +11,25 @@ import pytest
 
 from tests.crash.family import Family
 from tests.crash.kill_rounds import (
-    OTHERS,
+    LAKE_SERVER,
     PLACES,
     TOGETHER,
     VERSIONS,
     Case,
     KillRounds,
+    assert_right,
     cases_of,
     play_rounds,
 )
 from tests.fix_publisher import requested_publisher
 
-CASES = cases_of(*OTHERS)
+CASES = cases_of(LAKE_SERVER)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def rounds(request: pytest.FixtureRequest, family: Family) -> Iterator[KillRounds]:
     """All rounds, played."""
-    yield from play_rounds(requested_publisher(request), family, "crash_kill", OTHERS)
+    yield from play_rounds(requested_publisher(request), family, "crash_kill", (LAKE_SERVER,))
 
 
 def test_every_place_is_in_some_round() -> None:
@@ -37,9 +38,7 @@ def test_every_place_is_in_some_round() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=["-".join(case).replace(" ", "_") for case in CASES])
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
-    what = rounds.outcome(case)
-    if what is not None:
-        pytest.fail(what, pytrace=False)
+    assert_right(rounds, case)
 
 
 def test_the_workload_went_on(rounds: KillRounds) -> None:

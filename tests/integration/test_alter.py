@@ -8,17 +8,21 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import ConnectionFailure, ReplicationError, ReplicationGap
+from catalog.pg_replication_origin import origin_name
 from subscriber.altercmds import (
+    alter_connection,
     alter_enabled,
     alter_options,
     alter_publications,
     alter_refresh,
 )
+from subscriber.recopy import recopy_tables
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.fix_publisher import Database, requested_publisher
 from tests.subscriber.twins import Around, statement
-from workers.walreceiver import connect
+from workers.identify_publisher import identify_publisher
+from workers.walreceiver import WalReceiverConn, connect
 
 pytestmark = pytest.mark.postgres
 
@@ -97,6 +101,50 @@ def test_s_100_12_drop_of_a_slot_that_never_was(database: Database, world: Aroun
     alter_options(NAME, {"slot_name": None}, world.site)
     drop_subscription(NAME, world.site)
     assert (world.store.subscriptions(), slots(database)) == ([], [NAME])
+
+
+def test_another_database_of_the_same_server(
+    database: Database, make_database: Callable[..., Database], world: Around
+) -> None:
+    """Its positions fit, and its slot does; what is in it is not what was received."""
+    other = make_database(database.server, "another")
+    for each in (database, other):
+        each.run("CREATE TABLE t (id int)", "CREATE PUBLICATION pub FOR TABLE t")
+    create_subscription(statement(NAME, connection=database.dsn), world.site)
+    other.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", ("there",))
+    alter_connection(NAME, other.dsn, world.site)
+    alter_options(NAME, {"slot_name": "there"}, world.site)
+    with closing(connect(other.dsn, NAME)) as conn, pytest.raises(ReplicationGap) as caught:
+        meet(conn, world)
+    assert "leads to another database" in caught.value.primary
+    assert f'It is database "{other.name}"' in (caught.value.detail or "")
+    recopy_tables(NAME, [], world.site)
+    with closing(connect(other.dsn, NAME)) as conn:
+        meet(conn, world)
+    drop_subscription(NAME, world.site)
+    assert slots(other) == []
+
+
+def test_a_database_that_was_renamed(
+    database: Database, make_database: Callable[..., Database], world: Around
+) -> None:
+    old = make_database(database.server, "before")
+    old.run("CREATE PUBLICATION pub")
+    create_subscription(statement(NAME, connection=old.dsn), world.site)
+    new = Database(old.server, f"{old.name}_after", old.schema)
+    database.execute(f'ALTER DATABASE "{old.name}" RENAME TO "{new.name}"')
+    alter_connection(NAME, new.dsn, world.site)
+    with closing(connect(new.dsn, NAME)) as conn:
+        meet(conn, world)
+    drop_subscription(NAME, world.site)
+    database.execute(f'ALTER DATABASE "{new.name}" RENAME TO "{old.name}"')  # to be dropped
+
+
+def meet(conn: WalReceiverConn, world: Around) -> None:
+    """What a worker does when it has connected."""
+    (sub,) = world.store.subscriptions()
+    at = world.store.origin_lsn(origin_name(sub.oid))
+    identify_publisher(conn, world.store, sub, at)
 
 
 def test_s_007_3_4_publications_and_their_tables(database: Database, world: Around) -> None:

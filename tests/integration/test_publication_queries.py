@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.errcodes import FeatureNotSupported
+from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from workers.publication import (
@@ -17,7 +18,8 @@ from workers.publication import (
     missing_publications,
     tables_of_other_origins,
 )
-from workers.remote_slots import fetch_slot
+from workers.remote_slots import fetch_slot, fetch_sync_slots
+from workers.replica_identity import fetch_identities
 from workers.walreceiver import WalReceiverConn, connect
 
 SCHEMA = """
@@ -41,6 +43,13 @@ CREATE PUBLICATION root FOR TABLE parent WITH (publish_via_partition_root);
 CREATE PUBLICATION leaves FOR TABLE parent;
 CREATE PUBLICATION inserts FOR TABLE filtered WITH (publish = 'insert');
 CREATE PUBLICATION updates FOR TABLE filtered WITH (publish = 'update');
+CREATE TABLE with_g (a int, b int NOT NULL, g int GENERATED ALWAYS AS (b * 2) STORED,
+    PRIMARY KEY (g, a));
+CREATE TABLE by_index (a int, b int NOT NULL UNIQUE);
+ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_b_key;
+CREATE TABLE whole_rows (a int PRIMARY KEY);
+ALTER TABLE whole_rows REPLICA IDENTITY FULL;
+CREATE PUBLICATION identities FOR TABLE with_g, by_index, whole_rows, plain;
 """
 
 SINCE_15 = """
@@ -51,6 +60,9 @@ CREATE SCHEMA whole;
 CREATE TABLE whole.a (id int);
 CREATE TABLE whole.b (id int);
 CREATE PUBLICATION schemas FOR TABLES IN SCHEMA whole, TABLE filtered;
+CREATE TABLE two_keys (a int, b int, c int, PRIMARY KEY (b, a));
+CREATE PUBLICATION partly FOR TABLE two_keys (a, c);
+CREATE PUBLICATION wholly FOR TABLE two_keys (a, b);
 """
 
 SINCE_18 = """
@@ -59,6 +71,9 @@ CREATE TABLE generating (g int GENERATED ALWAYS AS (a * 2) STORED, a int PRIMARY
 INSERT INTO generating (a) VALUES (1);
 CREATE PUBLICATION stored FOR TABLE generating WITH (publish_generated_columns = stored);
 CREATE PUBLICATION listed FOR TABLE generating (g);
+CREATE PUBLICATION stored_g FOR TABLE with_g WITH (publish_generated_columns = stored);
+CREATE PUBLICATION listed_g FOR TABLE with_g (g, a);
+CREATE PUBLICATION rest_of_g FOR TABLE with_g (a, b);
 """
 
 
@@ -181,6 +196,56 @@ def test_generated_columns_that_are_published(conn: WalReceiverConn) -> None:
     assert rows(conn, remote, copy_statement(remote)) == ["2"]
 
 
+def identities(conn: WalReceiverConn, publication: str) -> dict[str, dict[str, bool]]:
+    """By name, of every table."""
+    oids = conn.exec("SELECT oid, relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p')")
+    names = {int(oid or 0): name or "" for oid, name in oids}
+    found = fetch_identities(conn, [publication], names)
+    return {names[relid]: identity for relid, identity in found.items()}
+
+
+def test_what_a_replica_identity_has(conn: WalReceiverConn) -> None:
+    """An index's INCLUDE is no part of it, and a generated column is not sent by itself."""
+    found = identities(conn, "identities")
+    assert found["filtered"] == {"b": True}
+    assert found["by_index"] == {"b": True}
+    assert found["with_g"] == {"g": False, "a": True}
+    assert found["parent"] == found["leaf1"] == {"id": True}
+    assert not found.keys() & {"whole_rows", "plain"}
+    remote = fetch_remote_table_info(conn, "public", "with_g", ["identities"])
+    assert (remote.identity, remote.key) == (2, ())
+    remote = fetch_remote_table_info(conn, "public", "by_index", ["identities"])
+    assert (remote.identity, remote.key) == (1, ("b",))
+
+
+def test_it_is_told_while_the_table_is_locked(each_database: Database) -> None:
+    """Who holds the lock may be waiting for our confirmation."""
+    each_database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
+    with each_database.connect() as holder, holder.transaction():
+        holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        conn = connect(each_database.dsn, "queries")
+        conn.exec("SELECT pg_catalog.set_config('lock_timeout', '1s', false)")
+        assert identities(conn, "pub")["t"] == {"id": True}
+        conn.close()
+
+
+@since_15
+def test_what_a_list_leaves_of_an_identity(conn: WalReceiverConn) -> None:
+    assert identities(conn, "partly")["two_keys"] == {"a": True, "b": False}
+    assert identities(conn, "wholly")["two_keys"] == {"a": True, "b": True}
+    for publication, key in (("partly", ()), ("wholly", ("a", "b"))):
+        remote = fetch_remote_table_info(conn, "public", "two_keys", [publication])
+        assert (remote.identity, remote.key) == (2, key)
+
+
+@since_18
+def test_a_generated_column_of_an_identity_may_be_sent(conn: WalReceiverConn) -> None:
+    for publication, sent in (("stored_g", True), ("listed_g", True), ("rest_of_g", False)):
+        assert identities(conn, publication)["with_g"] == {"g": sent, "a": True}
+        remote = fetch_remote_table_info(conn, "public", "with_g", [publication])
+        assert remote.key == (("a", "g") if sent else ())
+
+
 def test_partitions(conn: WalReceiverConn) -> None:
     remote = fetch_remote_table_info(conn, "public", "parent", ["root"])
     assert (remote.relkind, remote.fingerprint[:5]) == ("p", "iudtv")
@@ -201,3 +266,19 @@ def test_s_100_9_a_slot_is_made_and_dropped_at_once(conn: WalReceiverConn) -> No
     assert (slot.active, slot.ours, slot.confirmed_flush_lsn) == (True, True, point)
     assert slot.invalidation is None
     conn.drop_slot(name)
+
+
+def test_the_slots_that_synchronisations_left(conn: WalReceiverConn) -> None:
+    """Permanent ones with this number at the end, whatever their oids."""
+    number = f"70000000000000000{conn.server_version}"
+    left = [sync_slot_name(16384, relid, number) for relid in (16390, 16391)]
+    names = [*left, sync_slot_name(16384, 16390, f"1{number}"), f"x_{left[0]}"]
+    for name in names:
+        conn.create_slot(name, temporary=False, snapshot="nothing")
+    try:
+        assert fetch_sync_slots(conn, number) == left
+        conn.create_slot(sync_slot_name(1, 2, number), temporary=True, snapshot="nothing")
+        assert fetch_sync_slots(conn, number) == left
+    finally:
+        for name in names:
+            conn.drop_slot(name)

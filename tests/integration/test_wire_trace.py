@@ -28,6 +28,7 @@ CREATE, APPLY, SYNC = "CREATE", "apply worker", "sync worker"
 EVERYWHERE = {
     "search_path": r"SELECT pg_catalog\.set_config\('search_path', '', false\)",
     "timeouts that a role may have set": r"SELECT count\(pg_catalog\.set_config\(name, '0'",
+    "which database is it": r"SELECT oid FROM pg_catalog\.pg_database",
     "is it a standby": r"SELECT pg_catalog\.pg_is_in_recovery\(\)",
 }
 SHAPE = {

@@ -31,6 +31,7 @@ from workers.publication import (
     tables_of_other_origins,
 )
 from workers.remote_slots import fetch_slot
+from workers.replica_identity import fetch_identities
 from workers.stream import start_options
 from workers.sync_slot import _free_name
 from workers.walreceiver import WalReceiverConn
@@ -65,6 +66,7 @@ QUERIES: Mapping[str, Callable[[Any, Names], object]] = {
     "tables": fetch_table_list,
     "other origins": tables_of_other_origins,
     "fingerprints": fetch_fingerprints,
+    "identities": lambda conn, n: fetch_identities(conn, n, [7, 8]),
     "relation": lambda conn, n: fetch_remote_table_info(conn, n[0], n[1], n[2:]),
     "slot": lambda conn, n: fetch_slot(conn, n[0]),
     "free name": lambda conn, n: _free_name(conn, n[0]),

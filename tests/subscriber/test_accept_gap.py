@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,15 @@ from catalog.errcodes import (
     ObjectInUse,
     ObjectNotInPrerequisiteState,
 )
+from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import (
+    Subscription,
+    TableOptions,
+    sync_slot_name,
+    system_identifier,
+)
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.accept_gap import accept_gap, anchor
 from subscriber.site import Site
@@ -126,6 +133,14 @@ def left(tmp_path: Path) -> Iterator[Left]:
     assert world.publisher.connections == 0
 
 
+@pytest.mark.parametrize("changes", [{}, {"xlogpos": LSN(200)}])
+def test_on_its_own_server_nothing_is_left(left: Left, changes: dict[str, Any]) -> None:
+    left.world.publisher.slots["mysub"].confirmed = LSN(900)
+    left.server(**changes)
+    left.accept()
+    assert left.world.store.leaked_slots() == []
+
+
 def test_without_a_gap_it_refuses_and_changes_nothing(left: Left) -> None:
     before = (left.sub, left.world.store.rels(left.sub.oid), left.stamp("ready"))
     with pytest.raises(ObjectNotInPrerequisiteState, match="there is no gap to accept") as caught:
@@ -219,6 +234,48 @@ def test_another_server_begins_where_its_slot_is(left: Left) -> None:
     left.accept()
     assert_all_anchored(left, 50, ready=50, done=50)
     assert left.sub.sysid == "2"
+
+
+def test_another_database_begins_where_its_slot_is(left: Left) -> None:
+    """The slot was made there: nothing that it sends was received before."""
+    before, store = left.sub, left.world.store
+    rel = left.rel("new")
+    store.origin_create(origin_name(rel.srsubid, rel.srrelid))
+    left.server(dbname="other", datoid=5)
+    left.world.publisher.slots["mysub"].confirmed = LSN(50)
+    said = left.accept()
+    assert_all_anchored(left, 50, ready=50, done=50)
+    assert left.sub.datoid == 5
+    assert 'It is database "other" (OID 5), expected OID 16385' in said[0]
+    (slot,) = store.leaked_slots()  # there can be no other of the main slot's name
+    assert (slot.datoid, slot.sysid) == (before.datoid, before.sysid)
+    (told,) = [line for line in said if slot.slot_name in line]
+    assert "may still be in the database that" in told
+    assert "Its OID is 16385." in told
+
+
+def test_what_stays_on_the_server_before_is_told_of_and_listed(left: Left) -> None:
+    """The slot that it went by, that of a synchronisation, and one that was leaked there."""
+    before, store = left.sub, left.world.store
+    rel = left.rel("new")
+    store.origin_create(origin_name(rel.srsubid, rel.srrelid))
+    sync = sync_slot_name(before.oid, rel.srrelid, system_identifier(before))
+    done = leaked_slot(before, "pg_done", "its table is synchronised")
+    somebodys = replace(done, slot_name="x", subname="other")
+    for slot in (done, somebodys):
+        store.put_leaked_slot(slot)
+    left.server(systemid="2", timeline=1)
+    left.accept()
+    told = [n for n in left.world.notices if "may still be on the server" in n.primary]
+    assert [re.findall('slot "(.*?)"', n.primary)[0] for n in told] == ["mysub", sync, "pg_done"]
+    for message in told:
+        (name,) = re.findall('slot "(.*?)"', message.primary)
+        assert f"system identifier is {before.sysid}" in (message.detail or "")
+        assert f"SELECT pg_drop_replication_slot('{name}')" in (message.hint or "")
+    listed = {slot.slot_name: slot for slot in store.leaked_slots()}
+    assert set(listed) == {"mysub", sync, "pg_done", "x"}
+    assert {slot.sysid for slot in listed.values()} == {before.sysid}
+    assert (listed["pg_done"], listed["x"]) == (done, somebodys)
 
 
 @pytest.mark.parametrize("changes", [{"xlogpos": LSN(200)}, {"timeline": 2}])

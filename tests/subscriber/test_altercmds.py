@@ -18,6 +18,7 @@ from catalog.errcodes import (
     SyntaxErrorOrAccess,
     UndefinedObject,
 )
+from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, SubCreate, Subscription
 from subscriber import altercmds, remoteslot
@@ -30,6 +31,7 @@ from subscriber.altercmds import (
     alter_refresh,
     alter_rename,
     alter_skip,
+    bring_in_line,
 )
 from subscriber.site import Site
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
@@ -369,6 +371,16 @@ def test_a_leaked_slot_that_is_taken_is_nobody_s_to_drop(world: Around) -> None:
     alter_options("mysub", {"slot_name": "mysub"}, world.site)
     drop_subscription("mysub", world.site)
     assert list(world.publisher.slots) == ["two"]
+
+
+def test_one_of_the_server_before_stays_listed(world: Around) -> None:
+    """Slot and connection change at once: it is a slot of that name on another server."""
+    leaked = leaked_slot(row(world), "two", "it was left on purpose")
+    world.store.put_leaked_slot(leaked)
+    elsewhere = statement(connection="host=new", with_={"slot_name": "two", "connect": False})
+    bring_in_line(row(world), elsewhere, world.site)
+    assert row(world).subslotname == "two"
+    assert world.store.leaked_slots() == [leaked]
 
 
 def test_disable_disassociate_and_drop(world: Around) -> None:

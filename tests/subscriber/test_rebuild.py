@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState
-from catalog.store_sqlite import LeakedSlot
 from config.load import Config, parse
+from subscriber.altercmds import alter_refresh
 from subscriber.rebuild import rebuild, rebuild_subscription
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.subscriber.twins import (
@@ -283,5 +285,40 @@ def test_a_table_whose_copy_was_not_finished_is_copied_in_its_place(lost: Around
     rels = {rel.relname: (rel.srsubstate, rel.recopy) for rel in lost.store.rels(sub.oid)}
     assert (rels["a"], rels["c"]) == (("i", True), ("i", False))
     assert 'NOTICE: table "public.a" of subscription "mysub": i: it is copied' in lost.said()
-    (slot,) = lost.store.leaked_slots()
-    assert slot.slot_name == sync_slot_name(16385, 16390, system_identifier(sub))
+
+
+NUMBER = str(uuid.UUID(UUID).int >> 64)
+
+
+def test_slots_of_synchronisations_are_listed_with_what_drops_them(lost: Around) -> None:
+    """One in f, one in d that no lake table knows of, one whose table was done."""
+    ours = [sync_slot_name(16385, relid, NUMBER) for relid in (16390, 16391, 16392)]
+    lost.publisher.slots |= {name: Slot() for name in ours}
+    stays = {
+        sync_slot_name(16385, 16390, "7329764006882527550"): Slot(),  # PostgreSQL's own
+        sync_slot_name(16385, 16390, f"1{NUMBER}"): Slot(),
+        f"x_{ours[0]}": Slot(),
+        f"{ours[0]}0": Slot(),
+        sync_slot_name(16385, 16393, NUMBER): Slot(temporary=True),  # goes with its session
+        sync_slot_name(16385, 16394, NUMBER): Slot(plugin="wal2json"),
+        sync_slot_name(16385, 16395, NUMBER): Slot(database="other"),
+    }
+    lost.publisher.slots |= stays
+    sub = rebuild_subscription(statement(), lost.site)
+    assert system_identifier(sub) == NUMBER
+    listed = lost.store.leaked_slots()
+    assert [slot.slot_name for slot in listed] == ours
+    assert {(slot.sysid, slot.datoid) for slot in listed} == {(sub.sysid, sub.datoid)}
+    told = [message for message in lost.notices if "stays on the publisher" in message.primary]
+    for name, message in zip(ours, told, strict=True):
+        assert f'"{name}"' in message.primary
+        assert f"SELECT pg_drop_replication_slot('{name}')" in (message.hint or "")
+    alter_refresh("mysub", lost.site, copy_data=True)
+    assert set(lost.publisher.slots) == {"mysub", *stays}
+    assert lost.store.leaked_slots() == []
+
+
+def test_none_are_listed_that_are_not_there(lost: Around) -> None:
+    lost.lake.add("a", owner=UUID, stamp=Stamp("pg_16385_16390", lsn(900), "epoch a", lsn(50)))
+    rebuild_subscription(statement(), lost.site)
+    assert lost.store.leaked_slots() == []

@@ -18,7 +18,12 @@ from catalog.errcodes import (
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import (
+    SubCreate,
+    Subscription,
+    sync_slot_name,
+    system_identifier,
+)
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber import recopy
 from subscriber.altercmds import alter_refresh
@@ -159,7 +164,12 @@ def behind(world: Around) -> None:
     world.publisher.identity = replace(Identity(), xlogpos=LSN(POINT - 1))
 
 
-GAPS: list[Break] = [drop, invalidate, make_again, another_server, behind]
+def another_database(world: Around) -> None:
+    world.publisher.slots.clear()
+    world.publisher.identity = replace(Identity(), dbname="other", datoid=5)
+
+
+GAPS: list[Break] = [drop, invalidate, make_again, another_server, another_database, behind]
 every_gap = pytest.mark.parametrize("break_", GAPS, ids=[each.__name__ for each in GAPS])
 
 
@@ -191,7 +201,11 @@ def begin_anew(world: Around) -> None:
     identity, sub = world.publisher.identity, row(world)
     assert states(world) == {"a": "i*", "b": "i*", "c": "d*", "d": "i*"}
     assert {each.lake_lsn for each in world.store.rels(sub.oid)} == {LSN(0)}
-    assert (sub.sysid, sub.timeline) == (identity.systemid, identity.timeline)
+    assert {**identity.stored()} == {
+        "sysid": sub.sysid,
+        "timeline": sub.timeline,
+        "datoid": sub.datoid,
+    }
     assert position(world) == sub.max_flush_lsn == identity.xlogpos
     assert world.publisher.slots["mysub"].confirmed == identity.xlogpos
     conn = world.publisher.connect(sub)
@@ -247,9 +261,42 @@ def test_somebody_else_s_slot_is_left_alone(world: Around, slot: Slot) -> None:
 
 
 def test_an_old_slot_on_another_server_is_told_of(world: Around) -> None:
+    """By name, with the statement that drops it, and in ``status`` until somebody has."""
+    before = row(world)
+    world.store.origin_create(origin_name(before.oid, rel(world, "c").srrelid))
+    sync = sync_slot_name(before.oid, rel(world, "c").srrelid, system_identifier(before))
     another_server(world)
     recopy_tables("mysub", [], world.site)
-    assert any("may still be on the publisher" in said for said in world.said())
+    told = [n for n in world.notices if "may still be on the server" in n.primary]
+    assert len(told) == 2
+    for name, message in zip(("mysub", sync), told, strict=True):
+        assert f'"{name}"' in message.primary
+        assert f"system identifier is {before.sysid}" in (message.detail or "")
+        assert f"SELECT pg_drop_replication_slot('{name}')" in (message.hint or "")
+    left = world.store.leaked_slots()
+    assert {slot.slot_name for slot in left} == {"mysub", sync}
+    assert {(slot.sysid, slot.conninfo, slot.passfile) for slot in left} == {
+        (before.sysid, "", None)
+    }
+
+
+def test_a_slot_on_a_server_that_is_come_back_to_is_nobody_s_to_drop(world: Around) -> None:
+    identity = world.publisher.identity
+    another_server(world)
+    recopy_tables("mysub", [], world.site)
+    (left,) = world.store.leaked_slots()
+    there = row(world)
+    world.publisher.identity = identity
+    recopy_tables("mysub", [], world.site)
+    (other,) = world.store.leaked_slots()
+    assert (left.sysid, other.sysid) == (identity.systemid, there.sysid)
+
+
+@pytest.mark.parametrize("break_", [drop, behind])
+def test_nothing_is_left_on_the_server_that_it_stays_on(world: Around, break_: Break) -> None:
+    break_(world)
+    recopy_tables("mysub", [], world.site)
+    assert world.store.leaked_slots() == []
 
 
 def test_refresh_by_name(world: Around) -> None:

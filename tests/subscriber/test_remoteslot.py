@@ -1,7 +1,9 @@
 """The main slot: what CREATE makes of one, and what DROP does with it."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
+from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
@@ -20,7 +23,7 @@ from catalog.pg_subscription import (
     sync_slot_name,
     system_identifier,
 )
-from catalog.store_sqlite import LeakedSlot
+from subscriber.altercmds import alter_connection, alter_refresh
 from subscriber.refresh import refresh_publication
 from subscriber.remoteslot import retry_leaked_slots
 from subscriber.subscriptioncmds import (
@@ -209,6 +212,67 @@ def test_s_p_4_a_slot_whose_worker_died_after_s_goes_with_the_next_command(world
     assert Path(sub.passfile or "").exists()
     drop_subscription("mysub", world.site)
     nothing_is_left(world)
+
+
+def left_behind(world: Around) -> tuple[Subscription, str]:
+    """A sync slot that is leaked, and whose table is done."""
+    sub, name = permanent(world)
+    (rel,) = world.store.rels(sub.oid)
+    world.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+    world.store.put_leaked_slot(leaked_slot(sub, name, "its table is synchronised"))
+    return sub, name
+
+
+OTHER_WORDS = "dbname=shop user=me host=10.0.0.7"
+
+
+def test_a_leaked_slot_goes_through_other_words_for_its_server(world: Around) -> None:
+    _, name = left_behind(world)
+    alter_connection("mysub", OTHER_WORDS, world.site)
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.leaked_slots() == []
+    assert name not in str(world.said())
+
+
+@pytest.mark.parametrize("changes", [{"systemid": "2"}, {"datoid": 5}])
+def test_one_of_another_server_or_database_is_left_alone(
+    world: Around, changes: dict[str, Any]
+) -> None:
+    """The words may be what they were."""
+    sub, name = left_behind(world)
+    world.publisher.identity = replace(world.publisher.identity, **changes)
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert name in world.publisher.slots
+    assert world.store.leaked_slots() == [leaked_slot(sub, name, "its table is synchronised")]
+
+
+@pytest.mark.parametrize(("words", "left"), [("host=db dbname=shop", 0), (OTHER_WORDS, 1)])
+def test_one_that_is_not_there_may_be_on_a_standby(world: Around, words: str, left: int) -> None:
+    """A standby has its primary's system identifier and slots of its own."""
+    _, name = left_behind(world)
+    del world.publisher.slots[name]
+    alter_connection("mysub", words, world.site)
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert len(world.store.leaked_slots()) == left
+
+
+def test_a_publisher_that_is_lost_meanwhile_disturbs_no_command(world: Around) -> None:
+    left_behind(world)
+    world.publisher.fail["identify_system"] = ConnectionFailure("lost the connection")
+    alter_refresh("mysub", world.site, copy_data=True)
+    assert len(world.store.leaked_slots()) == 1
+
+
+def test_slots_of_synchronisations_are_looked_for_where_they_were_made(world: Around) -> None:
+    """What another server does not have is not gone."""
+    sub, name = permanent(world)
+    world.publisher.identity = replace(world.publisher.identity, systemid="2")
+    del world.publisher.slots[name]
+    drop_subscription("mysub", world.site)
+    (left,) = world.store.leaked_slots()
+    assert (left.slot_name, left.sysid) == (name, sub.sysid)
+    assert f"SELECT pg_drop_replication_slot('{name}')" in str(world.notices)
 
 
 def test_drop_names_the_sync_slots_it_cannot_reach(world: Around) -> None:

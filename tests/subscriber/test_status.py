@@ -10,10 +10,11 @@ import pytest
 
 from catalog.errcodes import UndefinedTable
 from catalog.last_error import LastError
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from subscriber import status
 from subscriber.status import (
     VIEWS,

@@ -11,10 +11,11 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, IoError
 from catalog.last_error import LastError
+from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
-from catalog.store_sqlite import CatalogStore, LeakedSlot
+from catalog.store_sqlite import CatalogStore
 from subscriber.status import VIEWS, json_value
 from subscriber.status_tables import (
     COLUMN_TYPES,

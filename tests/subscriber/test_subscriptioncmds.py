@@ -169,11 +169,23 @@ def test_origin_warning(world: Around) -> None:
 
 
 def test_warnings_about_tables(world: Around) -> None:
-    world.publisher.tables = {"a": PublishedTable(key=False), "b": PublishedTable(letters="tfff")}
+    world.publisher.tables = {"a": PublishedTable(key=0), "b": PublishedTable(letters="tfff")}
     create_subscription(statement(tables={"public.nosuch": {}}), world.site)
     assert world.said()[:2] == [
         'WARNING: table "public.nosuch" of the configuration is not published',
         'WARNING: table "public.a" has no replica identity and publishes updates or deletes',
+    ]
+
+
+def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
+    only_id = {"columns": ("id",), "key": 2}
+    world.publisher.tables = {
+        "a": PublishedTable(**only_id),
+        "b": PublishedTable(**only_id, letters="tfft"),
+    }
+    create_subscription(statement(), world.site)
+    assert [said for said in world.said() if "replica identity" in said] == [
+        'WARNING: table "public.a" publishes updates or deletes and a part of its replica identity'
     ]
 
 

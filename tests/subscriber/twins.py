@@ -30,24 +30,27 @@ from workers.lake.destination import (
     Stamp,
 )
 from workers.publication import Row
+from workers.walreceiver import SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(SystemIdentity):
     systemid: str = "7329764006882527550"
     timeline: int = 1
     xlogpos: LSN = POINT
+    dbname: str = "shop"
+    datoid: int = 16385
 
 
 @dataclass(slots=True)
 class PublishedTable:
-    """A table with int4 columns; the first is the key."""
+    """A table with int4 columns; the first ``key`` of them are its replica identity."""
 
     columns: Sequence[str] = ("id", "v")
     relkind: str = "r"
-    key: bool = True
+    key: int = 1
     letters: str = "tttt"
     row_filter: str | None = None
     readable: bool = True
@@ -60,6 +63,12 @@ class Slot:
     confirmed: LSN = POINT
     database: str = "shop"
     lost: bool = False
+    temporary: bool = False
+
+    def fits(self, pattern: str, name: str) -> bool:
+        """Whether it is one of those that stay, for pgoutput in the connection's database."""
+        ours = (self.plugin, self.database, self.temporary) == ("pgoutput", "shop", False)
+        return ours and re.search(pattern, name) is not None
 
 
 @dataclass(slots=True)
@@ -94,6 +103,7 @@ class PublisherTwin:
         self.connections -= 1
 
     def identify_system(self) -> Identity:
+        self._check("identify_system")
         return self.identity
 
     def timeline_history(self, tli: int) -> str:
@@ -137,6 +147,9 @@ class PublisherTwin:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
         if "pg_is_in_recovery" in sql:
             return [("t" if self.standby else "f",)]
+        if "slot_name ~" in sql:
+            (pattern,) = re.findall("slot_name ~ '(.*?)'", sql)
+            return [(name,) for name, slot in self.slots.items() if slot.fits(pattern, name)]
         if "pg_replication_slots" in sql:
             return self._slot(re.findall(r"slot_name = '(.*?)'", sql)[0])
         if "pg_subscription_rel" in sql:
@@ -173,7 +186,7 @@ class PublisherTwin:
         if "pg_attribute" in sql:
             table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
             return [
-                (str(n), name, "23", "-1", "f", "t" if table.key and n == 1 else "f", "f")
+                (str(n), name, "23", "-1", "f", "t" if n <= table.key else "f", "f", str(table.key))
                 for n, name in enumerate(table.columns, 1)
             ]
         if "pg_type" in sql:

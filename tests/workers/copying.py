@@ -51,6 +51,7 @@ class PublisherTwin:
         return {"host": "db", "port": "5432"}
 
     def exec(self, sql: str) -> list[Row]:
+        identity = str(len(self.key)) if self.key else None
         answers: dict[str, list[Row]] = {
             "block_size": [(str(BLOCK),)],
             "pg_relation_size": [(str(self.blocks * BLOCK),)],
@@ -59,7 +60,7 @@ class PublisherTwin:
             "INNER JOIN": [("16389", "d", "r")],
             "array_length": [(self.listed,)],
             "pg_attribute": [
-                (str(n), name, "23", "-1", "t", "t" if name in self.key else "f", "f")
+                (str(n), name, "23", "-1", "t", "t" if name in self.key else "f", "f", identity)
                 for n, name in enumerate(self.columns, 1)
             ],
             "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],

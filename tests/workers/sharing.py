@@ -105,7 +105,13 @@ class Sharing:
         writer.settle_in_flight(lambda relid: TARGET)
         rels = self.store.rels(self.sub.oid)
         published = {(rel.nspname, rel.relname): rel.fingerprint or "" for rel in rels}
-        applier = Applier(self.store, self.sub, writer, lambda: published)
+        applier = Applier(
+            self.store,
+            self.sub,
+            writer,
+            lambda: published,
+            lambda relids: {relid: {"id": True} for relid in relids},
+        )
         applier.read_rels()
         return applier
 

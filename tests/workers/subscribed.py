@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from workers.applier import Applier
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.lake_writer import LakeWriter
+from workers.replica_identity import Identities
 
 COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
 EPOCH = "epoch"
@@ -24,13 +26,17 @@ FINGERPRINT = "iudt- @1"
 
 @dataclass(slots=True)
 class Subscribed:
-    """Tables ``public.a`` and ``public.b`` (id, v), empty; ``worker`` starts the next worker."""
+    """Tables ``public.a`` and ``public.b`` (id, v), empty; ``worker`` starts the next worker.
+
+    ``identity``: the columns of the publisher's replica identities, and whether each is sent.
+    """
 
     store: CatalogStore = field(default_factory=lambda: CatalogStore.open(":memory:"))
     lake: MemoryLake = field(default_factory=MemoryLake)
     sub: Subscription = field(init=False)
     writer: LakeWriter | None = None
     published: dict[tuple[str, str], str] = field(default_factory=dict)
+    identity: dict[str, bool] | None = field(default_factory=lambda: {"id": True})
 
     def __post_init__(self) -> None:
         row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subslotname="mysub")
@@ -83,9 +89,15 @@ class Subscribed:
             threads=2,
         )
         self.writer.settle_in_flight(self._ident_of)
-        applier = Applier(self.store, self.sub, self.writer, lambda: self.published)
+        applier = Applier(
+            self.store, self.sub, self.writer, lambda: self.published, self.identities
+        )
         applier.read_rels()
         return applier
+
+    def identities(self, relids: Collection[int]) -> Identities:
+        """What the publisher says of relations."""
+        return {relid: self.identity for relid in relids if self.identity is not None}
 
     def _ident_of(self, relid: int) -> LakeIdent | None:
         rel = self.store.rel(self.sub.oid, relid)

@@ -47,7 +47,7 @@ from workers.walreceiver import SystemIdentity
 
 RELATION = relation(1, "a", "id", "v")
 IDENT = LakeIdent("public", "a")
-SYSID, TIMELINE = "7", 1
+SYSID, TIMELINE, DATOID = "7", 1, 16384
 OTHER = "other"
 
 
@@ -81,7 +81,7 @@ class Publisher:
     server_version = 18
 
     def identify_system(self) -> SystemIdentity:
-        return SystemIdentity(SYSID, TIMELINE, self.position, "db")
+        return SystemIdentity(SYSID, TIMELINE, self.position, "db", DATOID)
 
     def end_streaming(self) -> None: ...
 
@@ -183,6 +183,7 @@ class Synchronised:
             subuuid=str(uuid.uuid4()),
             sysid=SYSID,
             timeline=TIMELINE,
+            datoid=DATOID,
         )
         store.delete_rel(old.srsubid, old.srrelid)
         store.insert_rel(replace(old, srsubstate=SubRelState.INIT, srsublsn=None, copied=False))
@@ -256,6 +257,7 @@ class Synchronised:
         patch.setattr(tablesync, "copy_table", self._copy_table)
         patch.setattr(tablesync, "stream_forms", lambda *_: None)
         patch.setattr(tablesync, "fetch_published", lambda *_: self.world.published)
+        patch.setattr(tablesync, "ask_identities", lambda *asked: self.world.identities(asked[-1]))
         patch.setattr(tablesync, "start_stream", self._start_stream)
         patch.setattr(finished_copy, "fetch_slot", self._fetch_slot)
 

@@ -227,7 +227,7 @@ class StandbyTwin:
 
     def identify_system(self) -> SystemIdentity:
         self.left -= 1
-        return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop")
+        return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop", 16384)
 
 
 def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:

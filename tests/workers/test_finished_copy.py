@@ -14,6 +14,7 @@ from catalog.pg_subscription import SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.synchronised import IDENT, TIMELINE, Killed, Synchronised
+from workers import upkeep
 from workers.exits import WorkerExit
 from workers.finished_copy import unfit
 from workers.lake.destination import LakeIdent, Stamp
@@ -135,6 +136,31 @@ def test_readers_see_the_copy_at_f_then_the_table_catching_up(synced: Synchronis
     assert seen == [0, 3, 4]
 
 
+def test_upkeep_stays_away_until_the_table_is_ready(
+    synced: Synchronised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a commit without a stamp on the branch that a table catches up on."""
+    tended: list[str] = []
+
+    def compact(*_: object) -> int:
+        tended.append("compact")
+        return 0
+
+    def expire(*_: object, retain: int) -> int:
+        tended.append(f"expire {retain}")
+        return 0
+
+    monkeypatch.setattr(upkeep, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 1)
+    monkeypatch.setattr(MemoryDestination, "compact", compact)
+    monkeypatch.setattr(MemoryDestination, "expire", expire)
+    synced.link.gated = LSN(400)
+    synced.worker()
+    assert tended == []
+    check(synced)
+    assert tended
+
+
 @pytest.mark.parametrize("place", BEFORE_F)
 def test_s_p_1_whoever_dies_before_f_copies_again(synced: Synchronised, place: str) -> None:
     synced.link.gated = LSN(500)
@@ -224,6 +250,15 @@ def test_a_slot_that_is_made_again_is_not_a_leaked_one(synced: Synchronised) -> 
     assert store.leaked_slots() == []
     synced.worker()
     check(synced)
+
+
+def test_nor_if_the_publisher_is_called_otherwise_by_then(synced: Synchronised) -> None:
+    die(synced, "tablesync.syncdone_stored")
+    store, rel = synced.world.store, synced.rel
+    store.update_subscription(rel.srsubid, subconninfo="host=10.0.0.7 user=me")
+    store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)
+    die(synced, "tablesync.datasync_stored")
+    assert store.leaked_slots() == []
 
 
 class Late(MemoryDestination):

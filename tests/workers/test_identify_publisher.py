@@ -16,7 +16,7 @@ from workers.identify_publisher import check_own_server, check_same_world, ident
 from workers.publication import Row
 from workers.walreceiver import SystemIdentity
 
-SERVER = SystemIdentity("1", 1, LSN(1000), "shop")
+SERVER = SystemIdentity("1", 1, LSN(1000), "shop", 16384)
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class ServerTwin:
 
 def left(world: Subscribed, **columns: object) -> Subscription:
     """The subscription, last seen on timeline 1 of system 1 and confirmed up to 500."""
-    known = {"sysid": "1", "timeline": 1, "max_flush_lsn": LSN(500), **columns}
+    known = {"sysid": "1", "timeline": 1, "datoid": 16384, "max_flush_lsn": LSN(500), **columns}
     return world.store.update_subscription(world.sub.oid, **known)
 
 
 def test_at_first_everything_is_remembered(world: Subscribed) -> None:
-    sub = left(world, sysid=None, timeline=None, max_flush_lsn=LSN(0))
+    sub = left(world, sysid=None, timeline=None, datoid=None, max_flush_lsn=LSN(0))
     met = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
-    assert (met.sysid, met.timeline, met.max_flush_lsn) == ("1", 1, 400)
+    assert (met.sysid, met.timeline, met.datoid, met.max_flush_lsn) == ("1", 1, 16384, 400)
     assert world.store.subscription(sub.oid) == met
 
 
@@ -62,6 +62,15 @@ def test_the_same_again_changes_nothing(world: Subscribed) -> None:
     version = world.store.data_version()
     assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
     assert (conn.asked, world.store.data_version()) == ([], version)
+
+
+def test_an_older_data_directory_takes_the_database_that_it_meets_first(world: Subscribed) -> None:
+    sub = left(world, datoid=None)
+    met = identify_publisher(ServerTwin(), world.store, sub, LSN(500))
+    assert met == replace(sub, datoid=16384) == world.store.subscription(sub.oid)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="another database"):
+        identify_publisher(ServerTwin(replace(SERVER, datoid=5)), world.store, met, LSN(500))
+    assert world.store.subscription(sub.oid) == met
 
 
 def test_a_timeline_that_goes_on_is_remembered(world: Subscribed) -> None:
@@ -116,12 +125,13 @@ def test_an_s_beyond_what_the_server_had_when_it_answered_is_no_gap(world: Subsc
     assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
 
 
-@pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}])
+@pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}, {"datoid": 5}])
 def test_a_sync_worker_that_reached_another_server(
     world: Subscribed, changes: dict[str, object]
 ) -> None:
     sub = left(world)
     check_own_server(ServerTwin(), sub)
+    check_own_server(ServerTwin(), replace(sub, datoid=None))
     with pytest.raises(WorkerExit, match="its connection reached timeline"):
         check_own_server(ServerTwin(replace(SERVER, **changes)), sub)  # type: ignore[arg-type]  # fields by name
 
@@ -129,6 +139,7 @@ def test_a_sync_worker_that_reached_another_server(
 def test_a_copy_belongs_to_the_world_it_was_made_in(world: Subscribed) -> None:
     sub = left(world)
     check_same_world(sub, sub)
-    for other in (replace(sub, timeline=2), replace(sub, sysid="2"), None):
+    check_same_world(replace(sub, datoid=None), sub)  # of an older data directory, known since
+    for other in (replace(sub, timeline=2), replace(sub, sysid="2"), replace(sub, datoid=5), None):
         with pytest.raises(WorkerExit):
             check_same_world(sub, other)

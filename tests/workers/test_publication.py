@@ -98,10 +98,10 @@ def answers() -> dict[str, list[Row]]:
         "INNER JOIN": [("16389", "d", "r")],
         "array_length": [("1 2 4",)],
         "pg_attribute": [
-            ("1", "id", "23", "-1", "t", "t", "f"),
-            ("2", "d", "20001", "-1", "f", None, "f"),
-            ("3", "left out", "23", "-1", "f", "f", "f"),
-            ("4", "a", "20002", "-1", "f", "f", "t"),
+            ("1", "id", "23", "-1", "t", "t", "f", "1"),
+            ("2", "d", "20001", "-1", "f", None, "f", "1"),
+            ("3", "left out", "23", "-1", "f", "f", "f", "1"),
+            ("4", "a", "20002", "-1", "f", "f", "t", "1"),
         ],
         "pg_type": [
             ("23", "pg_catalog", "int4", "b", "0", "-1", "0"),
@@ -135,6 +135,24 @@ def test_domains_and_arrays_are_resolved() -> None:
     assert remote.row_filters == ("(d < 1)", "(id > 5)")
     assert not remote.publishes_everything
     assert remote.fingerprint.startswith("iu-t- OR (d < 1) OR (id > 5) @")
+
+
+@pytest.mark.parametrize(
+    ("flags", "identity", "key"), [("tf", 1, ("id",)), ("tf", 2, ()), ("tt", 2, ("id", 'na"me'))]
+)
+def test_a_part_of_the_replica_identity_is_no_key(
+    flags: str, identity: int, key: tuple[str, ...]
+) -> None:
+    columns = zip(table().columns, flags, strict=True)
+    flagged = tuple(replace(column, in_key=flag == "t") for column, flag in columns)
+    assert table(columns=flagged, identity=identity).key == key
+
+
+def test_columns_of_the_identity_that_are_not_published_count() -> None:
+    script = answers()
+    script["pg_attribute"] = [(*row[:-1], "2") for row in script["pg_attribute"]]
+    remote = fetch_remote_table_info(ScriptedPublisher(17, script), "public", "table_1", ["p"])
+    assert (remote.identity, remote.key) == (2, ())
 
 
 def test_fingerprints_of_all_tables_are_those_of_each() -> None:
@@ -175,7 +193,7 @@ def test_one_unfiltered_publication_means_every_row() -> None:
         (14, ["a.attgenerated = ''", "pubviaroot"], ["pg_get_expr", "array_length"]),
         (12, ["a.attgenerated = ''", "pubtruncate"], ["pubviaroot", "pg_get_expr"]),
         (11, ["pubtruncate"], ["attgenerated", "pubviaroot"]),
-        (10, ["pubdelete"], ["attgenerated", "pubtruncate", "indnkeyatts"]),
+        (10, ["pubdelete", "indnatts"], ["attgenerated", "pubtruncate", "indnkeyatts"]),
     ],
 )
 def test_table_info_by_version(version: int, asks: list[str], asks_not: list[str]) -> None:

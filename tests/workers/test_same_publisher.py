@@ -23,10 +23,11 @@ SUB = Subscription(
     subslotname="mysub",
     sysid="1",
     timeline=2,
+    datoid=16384,
     max_flush_lsn=LSN(500),
 )
 REL = SubscriptionRel(1, 2, SubRelState.READY, None, "public", "t", "public", "t")
-SERVER = SystemIdentity("1", 2, LSN(1000), "db")
+SERVER = SystemIdentity("1", 2, LSN(1000), "db", 16384)
 HINT = (
     "Copy the tables again with pgsub refresh 'my sub' --recopy, or go on without what is missing "
     "with pgsub accept-gap 'my sub'."
@@ -83,6 +84,20 @@ def test_another_server() -> None:
     assert "identifier is 1, expected 2" in refused(replace(SUB, sysid="2"))
     # Its timelines and positions are compared with nothing.
     assert judge_server(replace(SUB, sysid="2"), LSN(5000), SERVER, history(t2=10)) is not None
+
+
+def test_another_database() -> None:
+    """Its positions fit, and so does the slot that was made there."""
+    said = refused(SUB, replace(SERVER, dbname="other", datoid=16385))
+    assert 'It is database "other" (OID 16385), expected OID 16384' in said
+    misfit = judge_server(SUB, LSN(500), replace(SERVER, datoid=16385), ())
+    assert misfit is not None
+    assert misfit.fork is None
+
+
+def test_a_database_that_was_renamed_or_is_not_known_yet() -> None:
+    check_publisher(SUB, LSN(500), replace(SERVER, dbname="new"), (), slot(400))
+    check_publisher(replace(SUB, datoid=None), LSN(500), SERVER, (), slot(400))
 
 
 def test_an_older_timeline() -> None:

@@ -28,6 +28,7 @@ from workers.proto.messages import (
     Update,
 )
 from workers.relation import LogicalRepRelMap
+from workers.replica_identity import Coverage
 from workers.segments import FailedTransaction, build_segments
 
 IDENT = LakeIdent("public", "a")
@@ -55,6 +56,7 @@ def applied(
     runs = runs_by_target(
         taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
     )["public", "a"]
+    runs = [replace(run, coverage=Coverage.WHOLE) for run in runs]
     work = build_segments(runs, table, TableOptions(**options), dest, probe=probe)
     dest.create_branch(IDENT, "pgsub_1")
     try:

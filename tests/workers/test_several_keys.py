@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
 from catalog.pg_stat_subscription_stats import ConflictType
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
@@ -130,6 +131,31 @@ def test_a_value_that_two_rows_have_is_an_error(world: Subscribed) -> None:
         apply(world, [[i(5, 50)], [i(6, 20)]], after=100)
     assert world.position() == 200
     assert caught.value.code == "23505"
+
+
+@cuts
+def test_a_part_of_a_key_that_was_not_sent_stops_its_transaction_which_can_be_skipped(
+    world: Subscribed, whole: bool
+) -> None:
+    """The value that stays is in the table's row, but what other row has the key then cannot be
+    asked along with it."""
+    world.declare("a", keys=(("v", "id"),))
+    world.put("a", *HELD)
+    unsent = (*row("1"), TupleColumn(ColumnStatus.UNCHANGED))
+    transactions = [[i(3, 30)], [i(4, 40), Update(1, None, None, unsent)], [i(5, 50)]]
+    with pytest.raises(ReplicationError) as caught:
+        apply(world, transactions, whole)
+    error = caught.value
+    assert (error.code, world.position()) == ("0A000", 100)
+    assert error.primary.startswith('key (v, id) of lake table "public.a" cannot be checked')
+    assert 'column "v"' in (error.detail or "")
+    assert error.context == [
+        'processing remote data for replication origin "pg_16384" during message type "UPDATE" '
+        'for replication target relation "public.a" column "v" in transaction 2, finished at 0/C7'
+    ]
+    world.sub = world.store.update_subscription(world.sub.oid, subskiplsn=LSN(199))
+    apply(world, transactions, whole)
+    assert world.rows("a") == [*HELD, (3, 30), (5, 50)]
 
 
 def test_without_an_identity_inserts_are_looked_at(world: Subscribed) -> None:

@@ -12,8 +12,9 @@ applied one by one to those rows, with every key of each row in mind:
         I (3, 10)    gives both to a new row
         U 3          gives it b 20, which row 2 has: broken
 
-A key with a NULL in it is none, as under a unique index. A key of one column whose large value an
-UPDATE did not send again stays what it was.
+A key with a NULL in it is none, as under a unique index. One of which an UPDATE sent nothing, since
+its large values did not change, stays what it was. One of which it sent a part cannot be checked
+(``UnsentKey``): the rest is in the table's row, which is found by keys that have to be whole.
 """
 
 from __future__ import annotations
@@ -25,17 +26,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.columnar.columns import Changes, ColumnReader, Layout, kernel_error
+from catalog.errcodes import FeatureNotSupported
+from workers.columnar.columns import Changes, ColumnReader, Layout
 from workers.columnar.fold import DELETE, INSERT
 from workers.columnar.kernel import kernel
 from workers.columnar.probed import distinct_keys, key_codes
-from workers.columnar.tuples import KEY_MISSING
 
 _NONE: Final = -1
 _KEPT: Final = -2  # an UPDATE did not send the value again: the row's stays
 
 # Cells of the kernel's state.
 _CHANGE, _BROKEN = range(2)
+
+
+class UnsentKey(FeatureNotSupported):
+    """An UPDATE sent a part of a key (its number among those given), but not ``column``."""
+
+    def __init__(self, key: int, column: str, change: int) -> None:
+        super().__init__("a part of a key was not sent")
+        self.key = key
+        self.column = column
+        self.change = change
 
 
 class UniqueKeys:
@@ -48,11 +59,14 @@ class UniqueKeys:
         keys: Sequence[Sequence[int]],
         identity: npt.NDArray[np.int32] | None,
     ) -> None:
-        """``keys`` are ordinals; ``identity`` is ``Probed.key_of``, None where there is none."""
+        """``keys`` are ordinals; ``identity`` is ``Probed.key_of``, None where there is none.
+
+        Raises ``UnsentKey``.
+        """
         self._kind = changes.kind
         none = np.full((len(changes), 2), _NONE, np.int32)
         self._identity = none if identity is None else identity
-        interned = [_intern(changes, layout, key) for key in keys]
+        interned = [_intern(changes, layout, at, key) for at, key in enumerate(keys)]
         self._given = np.stack([codes for codes, _ in interned], axis=1)
         self.key_batches: list[pa.Table] = [table for _, table in interned]
         """For each key its values: ``k`` int64, ``b0…``."""
@@ -85,7 +99,7 @@ class UniqueKeys:
 
 
 def _intern(
-    changes: Changes, layout: Layout, key: Sequence[int]
+    changes: Changes, layout: Layout, number: int, key: Sequence[int]
 ) -> tuple[npt.NDArray[np.int32], pa.Table]:
     """The number of the key's value in each change's new row; the values."""
     given = np.flatnonzero(changes.kind != DELETE)
@@ -105,13 +119,13 @@ def _intern(
     ]
     unsent[:, changes.kind[given] == INSERT] = False  # it becomes NULL there, or is an error
     kept = unsent.all(axis=0)
-    partly = np.flatnonzero(unsent.any(axis=0) & ~kept)
+    nulls = np.stack([column.is_null().to_numpy() for column in columns])
+    partly = np.flatnonzero(unsent.any(axis=0) & ~kept & ~(nulls & ~unsent).any(axis=0))
     if len(partly):
-        raise kernel_error(KEY_MISSING, int(given[partly[0]]))
-    null = np.zeros(len(refs), np.bool_)
-    for column in columns:
-        null |= column.is_null().to_numpy()
-    whole = np.flatnonzero(~null)
+        first = int(partly[0])
+        name = reader.columns[int(np.flatnonzero(unsent[:, first])[0])].name
+        raise UnsentKey(number, name, int(given[first]))
+    whole = np.flatnonzero(~nulls.any(axis=0))
     at: Any = pa.array(whole)
     columns = [column.take(at) for column in columns]
     codes = key_codes(columns)

@@ -36,6 +36,7 @@ from workers.lake.destination import (
     Staged,
     Stamp,
     check_base,
+    key_not_unique,
     nothing_found,
 )
 from workers.lake.failures import LakeFailure
@@ -372,11 +373,7 @@ class BranchWriter:
             return UniqueViolation(
                 f'a row of lake table "{self.ident}" was matched more than once', detail=detail
             )
-        return UniqueViolation(
-            f'key ({", ".join(key)}) is not unique in lake table "{self.ident}"',
-            detail=detail,
-            hint="Remove the extra rows from the lake table, or copy the table again.",
-        )
+        return key_not_unique(self.ident, key, detail)
 
     def target(self) -> str:
         """The branch as a name to write to."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import ObjectNotInPrerequisiteState, UniqueViolation
 from catalog.pg_lsn import LSN
 
 BRANCH_PREFIX: Final = "pgsub_"
@@ -245,6 +245,17 @@ def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | 
         detail=f"It stands {stands} for this source; {base} was published. It was set back.",
         hint="Set the lake table to the snapshot it had, or copy it again from each of its sources "
         "with pgsub refresh NAME --recopy TABLE.",
+    )
+
+
+def key_not_unique(
+    ident: LakeIdent, key: Sequence[str], detail: str, then: str = ", or copy the table again."
+) -> UniqueViolation:
+    """23505: rows of the lake table share a key."""
+    return UniqueViolation(
+        f'key ({", ".join(key)}) is not unique in lake table "{ident}"',
+        detail=detail,
+        hint=f"Remove the extra rows from the lake table{then}",
     )
 
 

@@ -6,8 +6,14 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from catalog.errcodes import UniqueViolation
-from workers.lake.destination import FullSegment, LakeColumn, LakeIdent, Segment, Staged
+from workers.lake.destination import (
+    FullSegment,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+    Staged,
+    key_not_unique,
+)
 from workers.lake.memory_rows import (
     Row,
     as_dicts,
@@ -69,10 +75,8 @@ class Work:
             if not found["op"]:
                 kept.append(generate(row | new_values(segment, found), segment.generated))
         if matched > len(changes):
-            raise UniqueViolation(
-                f'key ({", ".join(segment.key)}) is not unique in lake table "{self.ident}"',
-                detail=f"{len(changes)} keys matched {matched} rows.",
-            )
+            detail = f"{len(changes)} keys matched {matched} rows."
+            raise key_not_unique(self.ident, segment.key, detail)
         self.rows = kept
         self.merged += matched
         self.delete_missing += sum(change["op"] for change in missed.values())

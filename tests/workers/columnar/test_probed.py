@@ -34,6 +34,7 @@ from workers.columnar.probed import Probed, gives_keys
 from workers.lake.destination import LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.proto.messages import Message
+from workers.replica_identity import Coverage
 from workers.segments import FailedTransaction, build_segments
 
 PAIR = layout(pa.string(), pa.string())
@@ -249,7 +250,7 @@ class Lake:
         table = self.dest.table(IDENT)
         assert table is not None
         runs = [Run(None, None, truncate=True)] if truncate else []
-        runs.append(Run(RELATION, framed(transactions)))
+        runs.append(Run(RELATION, framed(transactions), coverage=Coverage.WHOLE))
         work = build_segments(runs, table, self.options, self.dest, probe=True)
         try:
             self.dest.create_branch(IDENT, "pgsub_1_1_1")

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.errcodes import ProtocolViolation
 from tests.workers.columnar.records import delete, insert, layout, segment, update
 from workers.columnar.probed import Probed
-from workers.columnar.unique_keys import UniqueKeys
+from workers.columnar.unique_keys import UniqueKeys, UnsentKey
 from workers.proto.messages import Message
 
 THREE = layout(pa.int64(), pa.int64(), pa.int64())
@@ -83,8 +82,15 @@ def test_a_large_value_that_was_not_sent_stays_the_row_s() -> None:
     kept = update(["1", ..., "7"])
     assert broken([kept, insert("2", "big", "0")], [(1, "big", 0)], form, keys) == (1, (1,))
     assert broken([kept, insert("2", "other", "0")], [(1, "big", 0)], form, keys) is None
-    with pytest.raises(ProtocolViolation):
-        broken([update(["1", ..., "7"])], [], form, ((1, 2),))
+
+
+def test_a_key_of_which_a_part_was_not_sent() -> None:
+    """A part that is NULL makes the key none, whatever the rest is."""
+    form = layout(pa.int64(), pa.string(), pa.int64())
+    assert broken([update(["1", ..., None])], [(1, "big", 5)], form, ((1, 2),)) is None
+    with pytest.raises(UnsentKey) as caught:
+        broken([insert("2", "b", "5"), update(["1", ..., "7"])], [], form, ((2,), (2, 1)))
+    assert (caught.value.key, caught.value.column, caught.value.change) == (1, "column 1", 1)
 
 
 def test_without_an_identity_inserts_are_checked() -> None:

@@ -1,0 +1,169 @@
+-- A catalog of version 4, with a subscription, a table in f, its origin, and slots that were left.
+
+CREATE TABLE object_id (
+    next_oid INTEGER NOT NULL
+) STRICT;
+INSERT INTO object_id VALUES (16384);
+
+CREATE TABLE pg_subscription (
+    oid                 INTEGER PRIMARY KEY,
+    subdbid             INTEGER NOT NULL,
+    subskiplsn          TEXT NOT NULL,
+    subname             TEXT NOT NULL,
+    subowner            INTEGER NOT NULL,
+    subenabled          INTEGER NOT NULL,
+    subbinary           INTEGER NOT NULL,
+    substream           TEXT NOT NULL,
+    subtwophasestate    TEXT NOT NULL,
+    subdisableonerr     INTEGER NOT NULL,
+    subpasswordrequired INTEGER NOT NULL,
+    subrunasowner       INTEGER NOT NULL,
+    subfailover         INTEGER NOT NULL,
+    subconninfo         TEXT NOT NULL,
+    subslotname         TEXT,
+    subsynccommit       TEXT NOT NULL,
+    subpublications     TEXT NOT NULL,
+    suborigin           TEXT NOT NULL,
+    subuuid             TEXT NOT NULL UNIQUE,
+    subcreate           TEXT NOT NULL,
+    create_slot         INTEGER NOT NULL,
+    sync_slot           TEXT NOT NULL,
+    passfile            TEXT,
+    password_env        TEXT,
+    generation          INTEGER NOT NULL,
+    sysid               TEXT,
+    timeline            INTEGER,
+    max_flush_lsn       TEXT NOT NULL,
+    tables              TEXT NOT NULL,
+    UNIQUE (subdbid, subname)
+) STRICT;
+
+-- Uuids of subscriptions that were dropped: their lake tables are free to be adopted.
+CREATE TABLE former_owner (
+    subuuid TEXT PRIMARY KEY
+) STRICT;
+
+-- Which oid stands for which lake table; a row outlives the subscriptions that used it.
+CREATE TABLE lake_relation (
+    oid         INTEGER PRIMARY KEY,
+    lake_schema TEXT NOT NULL,
+    lake_table  TEXT NOT NULL
+) STRICT;
+CREATE INDEX lake_relation_ident ON lake_relation (lake_schema, lake_table);
+
+CREATE TABLE pg_subscription_rel (
+    srsubid       INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    srrelid       INTEGER NOT NULL REFERENCES lake_relation (oid),
+    srsubstate    TEXT NOT NULL CHECK (srsubstate IN ('i', 'd', 'f', 's', 'r')),
+    srsublsn      TEXT,
+    nspname       TEXT NOT NULL,
+    relname       TEXT NOT NULL,
+    lake_schema   TEXT NOT NULL,
+    lake_table    TEXT NOT NULL,
+    epoch         TEXT,
+    attempt       INTEGER NOT NULL,
+    base_snapshot INTEGER,
+    floor         TEXT NOT NULL,
+    lake_lsn      TEXT NOT NULL,
+    copied        INTEGER NOT NULL,
+    fingerprint   TEXT,
+    remote_relid  INTEGER,
+    recopy        INTEGER NOT NULL,
+    PRIMARY KEY (srrelid, srsubid),
+    UNIQUE (srsubid, nspname, relname)
+) STRICT;
+
+CREATE TABLE pg_replication_origin (
+    roident    INTEGER PRIMARY KEY,
+    roname     TEXT NOT NULL UNIQUE,
+    remote_lsn TEXT NOT NULL,
+    local_lsn  TEXT
+) STRICT;
+
+-- Tables of a batch that is being published: what a successor has to settle by reading the lake.
+CREATE TABLE in_flight (
+    subid INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    relid INTEGER NOT NULL,
+    lsn   TEXT NOT NULL,
+    PRIMARY KEY (subid, relid)
+) STRICT;
+
+-- Spark sessions of workers, stored before first use: closing them is what stops a dead worker's
+-- call. No reference to pg_subscription: a dropped subscription's sessions must still be closed.
+CREATE TABLE spark_session (
+    subid      INTEGER NOT NULL,
+    relid      INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    user_id    TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    PRIMARY KEY (session_id, user_id)
+) STRICT;
+CREATE INDEX spark_session_worker ON spark_session (subid, relid);
+
+-- Spark sessions nobody uses, in which tables were copied: their Python processes are warm. The
+-- time is Unix's, in seconds.
+CREATE TABLE idle_spark_session (
+    user_id    TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    since      REAL NOT NULL,
+    PRIMARY KEY (session_id, user_id)
+) STRICT;
+
+-- Replication slots that DROP could not remove from the publisher.
+CREATE TABLE leaked_slot (
+    slot_name TEXT NOT NULL,
+    conninfo  TEXT NOT NULL,
+    subname   TEXT NOT NULL,
+    passfile  TEXT,
+    reason    TEXT NOT NULL,
+    PRIMARY KEY (slot_name, conninfo)
+) STRICT;
+
+-- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well. The
+-- time is Unix's, in microseconds.
+CREATE TABLE last_error (
+    subid    INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    relid    INTEGER NOT NULL,
+    since    INTEGER NOT NULL,
+    sqlstate TEXT NOT NULL,
+    message  TEXT NOT NULL,
+    detail   TEXT,
+    hint     TEXT,
+    PRIMARY KEY (subid, relid)
+) STRICT;
+
+-- What pg_stat_subscription_stats counts; a subscription without a row has counted nothing. The
+-- time is Unix's, in microseconds.
+CREATE TABLE subscription_stats (
+    subid                           INTEGER PRIMARY KEY
+                                    REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    apply_error_count               INTEGER NOT NULL,
+    sync_error_count                INTEGER NOT NULL,
+    confl_insert_exists             INTEGER NOT NULL,
+    confl_update_origin_differs     INTEGER NOT NULL,
+    confl_update_exists             INTEGER NOT NULL,
+    confl_update_missing            INTEGER NOT NULL,
+    confl_delete_origin_differs     INTEGER NOT NULL,
+    confl_delete_missing            INTEGER NOT NULL,
+    confl_multiple_unique_conflicts INTEGER NOT NULL,
+    stats_reset                     INTEGER
+) STRICT;
+
+CREATE TABLE setting (
+    id    INTEGER PRIMARY KEY CHECK (id = 1),
+    value TEXT NOT NULL
+) STRICT;
+
+UPDATE object_id SET next_oid = 16386;
+INSERT INTO pg_subscription VALUES (
+    16384, 5, '0000000000000000', 'mysub', 10, 1, 0, 'p', 'd', 0, 1, 0, 0, 'host=db', 'mysub',
+    'off', '["pub"]', 'any', 'decade', 'ready', 1, 'permanent', NULL, NULL, 3, '7', 1,
+    '0000000000000009', '{}');
+INSERT INTO lake_relation VALUES (16385, 'public', 'a');
+INSERT INTO pg_subscription_rel VALUES (
+    16384, 16385, 'f', NULL, 'public', 'a', 'public', 'a', 'e', 1, NULL, '0000000000000005',
+    '0000000000000007', 1, NULL, NULL, 0);
+INSERT INTO pg_replication_origin VALUES (1, 'pg_16384_16385', '0000000000000007', NULL);
+INSERT INTO leaked_slot VALUES ('left', 'host=db', 'gone', '/p', 'in use');
+INSERT INTO leaked_slot VALUES ('left', 'host=other', 'gone', NULL, 'in use');
+PRAGMA user_version = 4;
