@@ -66,7 +66,8 @@ class TableOptions:
 
     ``to`` is the lake table as (schema, table), None for the publisher's own names.
     ``on_key_conflict`` None means undeclared: an insert is probed for its key only where the key
-    might be in the table already. ``defaults`` maps lake-only columns to Spark expressions.
+    might be in the table already. ``defaults`` maps lake-only columns to Spark expressions, for
+    rows that are new; ``generated`` does where they are computed whenever a row is written.
     ``keys`` are lists of columns no two rows may share, besides the replica identity.
     """
 
@@ -76,6 +77,7 @@ class TableOptions:
     on_key_conflict: str | None = None  # error | overwrite
     on_unrepresentable: str = "error"  # error | null | text
     defaults: tuple[tuple[str, str], ...] = ()
+    generated: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, ...], ...] = ()
 
 

@@ -123,7 +123,8 @@ def _scalar(value: object) -> object:
 
 def _table_options(stored: Mapping[str, Any]) -> TableOptions:
     to = stored["to"]
-    defaults = tuple((name, expression) for name, expression in stored["defaults"])
-    keys = tuple(tuple(key) for key in stored.get("keys", ()))
-    lists = {"to": tuple(to) if to else None, "defaults": defaults, "keys": keys}
-    return TableOptions(**{**stored, **lists})
+    lists = {
+        name: tuple(tuple(each) for each in stored.get(name, ()))
+        for name in ("defaults", "generated", "keys")
+    }
+    return TableOptions(**{**stored, **lists, "to": tuple(to) if to else None})

@@ -229,6 +229,10 @@ class TableModel(BaseModel):
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
+    generated: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark expressions over the other columns, computed whenever a row is written",
+    )
     keys: list[UniqueKey] = Field(
         default_factory=list, description="lists of columns that no two rows may share"
     )
@@ -258,6 +262,9 @@ class TableModel(BaseModel):
             )
         if self.keys and self.on_key_conflict == "overwrite":
             raise problem(_exclusive_keys(), "keys")
+        for name in self.generated:
+            if name in self.defaults:
+                raise problem(_default_and_generated(name), "generated")
         return TableOptions(
             to=to,
             adopt=self.adopt,
@@ -265,6 +272,7 @@ class TableModel(BaseModel):
             on_key_conflict=self.on_key_conflict,
             on_unrepresentable=self.on_unrepresentable,
             defaults=tuple(self.defaults.items()),
+            generated=tuple(self.generated.items()),
             keys=tuple(tuple(key) for key in self.keys),
         )
 
@@ -273,6 +281,12 @@ def _exclusive_keys() -> SyntaxErrorOrAccess:
     return SyntaxErrorOrAccess(
         "on_key_conflict = overwrite and keys are mutually exclusive options",
         hint="A row that breaks one of several keys stops the table.",
+    )
+
+
+def _default_and_generated(name: str) -> SyntaxErrorOrAccess:
+    return SyntaxErrorOrAccess(
+        f'both default and generation expression specified for column "{name}"'
     )
 
 

@@ -42,7 +42,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, check_subscription_name
+from catalog.pg_subscription import Subscription, TableOptions, check_subscription_name
 from config.conninfo import Conninfo, split_password
 from config.statements import PublicationAction
 from config.subscription import CreateSubscriptionStmt
@@ -387,3 +387,15 @@ def refusals(
                 f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
                 hint="Drop the subscription and create it again.",
             )
+        yield from _generated_refusals(table)
+
+
+def _generated_refusals(table: TableOptions) -> Iterator[ReplicationError]:
+    """Expressions that could not be carried out, whichever columns there are."""
+    if table.generated:
+        from workers.lake.generated import read_generated
+
+        try:
+            read_generated(table.generated)
+        except ReplicationError as error:
+            yield error

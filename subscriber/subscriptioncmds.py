@@ -69,13 +69,13 @@ from subscriber.tablemap import (
 )
 from workers import failpoints
 from workers.lake.destination import SHARED, LakeIdent, Stamp
+from workers.new_table import new_columns
 from workers.password_required import check_conninfo, check_privilege
 from workers.shared_targets import (
     TableLocks,
     join,
     owner_of,
     source_of,
-    with_source_column,
 )
 
 WORKER_EXIT_TIMEOUT: Final = 120.0
@@ -279,9 +279,7 @@ def make_lake_table(
     lake = site.lake()
     existing = lake.table(table.ident)
     if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
-        columns = table.remote.lake_columns(as_text=table.options.on_unrepresentable == "text")
-        if source:
-            columns = with_source_column(columns)
+        columns = new_columns(table.remote, table.options, table.ident, lake)
         lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
     elif existing.owner != SHARED:
         lake.adopt_table(

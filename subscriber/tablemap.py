@@ -170,7 +170,9 @@ _MAY_NOT_READ: Final = (
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
     remote = table.remote
-    if table.options.shared and SOURCE_COLUMN in {column.name for column in remote.columns}:
+    names = [column.name for column in remote.columns]
+    names += [name for name, _ in table.options.generated]
+    if table.options.shared and SOURCE_COLUMN in names:
         yield source_column_taken(table.name)
     if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
         yield ReplicationError(
@@ -184,10 +186,10 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
             detail="A lake table needs at least one column.",
             hint="Take the table out of the publication, or add a column to it.",
         )
-    for column in remote.columns:
-        if column.name in RESERVED_COLUMNS:
+    for name in names:
+        if name in RESERVED_COLUMNS:
             yield InvalidName(
-                f'column name "{column.name}" of table "{table.name}" is reserved in the lake',
+                f'column name "{name}" of table "{table.name}" is reserved in the lake',
                 detail="Iceberg has a metadata column of this name.",
                 hint="Rename the column on the publisher, or leave it out with a column list in "
                 "the publication.",
@@ -203,6 +205,8 @@ def lake_findings(
     free = store.former_owners()
     found = lake_tables([table.ident for table in mapped])
     for table, existing in zip(mapped, found, strict=True):
+        if table.options.generated:
+            yield from _generated_findings(table, existing)
         owner, shares = taken.get(table.ident, ("", True))
         if owner and not (shares and table.options.shared):
             yield ObjectInUse(
@@ -214,6 +218,23 @@ def lake_findings(
             )
         elif existing is not None:
             yield from _existing_findings(table, existing, sub.subuuid, free)
+
+
+def _generated_findings(
+    table: MappedTable, existing: LakeTable | None
+) -> Iterator[ReplicationError]:
+    """What the text of generation expressions tells; Spark is asked when they are first used."""
+    from workers.lake.generated import check_uses
+    from workers.relation import check_generated
+
+    published = [column.name for column in table.remote.columns]
+    known = published if existing is None else [column.name for column in existing.columns]
+    try:
+        check_uses(table.options.generated, known, table.ident)
+        if existing is None:
+            check_generated(published, table.options.generated, table.ident)
+    except ReplicationError as error:
+        yield error
 
 
 def _existing_findings(
@@ -248,7 +269,8 @@ def _existing_findings(
 
     try:
         needed = [column.name for column in table.remote.columns]
-        check_columns([*needed, SOURCE_COLUMN] if options.shared else needed, existing)
+        needed = [*needed, SOURCE_COLUMN] if options.shared else needed
+        check_columns(needed, existing, options.generated)
     except ReplicationError as error:
         yield error
 

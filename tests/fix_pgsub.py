@@ -22,7 +22,7 @@ def twin() -> Iterator[NativeTwin]:
 @pytest.fixture(scope="session")
 def pgsub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pgsub]:
     """A running family with no subscription; create yours, under names and schemas of your own."""
-    made = Pgsub(tmp_path_factory.mktemp("pgsub") / "data")
+    made = Pgsub(tmp_path_factory.mktemp("pgsub") / "data", almighty=False)
     made.up({"subscriptions": {}, "settings": SETTINGS})
     yield made
     assert made.stop() == 0, made.log_tail()

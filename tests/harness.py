@@ -6,13 +6,15 @@ compares is what any other reader sees.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ import psutil
 import pyarrow as pa
 import yaml
 
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings, stored_settings
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
@@ -37,6 +41,10 @@ SETTINGS = {
 }
 
 
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE = 1
+
+
 class CommandError(AssertionError):
     """A command ended with a status that was not expected."""
 
@@ -45,7 +53,8 @@ class Pgsub:
     """One data directory, and the family of processes that ``up`` starts on it.
 
     Commands are forked from a process that has imported everything. ``env`` is added to the
-    environment of all. ``lake_dir`` is where a lake server that is not theirs keeps its tables.
+    environment of all. ``lake_dir`` is where a lake server that is not theirs keeps its tables. A
+    family that is not ``almighty`` may write only where permissions let it, root's tests or not.
     """
 
     def __init__(
@@ -53,7 +62,10 @@ class Pgsub:
         data_dir: Path,
         env: Mapping[str, str] | None = None,
         lake_dir: Path | None = None,
+        *,
+        almighty: bool = True,
     ) -> None:
+        self._begin = die_with_parent if almighty else _as_anybody
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.lake_dir = lake_dir or data_dir / "lake"
@@ -99,7 +111,7 @@ class Pgsub:
                 stdout=log,
                 stderr=log,
                 env=self.env,
-                preexec_fn=die_with_parent,  # nothing is left behind by a killed test run
+                preexec_fn=self._begin,  # nothing is left behind by a killed test run
             )
 
     def wait_running(self, timeout: float = 120.0) -> None:
@@ -112,6 +124,25 @@ class Pgsub:
             return status is not None and status.phase == "running"
 
         wait_until(running, timeout, self.log_tail)
+
+    @contextmanager
+    def settings(self, **values: str) -> Iterator[None]:
+        """Other settings for a while, by SIGHUP; a worker that starts meanwhile reads them."""
+        file = self.scratch / "up.yaml"
+        before, in_force = file.read_text(), self.stored_settings()
+        self.file({"subscriptions": {}, "settings": {**SETTINGS, **values}}, "up.yaml")
+        self.launcher.send_signal(signal.SIGHUP)
+        try:
+            wait_until(lambda: self.stored_settings() != in_force, 60, self.log_tail)
+            yield
+        finally:
+            file.write_text(before)
+            self.launcher.send_signal(signal.SIGHUP)
+
+    def stored_settings(self) -> Settings:
+        """What the workers go by."""
+        with closing(CatalogStore.open(self.data_dir)) as store:
+            return stored_settings(store.settings())
 
     def create(
         self,
@@ -257,6 +288,13 @@ class Pgsub:
     ) -> list[tuple[Any, ...]]:
         """All rows as Python values, in the order in which ``native_rows`` has them."""
         return python_rows(self.arrow(schema, table), columns)
+
+
+def _as_anybody() -> None:
+    """No process from here on has root's right to write everywhere (Linux; elsewhere it stays)."""
+    die_with_parent()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 def python_rows(found: pa.Table, columns: Sequence[str] | None = None) -> list[tuple[Any, ...]]:

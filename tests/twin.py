@@ -47,10 +47,13 @@ SELECT a.attname, coalesce(base.typname, t.typname),
 
 
 class NativeTwin:
-    """A second server whose own logical-replication workers subscribe to a publisher of ours."""
+    """A second server whose own logical-replication workers subscribe to a publisher of ours.
 
-    def __init__(self, version: int = 18) -> None:
-        self.server = EmbeddedPublisher(version, conf=TWIN_CONF)
+    ``settings`` differ from those that a twin has otherwise.
+    """
+
+    def __init__(self, version: int = 18, **settings: str) -> None:
+        self.server = EmbeddedPublisher(version, conf={**TWIN_CONF, **settings})
 
     def subscribe(
         self,

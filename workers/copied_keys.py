@@ -15,7 +15,13 @@ from collections.abc import Iterable, Sequence
 
 from catalog.errcodes import UniqueViolation
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.lake.destination import Destination, LakeIdent, TakenKeys, key_not_unique
+from workers.lake.destination import (
+    Destination,
+    Generated,
+    LakeIdent,
+    TakenKeys,
+    key_not_unique,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +35,13 @@ def settle_copied_keys(
     key: Sequence[str],
     overwrite: bool,
     copy_again: str,
+    generated: Generated = (),
 ) -> None:
     """After the copy, before anything else is written to the branch: no identity is there twice.
 
-    ``columns`` are the copied ones. 23505 for a key that is there, or with ``overwrite`` for one
-    that two rows have; ``copy_again`` is the command that replaces all rows.
+    ``columns`` are the copied ones, and ``generated`` what is computed over them. 23505 for a key
+    that is there, or with ``overwrite`` for one that two rows have; ``copy_again`` is the command
+    that replaces all rows.
     """
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     taken = dest.taken_keys(ident, branch, key)
@@ -44,7 +52,7 @@ def settle_copied_keys(
     if taken.held > taken.copied:
         detail = f"{taken.copied} copied rows have the keys of {taken.held} rows."
         raise key_not_unique(ident, key, detail, "; the copy is tried again by itself.")
-    dest.take_over(ident, branch, columns, key)
+    dest.take_over(ident, branch, columns, key, generated)
     log.info(
         "action=overwrite subid=%d relid=%d rows=%d table=%s",
         rel.srsubid,

@@ -56,6 +56,7 @@ from workers.lake.destination import (
     Stamp,
 )
 from workers.lake_writer import copy_again
+from workers.new_table import new_columns
 from workers.process import WorkerProcess
 from workers.publication import (
     PLAIN_TABLE,
@@ -66,13 +67,12 @@ from workers.publication import (
     fetch_remote_table_info,
     is_rewritten,
 )
-from workers.relation import check_columns, check_keys
+from workers.relation import check_columns, check_generated, check_keys
 from workers.shared_targets import (
     TableLocks,
     check_source_column,
     owner_of,
     source_of,
-    with_source_column,
 )
 from workers.walreceiver import (
     WalReceiverConn,
@@ -222,9 +222,8 @@ def prepare_lake_table(
         needed.append(SOURCE_COLUMN)
     lake = dest.table(ident)
     if lake is None or (lake.owner == owner == SHARED and lake.snapshot_id is None):
-        columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
-        if stamp.source:
-            columns = with_source_column(columns)
+        check_generated(needed, options.generated, ident)
+        columns = new_columns(remote, options, ident, dest)
         return dest.create_table(ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
     if lake.owner != owner:
         if not options.adopt:
@@ -234,7 +233,7 @@ def prepare_lake_table(
                 "name with to:, or drop the lake table.",
             )
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
-    check_columns(needed, lake)
+    check_columns(needed, lake, options.generated)
     return lake
 
 
@@ -360,6 +359,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
                 columns=tuple(column.name for column in copy.columns),
                 append=staged,
                 defaults=copy.options.defaults,
+                generated=copy.options.generated,
                 source=copy.source,
             )
             stamp = _stamp(copy.rel, origin_startpos, copy.source)
@@ -432,6 +432,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
             on_unrepresentable=copy.options.on_unrepresentable,
             relation=copy.relation,
             defaults=copy.options.defaults,
+            generated=copy.options.generated,
             workers=copy.process.settings.copy_workers,
             source=copy.source,
             nodes=copy.nodes,
@@ -452,6 +453,7 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
             key=key,
             overwrite=copy.options.on_key_conflict == "overwrite",
             copy_again=copy_again(copy.sub.subname, copy.rel),
+            generated=copy.options.generated,
         )
     check_repeated_keys(copy.dest, copy.ident, copy.branch, copy.options.keys, copy.source)
 

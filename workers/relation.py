@@ -20,7 +20,7 @@ from catalog.errcodes import (
 )
 from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
-from workers.lake.destination import LakeIdent, LakeTable
+from workers.lake.destination import Generated, LakeIdent, LakeTable
 from workers.proto.messages import Relation
 from workers.replica_identity import Coverage
 from workers.shared_targets import check_source_column
@@ -104,7 +104,7 @@ def layout_for(
     published = [column.name for column in relation.columns]
     if options.shared:
         check_source_column(".".join(name_of(relation)), published)
-    check_columns(published, table)
+    check_columns(published, table, options.generated)
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),
@@ -147,20 +147,46 @@ def check_keys(
             )
 
 
-def check_columns(published: Sequence[str], table: LakeTable) -> None:
-    """Every published column must be in the lake table; 55000 naming all that are not."""
+def check_columns(published: Sequence[str], table: LakeTable, generated: Generated = ()) -> None:
+    """Every published column must be in the lake table, and must not be generated there.
+
+    55000 naming all that are not, or are. What is generated must be there, too.
+    """
     known = {column.name for column in table.columns}
     missing = [name for name in published if name not in known]
-    if not missing:
-        return
-    names = ", ".join(f'"{name}"' for name in missing)
-    plural = "column" if len(missing) == 1 else "columns"
-    raise ObjectNotInPrerequisiteState(
-        f'logical replication target relation "{table.ident}" is missing replicated '
-        f"{plural}: {names}",
-        hint=f"Add the {plural} to the lake table with ALTER TABLE … ADD COLUMN in pgsub sql, "
-        "or leave them out of the publication.",
-    )
+    if missing:
+        columns = _listed(missing)
+        raise ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{table.ident}" is missing replicated {columns}',
+            hint="Add to the lake table what is missing with ALTER TABLE … ADD COLUMN in pgsub "
+            "sql, or leave it out of the publication.",
+        )
+    check_generated(published, generated, table.ident)
+    absent = [name for name, _ in generated if name not in known]
+    if absent:
+        columns = _listed(absent)
+        raise ObjectNotInPrerequisiteState(
+            f'lake table "{table.ident}" is missing generated {columns}',
+            hint="Add to it what is missing with ALTER TABLE … ADD COLUMN in pgsub sql; pgsub "
+            "refresh NAME --recopy TABLE computes it for rows that are there.",
+        )
+
+
+def check_generated(published: Sequence[str], generated: Generated, ident: LakeIdent) -> None:
+    """What is published must not be generated here as well; 55000 naming all that is."""
+    names = {name for name, _ in generated}
+    both = [name for name in published if name in names]
+    if both:
+        columns = _listed(both)
+        raise ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{ident}" has incompatible generated {columns}',
+            hint="Leave them out of generated of the table in the configuration, or out of the "
+            "publication.",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'}: " + ", ".join(f'"{n}"' for n in names)
 
 
 def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) -> None:

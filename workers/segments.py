@@ -176,6 +176,7 @@ class TableWork:
             unchanged=folded.unchanged,
             append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
             defaults=self._options.defaults,
+            generated=self._options.generated,
             source=self._source,
         )
 
@@ -216,6 +217,7 @@ class TableWork:
             columns=tuple(column.name for column in layout.columns),
             key=key,
             probe=KeyProbe(keys, resolve),
+            generated=self._options.generated,
             source=self._source,
         )
 
@@ -272,6 +274,7 @@ class TableWork:
                     for columns, values in others
                 ),
             ),
+            generated=self._options.generated,
             source=self._source,
         )
 
@@ -335,6 +338,7 @@ class TableWork:
             truncate=truncate,
             full=FullSegment(images, resolve),
             defaults=self._options.defaults,
+            generated=self._options.generated,
             source=self._source,
         )
 

@@ -38,6 +38,7 @@ SUB = Subscription(
             adopt=True,
             on_key_conflict="error",
             defaults=(("note", "'local'"),),
+            generated=(("total", "price * amount"),),
             keys=(("a", "b"), ("c",)),
         ),
     },

@@ -173,6 +173,7 @@ def test_tables() -> None:
       public.orders: {to: Sales."or.ders", adopt: true, defaults: {note: "'local'"}}
       '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
       public.c: {keys: [[a, b], [c]]}
+      public.d: {generated: {total: price * amount}}
 """
     ).tables
     assert tables == {
@@ -181,6 +182,7 @@ def test_tables() -> None:
         ),
         "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
         "public.c": TableOptions(keys=(("a", "b"), ("c",))),
+        "public.d": TableOptions(generated=(("total", "price * amount"),)),
     }
 
 
@@ -197,6 +199,7 @@ def test_tables() -> None:
         ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
         ("{a.b: {on_key_conflict: overwrite, keys: [[c]]}}", "42601", "mutually exclusive"),
         ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
+        ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),
         ("{a.b: {keys: [[]]}}", "F0000", "keys"),
     ],
 )

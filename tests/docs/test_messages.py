@@ -19,6 +19,7 @@ PACKAGES = ("subscriber", "workers", "catalog", "config")
 HOLE = "…"
 LEFT_OUT = {
     "workers/lake/memory.py": "a twin for tests",
+    "workers/lake/memory_rows.py": "the same",
     "workers/failpoints.py": "armed by tests only",
     "subscriber/demo.py": "the demo",
     "subscriber/publisher.py": "the demo's publisher",

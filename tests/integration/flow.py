@@ -130,13 +130,13 @@ class Flow:
             if row["srsubid"] == found[name]
         }
 
-    def wait_failing(self, name: str) -> None:
-        """Until the apply worker of each side has failed a second time."""
-        errors = "SELECT apply_error_count FROM pg_stat_subscription_stats WHERE subname = %s"
+    def wait_failing(self, name: str, counter: str = "apply_error_count") -> None:
+        """Until the apply worker of each side, or what ``counter`` counts, has failed twice."""
+        errors = f"SELECT {counter} FROM pg_stat_subscription_stats WHERE subname = %s"
 
         def ours() -> bool:
             stats = self.pgsub.status("pg_stat_subscription_stats")
-            return any(row["subname"] == name and row["apply_error_count"] > 1 for row in stats)
+            return any(row["subname"] == name and row[counter] > 1 for row in stats)
 
         wait_until(ours, 120, self.pgsub.log_tail)
         native = (f"{name}_native",)

@@ -1,18 +1,57 @@
 """PostgreSQL's 004_sync: copying, again and again.
 
-Left out: S-004-2 (a unit's test), -9 (the pace is a unit's test).
+Left out: S-004-2 (a unit's test).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import pairwise, product
 
 import pytest
 
+from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import requested_publisher
+from tests.harness import Pgsub
 from tests.integration.flow import Flow, n_min_max
 from tests.servers import every_version
+from tests.twin import NativeTwin
 from tests.waiting import wait_until
+
+SIDES = ("ours", "native")
+LONG = 8.0
+"""Seconds between two attempts that no busy machine takes for one of them."""
+
+BEGUN = {
+    "ours": r"^(\S+ \S+) UTC .* action=worker_start subid={subid} relid={relid} ",
+    "native": r"^(\S+ \S+) UTC .* logical replication table synchronization worker for "
+    r'subscription "{name}_native", table "{table}" has started$',
+}
+FAILED = r'^(\S+ \S+) UTC .* ERROR: .*table "{schema}\.{table}" .*not found'
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """When copies of a table were begun and failed, in seconds."""
+
+    begun: list[float]
+    failed: list[float]
+
+    def idle(self) -> float:
+        """The least time between one that failed and the next."""
+        return min(later - one for one, later in zip(self.failed, self.begun[1:], strict=False))
+
+    def apart(self) -> float:
+        """The least time between the beginnings of two."""
+        return min(later - one for one, later in pairwise(self.begun))
+
+
+Tried = dict[str, Attempts]
+"""By table."""
 
 
 @pytest.fixture(scope="module", params=every_version(18))
@@ -121,3 +160,66 @@ def test_s_004_10_drop_while_copying_removes_the_slots(flow: Flow) -> None:
 def test_s_004_11_and_leaves_no_origin(flow: Flow) -> None:
     """H-9."""
     assert flow.facts["origins"] == []
+
+
+@pytest.fixture(scope="module")
+def tried(publisher: EmbeddedPublisher, pgsub: Pgsub, twin: NativeTwin) -> dict[str, Tried]:
+    """Attempts to copy two tables that the publisher has no more, by side and pace."""
+    found = _tried(Flow(pgsub, twin, publisher, "t004_short"), "short")
+    interval = f"{LONG:g}s"
+    slow = NativeTwin(18, wal_retrieve_retry_interval=interval)
+    with slow.server, pgsub.settings(wal_retrieve_retry_interval=interval):
+        return found | _tried(Flow(pgsub, slow, publisher, "t004_long"), "long")
+
+
+def _tried(flow: Flow, pace: str) -> dict[str, Tried]:
+    """Until each side has tried each table three times."""
+    tables = ("one", "two")
+    try:
+        flow.both(*(f"CREATE TABLE {table} (a int)" for table in tables))
+        flow.pub.run("CREATE PUBLICATION pub FOR TABLE one, two")
+        name = flow.subscribe("sub", ["pub"], enabled=False)
+        flow.pub.run(*(f"ALTER TABLE {table} RENAME TO not_{table}" for table in tables))
+        subs = flow.pgsub.status("pg_subscription")
+        [subid] = [row["oid"] for row in subs if row["subname"] == name]
+        rels = flow.pgsub.status("pg_subscription_rel")
+        relids = {row["relname"]: row["srrelid"] for row in rels if row["srsubid"] == subid}
+        flow.alter(name, "ENABLE")
+
+        def attempts(side: str) -> Tried:
+            log = flow.pgsub.log_file if side == "ours" else flow.twin.server.log_file
+            text = log.read_text(errors="replace")
+            found = {}
+            for table, relid in relids.items():
+                named = {"subid": subid, "relid": relid, "name": name, "table": table}
+                begun, failed = (
+                    [
+                        datetime.fromisoformat(stamp).timestamp()
+                        for stamp in re.findall(line.format(schema=flow.name, **named), text, re.M)
+                    ]
+                    for line in (BEGUN[side], FAILED)
+                )
+                found[table] = Attempts(begun, failed)
+            return found
+
+        def enough(side: str) -> bool:
+            return min(len(each.failed) for each in attempts(side).values()) > 2
+
+        for side in SIDES:
+            wait_until(partial(enough, side), 300, partial(attempts, side))
+        return {f"{side} {pace}": attempts(side) for side in SIDES}
+    finally:
+        flow.close()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_s_004_9_the_pace_is_configurable(tried: dict[str, Tried], side: str) -> None:
+    assert min(each.idle() for each in tried[f"{side} short"].values()) < LONG / 2
+    assert min(each.apart() for each in tried[f"{side} long"].values()) > LONG / 2
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_s_004_9_the_pace_is_that_of_each_table(tried: dict[str, Tried], side: str) -> None:
+    """Where one table's attempt would put off the other's, none were so close."""
+    one, two = tried[f"{side} long"].values()
+    assert min(abs(first - second) for first, second in product(one.begun, two.begun)) < LONG / 2

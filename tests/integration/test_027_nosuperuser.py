@@ -1,12 +1,22 @@
-"""``password_required``, where the owner of subscriptions is no superuser.
+"""PostgreSQL's 027_nosuperuser: the right to write a table is lost; ``password_required``.
 
-Natively the role ``regress_nosuper``; here the setting ``is_superuser = off``. Both ask a server
-that wants a password, under an environment that has one.
+Natively the subscription's owner is a superuser no more; here the lake table's folders are not
+writable any more. Left out is what only roles can show: S-027-1 and -4 to -10.
+
+``password_required`` is about owners that are no superusers: natively the role
+``regress_nosuper``, here the setting ``is_superuser = off``. Both ask a server that wants a
+password, under an environment that has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
 
 import psycopg
 import pytest
@@ -18,11 +28,151 @@ from subscriber.altercmds import alter_connection, alter_options, alter_refresh
 from subscriber.publisher import EmbeddedPublisher
 from subscriber.subscriptioncmds import create_subscription
 from tests.fix_publisher import Database, new_database
+from tests.harness import Pgsub
+from tests.integration.flow import Flow
 from tests.subscriber.twins import Around, statement
+from tests.twin import native_rows
 
 pytestmark = pytest.mark.postgres
 
 PASSWORD = "regress_secret"
+TABLES = ("unpartitioned", "beside")
+ROLES = ("regress_alice", "regress_admin")
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterator[Flow]:
+    """``beside`` stays writable; what was to be written to it waits all the same."""
+    flow = make_flow(publisher, "t027")
+    flow.both(
+        "CREATE TABLE unpartitioned (i int)",
+        "ALTER TABLE unpartitioned REPLICA IDENTITY FULL",
+        "CREATE TABLE beside (i int PRIMARY KEY)",
+    )
+    flow.pub.run("CREATE PUBLICATION pub FOR TABLE unpartitioned, beside")
+    flow.sub.run(
+        "CREATE ROLE regress_alice",
+        "CREATE ROLE regress_admin LOGIN SUPERUSER",
+        "GRANT USAGE, CREATE ON SCHEMA t027 TO regress_alice, regress_admin",
+        "ALTER TABLE unpartitioned OWNER TO regress_alice",
+        "ALTER TABLE beside OWNER TO regress_admin",
+    )
+    try:
+        name = flow.subscribe("sub", ["pub"], password_required=False)
+        flow.sub.execute(f"ALTER SUBSCRIPTION {name}_native OWNER TO regress_admin")
+        _loses_and_gets_back(flow, name)
+        yield flow
+        flow.drop(name)
+    finally:
+        flow.sub.run(
+            *(f"REASSIGN OWNED BY {role} TO CURRENT_USER" for role in ROLES),
+            *(f"DROP OWNED BY {role}" for role in ROLES),
+            *(f"DROP ROLE {role}" for role in ROLES),
+        )
+
+
+def _loses_and_gets_back(flow: Flow, name: str) -> None:
+    flow.pub.run(
+        "INSERT INTO unpartitioned VALUES (1), (3), (5)",
+        "UPDATE unpartitioned SET i = 7 WHERE i = 1",
+        "UPDATE unpartitioned SET i = 2 WHERE i = 3",
+    )
+    flow.checkpoint("before", *TABLES)
+    flow.facts["stands before"] = _stands(flow, name)
+    with _not_writable(flow.pgsub, _folder(flow.pgsub, *flow.qualified("unpartitioned"))):
+        flow.sub.run("ALTER ROLE regress_admin NOSUPERUSER")
+        flow.pub.execute(
+            "INSERT INTO beside VALUES (1); UPDATE unpartitioned SET i = 9 WHERE i = 5"
+        )
+        flow.wait_failing(name)
+        for table in TABLES:
+            flow.recorded["revoked", table] = (
+                native_rows(flow.sub, table),
+                flow.pgsub.rows(*flow.qualified(table)),
+            )
+        flow.facts["stands revoked"] = _stands(flow, name)
+        flow.facts["errors"] = _errors(flow, name)
+        flow.facts["shown"] = flow.pgsub.command("status").stdout
+    flow.facts["log"] = flow.pgsub.log_tail(10_000)
+    flow.facts["native log"] = flow.twin.server.log_file.read_text(errors="replace")
+    flow.sub.run("ALTER ROLE regress_admin SUPERUSER")
+    flow.checkpoint("given back", *TABLES)
+    flow.facts["errors afterwards"] = _errors(flow, name)
+    flow.facts["states"] = flow.states(name)
+
+
+def _stands(flow: Flow, name: str) -> dict[str, Any]:
+    """How far it is: the origin, the confirmed position, what readers see."""
+    [oid] = [row["oid"] for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
+    origins = flow.pgsub.status("pg_replication_origin_status")
+    confirmed = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    return {
+        "origin": [row["remote_lsn"] for row in origins if row["external_id"] == f"pg_{oid}"],
+        "confirmed": flow.pub.value(confirmed, (name,)),
+        "snapshots": [
+            flow.pgsub.iceberg_table(*flow.qualified(table)).current_snapshot().snapshot_id
+            for table in TABLES
+        ],
+    }
+
+
+def _errors(flow: Flow, name: str) -> list[dict[str, Any]]:
+    return [row for row in flow.pgsub.status("last_errors") if row["subname"] == name]
+
+
+def _folder(pgsub: Pgsub, schema: str, table: str) -> Path:
+    """Where a lake table's files are."""
+    return Path(urlparse(pgsub.iceberg_table(schema, table).location()).path)
+
+
+@contextmanager
+def _not_writable(pgsub: Pgsub, folder: Path) -> Iterator[None]:
+    """What is in the folder can be read, and nothing can be added or removed."""
+    if _may_write_anywhere(pgsub.launcher.pid):
+        pytest.skip("this user may write where permissions forbid it")
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for each in folders:
+        each.chmod(0o555)
+    try:
+        yield
+    finally:
+        for each in folders:
+            each.chmod(0o755)
+
+
+def _may_write_anywhere(pid: int) -> bool:
+    """Whether a process has CAP_DAC_OVERRIDE; without ``/proc``, whether root runs it."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        return os.geteuid() == 0
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status.read_text(), re.M)
+    return found is not None and bool(int(found[1], 16) & 2)
+
+
+def test_s_027_2_without_the_right_to_write_an_error_and_no_progress(flow: Flow) -> None:
+    """Nothing of the transaction is there, nor confirmed; it is tried again and again."""
+    assert flow.same("before", "unpartitioned") == [(2,), (5,), (7,)]
+    assert flow.same("revoked", "unpartitioned") == [(2,), (5,), (7,)]
+    assert flow.same("revoked", "beside") == []
+    assert flow.facts["stands revoked"] == flow.facts["stands before"]
+    assert 'role "regress_admin" cannot SET ROLE to "regress_alice"' in flow.facts["native log"]
+
+
+def test_s_027_2_the_error_is_told(flow: Flow) -> None:
+    [error] = flow.facts["errors"]
+    assert error["sqlstate"] == "58030"
+    assert error["message"].startswith("the lake's storage failed while ")
+    assert "Permission denied" in error["detail"]
+    said = f"sqlstate={error['sqlstate']} {error['message']}"
+    assert flow.facts["log"].count(said) > 1
+    assert f"ERROR:  {error['sqlstate']}: {error['message']}" in flow.facts["shown"]
+
+
+def test_s_027_3_given_back_it_catches_up_by_itself(flow: Flow) -> None:
+    assert flow.same("given back", "unpartitioned") == [(2,), (7,), (9,)]
+    assert flow.same("given back", "beside") == [(1,)]
+    assert flow.facts["errors afterwards"] == []
+    assert set(flow.facts["states"].values()) == {"r"}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ The tables have been through everything a stream does to one: a copy, inserts, u
 
 from __future__ import annotations
 
-import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
 from tests.docs.pages import DOCS, blocks
 from tests.fix_publisher import Database, new_database
-from tests.harness import SETTINGS, Pgsub, python_rows
+from tests.harness import Pgsub, python_rows
 from tests.twin import native_rows
 from tests.waiting import wait_until
 from workers.bgworker import query_launcher
@@ -163,12 +162,7 @@ def lake_lsn(rows: list[dict[str, object]]) -> object:
 def test_the_launcher_writes_the_status_tables_by_itself(pgsub: Pgsub, database: Database) -> None:
     view = "pg_subscription_rel"
     pgsub.sql(f"SELECT * FROM lake.pg_catalog.{view}")
-    often = {"subscriptions": {}, "settings": {**SETTINGS, "status_tables_interval": "1s"}}
-    file = pgsub.scratch / "up.yaml"
-    before = file.read_text()
-    try:
-        pgsub.file(often, "up.yaml")
-        pgsub.launcher.send_signal(signal.SIGHUP)
+    with pgsub.settings(status_tables_interval="1s"):
         database.execute("UPDATE changed SET name = 'again' WHERE id = 1")
         pgsub.wait(SUBSCRIPTION)
         stored = lake_lsn(pgsub.status(view))
@@ -177,6 +171,3 @@ def test_the_launcher_writes_the_status_tables_by_itself(pgsub: Pgsub, database:
             120,
             pgsub.log_tail,
         )
-    finally:
-        file.write_text(before)
-        pgsub.launcher.send_signal(signal.SIGHUP)

@@ -9,42 +9,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from catalog.store_sqlite import CatalogStore
-from config.guc import Settings, stored_settings
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.proxy import Proxy
 from tests.fix_publisher import Database, requested_publisher
-from tests.harness import SETTINGS, Pgsub
+from tests.harness import Pgsub
 from tests.integration.wire import Conversation, WireTrace
 from tests.waiting import wait_until
 
 TIMEOUT = "terminating logical replication worker due to timeout"
-
-
-@contextmanager
-def settings(pgsub: Pgsub, **values: str) -> Iterator[None]:
-    """Other settings for a while, by SIGHUP."""
-    file = pgsub.scratch / "up.yaml"
-    before, in_force = file.read_text(), stored(pgsub)
-    pgsub.file({"subscriptions": {}, "settings": {**SETTINGS, **values}}, "up.yaml")
-    pgsub.launcher.send_signal(signal.SIGHUP)
-    try:
-        wait_until(lambda: stored(pgsub) != in_force, 60, pgsub.log_tail)
-        yield
-    finally:
-        file.write_text(before)
-        pgsub.launcher.send_signal(signal.SIGHUP)
-
-
-def stored(pgsub: Pgsub) -> Settings:
-    """What the workers go by."""
-    with closing(CatalogStore.open(pgsub.data_dir)) as store:
-        return stored_settings(store.settings())
 
 
 @contextmanager
@@ -98,7 +75,7 @@ def test_s_p_8_a_walsender_that_stands_still(
     trace = WireTrace()
     with Proxy(database, trace) as proxy, subscribed(pgsub, name, proxy.conninfo):
         pgsub.wait(name)
-        with settings(pgsub, wal_receiver_timeout="3s"):
+        with pgsub.settings(wal_receiver_timeout="3s"):
             errors = apply_errors(pgsub, name)
             pid = walsender(database, name)
             stopped = len(streams(trace, name)) - 1
@@ -135,7 +112,7 @@ def test_a_publisher_that_filters_for_long(
         pgsub.wait(name)
         often = f"{decoding(database, 'REFRESH MATERIALIZED VIEW large') / 6:.3f}s"
         pgsub.wait(name)
-        with settings(pgsub, wal_receiver_timeout=often):
+        with pgsub.settings(wal_receiver_timeout=often):
             errors = apply_errors(pgsub, name)
             database.run("REFRESH MATERIALIZED VIEW large", "INSERT INTO one VALUES (2, 2)")
             wait_until(lambda: apply_errors(pgsub, name) > errors + 1, 120, pgsub.log_tail)

@@ -12,12 +12,14 @@ from catalog.errcodes import (
     FeatureNotSupported,
     ObjectInUse,
     ObjectNotInPrerequisiteState,
+    ReplicationError,
 )
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import (
     Stream,
     Subscription,
+    TableOptions,
     sync_slot_name,
     system_identifier,
 )
@@ -85,6 +87,22 @@ def test_changed_options(world: Around) -> None:
         " conninfo, disableonerr, enabled, stream, tables"
     ]
     assert world.wakes
+
+
+def test_expressions_that_are_none_are_refused(world: Around) -> None:
+    """Before the workers of a subscription that exists would stop over them."""
+    before = row(world)
+    for text, code in (("id +", "42601"), ("sum(id)", "42803"), ("now()", "42P17")):
+        with pytest.raises(ReplicationError) as refused:
+            bring_in_line(
+                before, statement(tables={"public.a": {"generated": {"g": text}}}), world.site
+            )
+        assert refused.value.code == code
+    assert row(world) == before
+    told = {"public.a": {"generated": {"g": "id * 2"}}}
+    assert bring_in_line(before, statement(tables=told), world.site).tables == {
+        "public.a": TableOptions(generated=(("g", "id * 2"),))
+    }
 
 
 def test_a_change_returns_when_the_workers_go_by_it(world: Around) -> None:

@@ -80,6 +80,51 @@ def test_create_without_copy_makes_stamped_tables(world: Around) -> None:
     )
 
 
+def test_a_table_that_is_made_has_what_is_generated(world: Around) -> None:
+    tables = {"public.a": {"generated": {"twice": "id * 2"}}}
+    create_subscription(statement(with_={"copy_data": False}, tables=tables), world.site)
+    columns = world.lake.tables[LakeIdent("public", "a")].columns
+    assert [(column.name, column.type) for column in columns] == [
+        ("id", pa.int32()),
+        ("v", pa.int32()),
+        ("twice", pa.int64()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("generated", "code"),
+    [
+        ({"v": "id * 2"}, "55000"),
+        ({"g": "nosuch * 2"}, "42703"),
+        ({"g": "id *"}, "42601"),
+        ({"g": "rand() * id"}, "42P17"),
+        ({"g": "id * 2", "h": "g + 1"}, "42P17"),
+        ({"_pos": "id * 2"}, "42939"),
+    ],
+)
+@pytest.mark.parametrize("made", [False, True], ids=["no lake table yet", "a lake table"])
+def test_what_cannot_be_generated(
+    world: Around, generated: dict[str, str], code: str, made: bool
+) -> None:
+    if made:
+        world.lake.add("a", ("id", "v", "g", "h", "_pos"))
+    tables = {"public.a": {"adopt": made, "generated": generated}}
+    with pytest.raises(ReplicationError) as refused:
+        create_subscription(statement(tables=tables), world.site)
+    assert refused.value.code == code
+    assert world.store.subscriptions() == []
+
+
+def test_an_adopted_table_has_what_is_generated(world: Around) -> None:
+    """One over a column of its own, which the publisher need not have."""
+    tables = {"public.a": {"adopt": True, "generated": {"g": "id + own"}}}
+    world.lake.add("a", ("id", "v", "own"))
+    with pytest.raises(ObjectNotInPrerequisiteState, match='missing generated column: "g"'):
+        create_subscription(statement(tables=tables), world.site)
+    world.lake.add("a", ("id", "v", "own", "g"))
+    create_subscription(statement(tables=tables), world.site)
+
+
 def test_row_is_there_before_the_slot(world: Around) -> None:
     seen: list[tuple[str, int]] = []
 

@@ -22,6 +22,7 @@ from subscriber.report import Notice
 from subscriber.site import Site
 from workers.lake.destination import (
     Destination,
+    Generated,
     LakeColumn,
     LakeIdent,
     LakeTable,
@@ -246,6 +247,11 @@ class LakeTwin:
         unsourced = None if stamp.source else stamp
         self.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, unsourced)
         return self.tables[ident]
+
+    def generated_columns(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
+    ) -> tuple[LakeColumn, ...]:
+        return tuple(LakeColumn(name, pa.int64()) for name, _ in generated)
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()

@@ -26,6 +26,7 @@ from catalog.pg_lsn import LSN
 from workers.lake.destination import (
     NO_KEY_FOUND,
     SOURCE_COLUMN,
+    CopyPlan,
     Counts,
     FullSegment,
     KeyProbe,
@@ -39,6 +40,7 @@ from workers.lake.destination import (
     nothing_found,
 )
 from workers.lake.failures import LakeFailure
+from workers.lake.generated_rows import generated_at
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
     UPDATE,
@@ -58,7 +60,7 @@ from workers.lake.snapshots import (
 )
 from workers.lake.staging import frame, staged_columns
 from workers.lake.statements import branch_path, delete_source, join, name_of, select_source
-from workers.lake.typemap import spark_ddl
+from workers.lake.typemap import spark_ddl_or_void
 
 _CARDINALITY = "MERGE_CARDINALITY_VIOLATION"
 
@@ -131,7 +133,7 @@ class BranchWriter:
         """A commit without rows, for what it carries."""
         rows = pa.table({"c0": pa.nulls(0, pa.int32())})
         blank = self.session.local(rows).select(
-            *(F.lit(None).cast(spark_ddl_or_void(c)).alias(c.name) for c in self.columns)
+            *(F.lit(None).cast(spark_ddl_or_void(c.type)).alias(c.name) for c in self.columns)
         )
         self.session.append(
             blank, self.target(), write_options(properties), f"stamping {self._what()}"
@@ -195,24 +197,27 @@ class BranchWriter:
             columns=segment.columns,
             key=segment.key,
             unchanged=segment.unchanged,
+            generated=segment.generated,
             bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
             deletes=updates < staged.rows,
             updates=updates > 0,
             of=segment.source,
         )
         return Operation(
-            lambda properties: self._run_merge(sql, staged, updates, segment.key, properties)
+            lambda properties: self._run_merge(
+                sql, frame(self.session, staged), staged.rows, updates, segment.key, properties
+            )
         )
 
     def _run_merge(
         self,
         sql: str,
-        staged: Staged,
+        source: Any,
+        rows: int,
         updates: int,
         key: tuple[str, ...],
         properties: dict[str, str],
     ) -> None:
-        source = frame(self.session, staged)
         operation = self.operation_name()
         self.session.set_properties({**properties, OPERATION: operation})
         try:
@@ -221,7 +226,7 @@ class BranchWriter:
             if _CARDINALITY in error.said:
                 raise self._duplicate(key, "Two changes of one batch match one row.") from None
             raise
-        self._merged.append(Merged(operation, staged.rows, updates, key))
+        self._merged.append(Merged(operation, rows, updates, key))
 
     def _append(self, segment: Segment, staged: Staged) -> Operation:
         self._appended += staged.rows
@@ -229,9 +234,7 @@ class BranchWriter:
 
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
         self.session.set_properties({})
-        rows = self.projected(
-            frame(self.session, staged), segment.columns, dict(segment.defaults), segment.source
-        )
+        rows = self.projected(frame(self.session, staged), segment.columns, segment)
         self.session.append(
             # Few rows make one file: what a table costs to read grows with the number of files.
             rows if staged.paths else rows.coalesce(1),
@@ -240,23 +243,30 @@ class BranchWriter:
             f"appending to {self._what()}",
         )
 
-    def projected(
-        self, rows: Any, columns: Sequence[str], defaults: dict[str, str], source: str = ""
-    ) -> Any:
-        """Staged columns under the table's names; lake-only columns get default or NULL."""
+    def projected(self, rows: Any, columns: Sequence[str], given: Segment | CopyPlan) -> Any:
+        """Staged columns under the table's names; lake-only columns get default or NULL.
+
+        What is generated is computed over these, in a step of its own.
+        """
         ordinals = {name: n for n, name in enumerate(columns)}
+        defaults, generated = dict(given.defaults), dict(given.generated)
         selected = []
         for column in self.columns:
-            if source and column.name == SOURCE_COLUMN:
-                value = F.lit(source)
+            if given.source and column.name == SOURCE_COLUMN:
+                value = F.lit(given.source)
             elif column.name in ordinals:
                 value = F.col(f"c{ordinals[column.name]}")
+            elif column.name in generated:
+                continue
             elif column.name in defaults:
                 value = F.expr(defaults[column.name])
             else:
-                value = F.lit(None).cast(spark_ddl_or_void(column))
+                value = F.lit(None).cast(spark_ddl_or_void(column.type))
             selected.append(value.alias(column.name))
-        return rows.select(*selected)
+        named = rows.select(*selected)
+        if not generated:
+            return named
+        return named.select("*", *(F.expr(text).alias(name) for name, text in generated.items()))
 
     # -- keys that may be there already -----------------------------------------------------------
 
@@ -309,16 +319,24 @@ class BranchWriter:
 
     def _at_positions(self, segment: Segment, positions: Staged) -> Operation:
         updates = _updates(positions)
+        generated = segment.generated if updates else ()
         sql = merge_by_position(
             self.ident,
             self.branch,
             columns=segment.columns,
             deletes=updates < positions.rows,
             updates=updates > 0,
+            generated=[name for name, _ in generated],
         )
-        return Operation(
-            lambda properties: self._run_merge(sql, positions, updates, (), properties)
-        )
+
+        def run(properties: dict[str, str]) -> None:
+            rows = frame(self.session, positions)
+            if generated:
+                where = (self.session, self.ident, self.branch)
+                rows = generated_at(*where, rows, segment.columns, generated)
+            self._run_merge(sql, rows, positions.rows, updates, (), properties)
+
+        return Operation(run)
 
     # -- the outcome ------------------------------------------------------------------------------
 
@@ -376,8 +394,3 @@ _NOTHING_FOUND: Final = pa.Table.from_batches([], pa.schema(_FOUND))
 def _updates(staged: Staged) -> int:
     """How many of a MERGE's source rows are updates; the others delete."""
     return int((staged_columns(staged, ["op"])["op"].to_numpy() == UPDATE).sum())
-
-
-def spark_ddl_or_void(column: LakeColumn) -> str:
-    """The column's type; a type nothing is published to takes an untyped NULL."""
-    return "VOID" if pa.types.is_null(column.type) else spark_ddl(column.type)

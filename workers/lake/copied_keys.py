@@ -20,11 +20,12 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
 
 from catalog.errcodes import InternalError
-from workers.lake.destination import LakeIdent, TakenKeys
+from workers.lake.destination import Generated, LakeIdent, TakenKeys
+from workers.lake.generated_rows import numbered, renamed, used_beside, with_generated
 from workers.lake.merge import DELETE, FILE, POSITION, UPDATE, merge_by_position
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_history
-from workers.lake.statements import identifier, join, name_of, table_path
+from workers.lake.statements import join, name_of, table_path
 
 _HELD: Final = "b"
 """What begins the names of a row's key that the table held, as in a MERGE's source."""
@@ -36,7 +37,7 @@ def count_taken_keys(
 ) -> TakenKeys:
     """See ``Destination.taken_keys``."""
     held, copied = _held_and_copied(session, ident, branch, key)
-    keys = [F.col(name) for name in _names(_COPIED, key)]
+    keys = [F.col(name) for name in numbered(_COPIED, key)]
     met = held.join(copied, _equal(key)).agg(
         F.count_distinct(*keys).alias("copied"), F.count("*").alias("held")
     )
@@ -51,21 +52,39 @@ def take_over_rows(
     branch: str,
     columns: Sequence[str],
     key: Sequence[str],
+    generated: Generated,
 ) -> None:
     """See ``Destination.take_over``."""
-    held, copied = _held_and_copied(session, ident, branch, key, columns)
-    values = [F.col(name) for name in _names("c", columns)]
+    own = used_beside(columns, generated)
+    held, copied = _held_and_copied(session, ident, branch, key, columns, own)
+    values = [F.col(name) for name in numbered("c", columns)]
+    beside = numbered("o", own)
     updates = held.join(copied, _equal(key)).select(
-        F.col("held_file").alias("f"), F.col("held_pos").alias("p"), _op(UPDATE), *values
+        F.col("held_file").alias("f"),
+        F.col("held_pos").alias("p"),
+        _op(UPDATE),
+        *values,
+        *map(F.col, beside),
     )
     deletes = copied.join(held, _equal(key), "left_semi").select(
-        F.col("copied_file").alias("f"), F.col("copied_pos").alias("p"), _op(DELETE), *values
+        F.col("copied_file").alias("f"),
+        F.col("copied_pos").alias("p"),
+        _op(DELETE),
+        *values,
+        *(F.lit(None).alias(name) for name in beside),
     )
     session.set_properties({})
     session.command(
-        merge_by_position(ident, branch, columns=columns, deletes=True, updates=True),
+        merge_by_position(
+            ident,
+            branch,
+            columns=columns,
+            deletes=True,
+            updates=True,
+            generated=[name for name, _ in generated],
+        ),
         f'overwriting rows of lake table "{ident}"',
-        s=updates.union(deletes),
+        s=with_generated(updates.union(deletes), columns, own, generated),
     )
 
 
@@ -75,19 +94,22 @@ def _held_and_copied(
     branch: str,
     key: Sequence[str],
     columns: Sequence[str] = (),
+    own: Sequence[str] = (),
 ) -> tuple[Any, Any]:
-    """The table before the branch's last commit, and the rows of that commit."""
+    """The table before the branch's last commit, ``own`` of its columns too; the rows of that."""
     tip = read_history(session, ident).tip(branch)
     if tip is None or tip.parent_id is None:
         raise InternalError(f'branch "{branch}" of lake table "{ident}" holds no copy')
     whole = join("SELECT * FROM", table_path(ident), f"VERSION AS OF {tip.parent_id}")
-    held = session.frame(SQL(whole)).select(*_renamed(key, _HELD), *_place("held"))
+    held = session.frame(SQL(whole)).select(
+        *renamed(key, _HELD), *renamed(own, "o"), *_place("held")
+    )
     appended = (
         session.spark.read.option("start-snapshot-id", str(tip.parent_id))
         .option("end-snapshot-id", str(tip.snapshot_id))
         .table(name_of(table_path(ident)))
     )
-    copied = appended.select(*_renamed(key, _COPIED), *_renamed(columns, "c"), *_place("copied"))
+    copied = appended.select(*renamed(key, _COPIED), *renamed(columns, "c"), *_place("copied"))
     return held, copied
 
 
@@ -95,20 +117,8 @@ def _place(whose: str) -> list[Any]:
     return [F.col(FILE).alias(f"{whose}_file"), F.col(POSITION).alias(f"{whose}_pos")]
 
 
-def _renamed(columns: Sequence[str], prefix: str) -> list[Any]:
-    names = _names(prefix, columns)
-    return [
-        F.col(name_of(identifier(column))).alias(name)
-        for column, name in zip(columns, names, strict=True)
-    ]
-
-
-def _names(prefix: str, columns: Sequence[str]) -> list[str]:
-    return [f"{prefix}{n}" for n in range(len(columns))]
-
-
 def _equal(key: Sequence[str]) -> Any:
-    pairs = zip(_names(_HELD, key), _names(_COPIED, key), strict=True)
+    pairs = zip(numbered(_HELD, key), numbered(_COPIED, key), strict=True)
     return reduce(lambda one, other: one & other, (F.col(h) == F.col(c) for h, c in pairs))
 
 

@@ -62,7 +62,7 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
     tell(0)
     with session.watched(tell):
         session.append(
-            writer.projected(rows, names, dict(plan.defaults), plan.source),
+            writer.projected(rows, names, plan),
             writer.target(),
             write_options({OPERATION: operation}),
             f'copying to lake table "{writer.ident}"',

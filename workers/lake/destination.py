@@ -88,6 +88,10 @@ class LakeTable:
         return self.sources.get(source) if source else self.stamp
 
 
+Generated = tuple[tuple[str, str], ...]
+"""Columns that the lake table generates, each with its expression: Spark's SQL over the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """Rows on their way to the lake: a small Arrow table, or Parquet files that were staged."""
@@ -161,6 +165,7 @@ class Segment:
     A segment with a ``probe`` has neither: its keys are looked for first.
     With a ``source`` (a shared table) only that source's rows are matched, deleted and emptied,
     and new rows are its own. ``from_branch`` appends that source's rows of another branch.
+    What is ``generated`` is none of ``columns`` and is computed for each row that is written.
     """
 
     columns: tuple[str, ...]
@@ -172,6 +177,7 @@ class Segment:
     full: FullSegment | None = None
     probe: KeyProbe | None = None
     defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
+    generated: Generated = ()
     source: str = ""
     from_branch: str | None = None
 
@@ -213,6 +219,7 @@ class CopyPlan:
     on_unrepresentable: str = "error"
     relation: str = ""  # schema.table, for messages
     defaults: tuple[tuple[str, str], ...] = ()
+    generated: Generated = ()
     workers: int | None = None
     source: str = ""
     nodes: tuple[Sequence[Sequence[int]], Sequence[int]] | None = None
@@ -271,6 +278,15 @@ class Destination(Protocol):
 
         A stamp with a source is left out: what is committed to a shared table's ``main`` itself
         would hide the positions that another source has published meanwhile.
+        """
+
+    def generated_columns(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
+    ) -> tuple[LakeColumn, ...]:
+        """What is generated over ``columns`` of a table that need not exist, with its types.
+
+        Raises what PostgreSQL raises for a generation expression, or for one that uses a column
+        which is not there.
         """
 
     def adopt_table(
@@ -348,12 +364,17 @@ class Destination(Protocol):
         """
 
     def take_over(
-        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        generated: Generated = (),
     ) -> None:
         """The rows that ``taken_keys`` counts become what was copied, as far as ``columns`` go.
 
-        Every other column keeps its value, and no key is there twice then. The branch's tip
-        carries no stamp afterwards.
+        What is generated is computed anew, every other column keeps its value, and no key is there
+        twice then. The branch's tip carries no stamp afterwards.
         """
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:

@@ -59,6 +59,8 @@ _BROKEN: Final = re.compile(
 )
 """A class that could not be made ready, for want of disk when it unpacked a library say. Java does
 not try again: whatever needs the class fails for as long as the server lives."""
+_DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3})\b")
+"""A value that an expression of the configuration, or a column, does not take."""
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
 """Packages whose messages speak of files, tables and snapshots, never of rows."""
 
@@ -121,7 +123,12 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         return IoError(
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
         )
-    failure = LakeFailure(f"the lake failed while {what}", detail=_detail(error, text, trace))
+    data = _DATA.search(both)
+    failure = LakeFailure(
+        f"the lake failed while {what}",
+        detail=_detail(error, text, trace),
+        sqlstate=data.group(1) if data else None,
+    )
     failure.said = both
     return failure
 

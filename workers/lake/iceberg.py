@@ -37,6 +37,7 @@ from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
     Counts,
+    Generated,
     Identity,
     LakeColumn,
     LakeIdent,
@@ -47,6 +48,7 @@ from workers.lake.destination import (
     TakenKeys,
 )
 from workers.lake.failures import LakeFailure, is_missing
+from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
@@ -104,6 +106,7 @@ class IcebergDestination:
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
         self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
+        self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -160,6 +163,16 @@ class IcebergDestination:
         return LakeTable(
             ident, tuple(columns), owner, tip, None if stamp.source else stamp, records=0
         )
+
+    def generated_columns(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
+    ) -> tuple[LakeColumn, ...]:
+        """What is generated over ``columns``, with its types; one call, if anything is."""
+        if not generated:
+            return ()
+        names = {name for name, _ in generated}
+        others = [column for column in columns if column.name not in names]
+        return generated_types(self._sessions.get(), ident, others, generated)
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
@@ -254,6 +267,8 @@ class IcebergDestination:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
+        for segment in segments:
+            self._check_generated(session, ident, segment.generated)
         try:
             counts = self._writer(session, ident, branch).write(segments, stamp, base)
         except BaseException:
@@ -272,6 +287,7 @@ class IcebergDestination:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
+        self._check_generated(session, ident, plan.generated)
         session.warm = True
         return run_copy(self._writer(session, ident, branch), plan, progress)
 
@@ -288,12 +304,18 @@ class IcebergDestination:
         return int(found.column("n")[0].as_py())
 
     def take_over(
-        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        generated: Generated = (),
     ) -> None:
         """The rows that are met become what was copied; see ``copied_keys``."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
-        take_over_rows(session, ident, branch, columns, key)
+        self._check_generated(session, ident, generated)
+        take_over_rows(session, ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
@@ -398,6 +420,16 @@ class IcebergDestination:
                 self._key_ranges.pop(ident, None)
             self._columns[ident] = columns
         return columns
+
+    def _check_generated(
+        self, session: LakeSession, ident: LakeIdent, generated: Generated
+    ) -> None:
+        """Have Spark look at expressions before they are first used over the table's columns."""
+        if generated:
+            columns = self._columns.get(ident) or self._read_columns(session, ident)
+            if (ident, columns, generated) not in self._generating:
+                self.generated_columns(ident, columns, generated)
+                self._generating.add((ident, columns, generated))
 
     def _owner(self, session: LakeSession, ident: LakeIdent) -> str | None:
         rows = session.query(

@@ -11,8 +11,8 @@ import itertools
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
     Counts,
-    FullSegment,
+    Generated,
     Identity,
     LakeColumn,
     LakeIdent,
@@ -39,21 +39,17 @@ from workers.lake.destination import (
     Stamp,
     TakenKeys,
     check_base,
-    key_not_unique,
 )
+from workers.lake.generated import check_uses, read_generated
 from workers.lake.memory_rows import (
     Row,
-    as_dicts,
-    came_from,
     complete,
-    find_keys,
-    found_table,
-    new_values,
+    generate,
     overwrite_rows,
     pairs,
     repeated,
-    same,
 )
+from workers.lake.memory_work import Work
 
 MAIN: Final = "main"
 
@@ -167,6 +163,19 @@ class MemoryDestination:
             self.lake.commit(table, MAIN, (), None if stamp.source else stamp)
         return self._existing(ident)
 
+    def generated_columns(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
+    ) -> tuple[LakeColumn, ...]:
+        """What is generated, with the type of the first column that each uses."""
+        self._enter("generated_columns")
+        names = {name for name, _ in generated}
+        types = {column.name: column.type for column in columns if column.name not in names}
+        check_uses(generated, list(types), ident)
+        return tuple(
+            LakeColumn(each.column, types[each.places[0][2]] if each.places else pa.string())
+            for each in read_generated(generated)
+        )
+
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
@@ -247,7 +256,7 @@ class MemoryDestination:
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
         check_base(ident, _sources(table, branch).get(stamp.source), stamp, base)
-        work = _Work(ident, table.columns, list(self._rows(table, branch)))
+        work = Work(ident, table.columns, list(self._rows(table, branch)))
         for segment in segments:
             if segment.from_branch is not None:
                 work.elsewhere[segment.from_branch] = self._rows(table, segment.from_branch)
@@ -281,7 +290,8 @@ class MemoryDestination:
                 for b in batches
                 for row in b.to_pylist()
             )
-            copied += (complete(table.columns, row, {}, plan.source) for row in read)
+            whole = (complete(table.columns, row, {}, plan.source) for row in read)
+            copied += (generate(row, plan.generated) for row in whole)
         progress(len(plan.statements), len(plan.statements))
         self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
         return len(copied)
@@ -300,12 +310,17 @@ class MemoryDestination:
         return repeated(self._rows(self._get(ident), branch), key, source)
 
     def take_over(
-        self, ident: LakeIdent, branch: str, columns: Sequence[str], key: Sequence[str]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        generated: Generated = (),
     ) -> None:
         """The rows that are met become what was copied."""
         self._enter("take_over")
         held, copied = self._held_and_copied(ident, branch)
-        rows = overwrite_rows(held, copied, columns, key)
+        rows = overwrite_rows(held, copied, columns, key, generated)
         self.lake.commit(self._get(ident), branch, rows)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
@@ -380,97 +395,6 @@ class MemoryDestination:
     def _rows(table: MemoryTable, ref: str) -> tuple[Row, ...]:
         tip = table.refs.get(ref)
         return () if tip is None else table.snapshots[tip].rows
-
-
-@dataclass(slots=True)
-class _Work:
-    """A branch's rows while a batch is applied to them."""
-
-    ident: LakeIdent
-    columns: tuple[LakeColumn, ...]
-    rows: list[Row]
-    appended: int = 0
-    merged: int = 0
-    update_missing: int = 0
-    delete_missing: int = 0
-    elsewhere: dict[str, tuple[Row, ...]] = field(default_factory=dict)
-
-    def apply(self, segment: Segment) -> None:
-        if segment.truncate:
-            self.rows = [row for row in self.rows if not came_from(row, segment.source)]
-        if segment.probe is not None:
-            segment = segment.probe.resolve(find_keys(self.rows, segment, segment.probe))
-        if segment.merge is not None:
-            self._merge(segment, segment.merge)
-        if segment.full is not None:
-            self._full(segment, segment.full)
-        if segment.append is not None:
-            self._append(segment, segment.append)
-        if segment.from_branch is not None:
-            there = self.elsewhere[segment.from_branch]
-            self.rows += [row for row in there if came_from(row, segment.source)]
-
-    def _merge(self, segment: Segment, staged: Staged) -> None:
-        """As one statement: every row is matched as it was before."""
-        changes: dict[tuple[Any, ...], Row] = {}
-        for change in as_dicts(staged):
-            changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
-        kept: list[Row] = []
-        matched = 0
-        missed = dict(changes)
-        for row in self.rows:
-            key = tuple(row[name] for name in segment.key)
-            found = changes.get(key) if came_from(row, segment.source) else None
-            if found is None:
-                kept.append(row)
-                continue
-            matched += 1
-            missed.pop(key, None)
-            if not found["op"]:
-                kept.append(row | new_values(segment, found))
-        if matched > len(changes):
-            detail = f"{len(changes)} keys matched {matched} rows."
-            raise key_not_unique(self.ident, segment.key, detail)
-        self.rows = kept
-        self.merged += matched
-        self.delete_missing += sum(change["op"] for change in missed.values())
-        self.update_missing += sum(not change["op"] for change in missed.values())
-
-    def _full(self, segment: Segment, full: FullSegment) -> None:
-        found: list[tuple[int, str, int]] = []
-        for image in as_dicts(full.images):
-            wanted = [image[f"c{n}"] for n in range(len(segment.columns))]
-            hits = (
-                position
-                for position, row in enumerate(self.rows)
-                if came_from(row, segment.source)
-                and all(same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
-            )
-            found += (
-                (image["image"], "memory", position)
-                for position in itertools.islice(hits, image["n"])
-            )
-        positions, append = full.resolve(found_table(found))
-        dead: set[int] = set()
-        for change in as_dicts(positions):
-            at = change["p"]
-            if change["op"]:
-                dead.add(at)
-            else:
-                self.rows[at] = self.rows[at] | new_values(replace(segment, unchanged=()), change)
-            self.merged += 1
-        self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
-        if append is not None:
-            self._append(segment, append)
-
-    def _append(self, segment: Segment, staged: Staged) -> None:
-        defaults, source = dict(segment.defaults), segment.source
-        fresh = [
-            complete(self.columns, new_values(segment, row), defaults, source)
-            for row in as_dicts(staged)
-        ]
-        self.appended += len(fresh)
-        self.rows += fresh
 
 
 def _ancestors(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:

@@ -1,9 +1,9 @@
 """MERGE statements, as syntax trees: matched rows only, on the key or on row positions.
 
 The source is always the view ``s`` (staged columns ``op``, ``b0…``, ``c0…``, ``m0…``, whose names
-are ours) and the target ``t``. There is never a NOT MATCHED branch: rows that are new are appended,
-because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns some of
-whose values did not travel (unchanged out-of-line values), because it makes Spark read the
+are ours) and the target ``TARGET``. There is never a NOT MATCHED branch: rows that are new are
+appended, because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns
+some of whose values did not travel (unchanged out-of-line values), because it makes Spark read the
 target's old column.
 """
 
@@ -16,11 +16,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from workers.lake.destination import SOURCE_COLUMN, LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, Generated, LakeIdent
+from workers.lake.generated import read_generated
 from workers.lake.statements import branch_path, identifier, join, table_path
 
 SOURCE: Final = "s"
-TARGET: Final = "t"
+TARGET: Final = "_pgsub_t"
+"""Not ``t``: where the table has a column of that name, ``t._file`` is a field of it to Spark."""
 UPDATE: Final = 0
 DELETE: Final = 1
 
@@ -60,6 +62,7 @@ def merge_by_key(
     deletes: bool = True,
     updates: bool = True,
     of: str = "",
+    generated: Generated = (),
 ) -> str:
     """Update or delete the rows whose key is the source's base key ``b0…``.
 
@@ -67,32 +70,33 @@ def merge_by_key(
     ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
     not hold is left out.
     """
-    whens = _whens(
-        [
-            exp.EQ(this=identifier_of(name), expression=_new_value(n, name, name in unchanged))
-            for n, name in enumerate(columns)
-        ],
-        deletes=deletes,
-        updates=updates,
-    )
+    assignments = _assignments(columns, unchanged, generated)
+    whens = _whens(assignments, deletes=deletes, updates=updates)
     return _merge(ident, branch, _base_key_equal(key, bounds, of), whens)
 
 
 def merge_by_position(
-    ident: LakeIdent, branch: str | None, *, columns: Sequence[str], deletes: bool, updates: bool
+    ident: LakeIdent,
+    branch: str | None,
+    *,
+    columns: Sequence[str],
+    deletes: bool,
+    updates: bool,
+    generated: Sequence[str] = (),
 ) -> str:
     """Update or delete the rows at the source's ``f`` (file) and ``p`` (position).
 
-    Iceberg 1.11 fails on a MERGE by position with a condition that Spark must cast ("Field
-    _spec_id not found in source schema").
+    Iceberg 1.11 fails on a MERGE by position in which Spark must cast something ("Field _spec_id
+    not found in source schema"). So what is ``generated`` was computed by the source: ``g0…``.
     """
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(FILE), expression=source_column("f")),
         exp.EQ(this=target_column(POSITION), expression=source_column("p")),
     ]
+    values = [(f"c{n}", name) for n, name in enumerate(columns)]
+    values += [(f"g{n}", name) for n, name in enumerate(generated)]
     assignments = [
-        exp.EQ(this=identifier_of(name), expression=source_column(f"c{n}"))
-        for n, name in enumerate(columns)
+        exp.EQ(this=identifier_of(name), expression=source_column(value)) for value, name in values
     ]
     return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
 
@@ -116,7 +120,7 @@ def find_positions(
         _aliased(target_column(POSITION), "p"),
         "FROM",
         branch_path(ident, branch),
-        "AS t JOIN s ON",
+        f"AS {TARGET} JOIN s ON",
         exp.and_(*equal),
     )
     return join(
@@ -141,7 +145,7 @@ def find_keys(
         _aliased(source_column("k"), "k"),
         "FROM",
         branch_path(ident, branch),
-        "AS t JOIN s ON",
+        f"AS {TARGET} JOIN s ON",
         exp.and_(*_base_key_equal(key, bounds, of)),
     )
 
@@ -174,7 +178,14 @@ def find_any_key(
     )
     where = exp.and_(exp.Paren(this=found), *_came_from(of))
     return join(
-        "SELECT", *numbers, "FROM", branch_path(ident, branch), "AS t", *joins, "WHERE", where
+        "SELECT",
+        *numbers,
+        "FROM",
+        branch_path(ident, branch),
+        f"AS {TARGET}",
+        *joins,
+        "WHERE",
+        where,
     )
 
 
@@ -190,7 +201,7 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
     return join(
         "SELECT count(*) AS n FROM (SELECT 1 FROM",
         branch_path(ident, branch),
-        "AS t WHERE",
+        f"AS {TARGET} WHERE",
         exp.and_(*there, *_came_from(of)),
         "GROUP BY",
         *grouped,
@@ -239,6 +250,21 @@ def _aliased(node: exp.Expression, name: str) -> exp.Expression:
     return exp.Alias(this=node, alias=identifier(name))
 
 
+def _assignments(
+    columns: Sequence[str], unchanged: Collection[str], generated: Generated
+) -> list[exp.EQ]:
+    """What an UPDATE sets; what is generated, over the row as it will be."""
+    new = {name: _new_value(n, name, name in unchanged) for n, name in enumerate(columns)}
+
+    def value_of(name: str) -> str:
+        return join(new.get(name) or target_column(name))
+
+    values = new | {
+        each.column: exp.Var(this=each.over(value_of)) for each in read_generated(generated)
+    }
+    return [exp.EQ(this=identifier_of(name), expression=value) for name, value in values.items()]
+
+
 def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression:
     new = source_column(f"c{ordinal}")
     if not maybe_unchanged:
@@ -276,7 +302,9 @@ def _merge(
     whens: Sequence[exp.Expression],
 ) -> str:
     # Put together from nodes: sqlglot's table node has room for three names, a branch needs four.
-    return join("MERGE INTO", branch_path(ident, branch), "AS t USING s ON", exp.and_(*on), *whens)
+    return join(
+        "MERGE INTO", branch_path(ident, branch), f"AS {TARGET} USING s ON", exp.and_(*on), *whens
+    )
 
 
 def _between(bounds: KeyBounds) -> exp.Expression:

@@ -109,6 +109,11 @@ def spark_ddl(type: pa.DataType) -> str:
     raise FeatureNotSupported(f"a lake column cannot be of type {type}")
 
 
+def spark_ddl_or_void(type: pa.DataType) -> str:
+    """The same; a type nothing is published to takes an untyped NULL."""
+    return "VOID" if pa.types.is_null(type) else spark_ddl(type)
+
+
 _SPARK_NAMES: Final[tuple[tuple[Any, str], ...]] = (
     (pa.types.is_boolean, "BOOLEAN"),
     (pa.types.is_int8, "TINYINT"),

@@ -81,7 +81,7 @@ def merge(
 
 
 def probe(
-    dest: Destination, keys: Sequence[int], resolve: Callable[[list[int]], Segment]
+    dest: Destination, keys: Sequence[int], resolve: Callable[[list[int]], Segment], **more: Any
 ) -> Segment:
     """``resolve`` gets those of the keys that are there, once per row."""
     staged = stage(dest, k=pa.array(range(len(keys)), pa.int64()), b0=pa.array(keys, pa.int64()))
@@ -89,7 +89,7 @@ def probe(
     def answer(found: pa.Table) -> Segment:
         return resolve(sorted(keys[k] for k in found.column("k").to_numpy()))
 
-    return Segment(PUBLISHED, ("id",), probe=KeyProbe(staged, answer))
+    return Segment(PUBLISHED, ("id",), probe=KeyProbe(staged, answer), **more)
 
 
 def probe_any(
@@ -156,7 +156,9 @@ def read_rows(dest: Any, ident: LakeIdent) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: tuple((v is not None, v) for v in row))
 
 
-def full(dest: Destination, images: Sequence[tuple[int, str | None, int]], resolve: Any) -> Segment:
+def full(
+    dest: Destination, images: Sequence[tuple[int, str | None, int]], resolve: Any, **more: Any
+) -> Segment:
     """Images are (id, v, n) with big NULL; ``resolve`` gets [(image, f, p), …]."""
     ids, vs, ns = zip(*images, strict=True)
     staged = stage(
@@ -185,4 +187,4 @@ def full(dest: Destination, images: Sequence[tuple[int, str | None, int]], resol
             rows_to_append(dest, appended) if appended else None,
         )
 
-    return Segment(PUBLISHED, full=FullSegment(staged, answer))
+    return Segment(PUBLISHED, full=FullSegment(staged, answer), **more)

@@ -59,3 +59,16 @@ def test_a_class_that_java_gave_up_on(
 )
 def test_what_another_server_would_meet_too(message: str, reason: str, trace: str) -> None:
     assert not isinstance(failure(message, reason, trace), LakeBroken)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("[ARITHMETIC_OVERFLOW] long overflow. SQLSTATE: 22003\n== SQL ==\nid * 2", "22003"),
+        ("[CAST_INVALID_INPUT] The value 'x' of the type … SQLSTATE: 22018", "22018"),
+        ("[DATATYPE_MISMATCH] Cannot resolve … SQLSTATE: 42K09; line 1 pos 7", "XX000"),
+        ("Job aborted", "XX000"),
+    ],
+)
+def test_a_value_that_cannot_be_computed_is_an_error_of_the_data(message: str, code: str) -> None:
+    assert failure(message, "org.apache.spark.SparkException").code == code

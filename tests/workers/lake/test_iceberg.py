@@ -252,7 +252,7 @@ def test_an_error_says_one_line_and_no_row(dest: Any, lake_ident: LakeIdent) -> 
     assert "s3cret" not in report
     assert "\tat " not in report
     assert str(lake_ident) in report
-    assert error.value.code == "XX000"
+    assert error.value.code == "22018"
 
 
 @pytest.fixture
@@ -321,6 +321,23 @@ def test_a_parallel_copy_reads_the_snapshot(
     with pytest.raises(ReplicationError) as error:
         copy(lake_ident, "pgsub_1_1_1", plan(conninfo="host=127.0.0.1 port=1"), progress)
     assert error.value.code == "08006"
+
+
+@pytest.mark.timeout(300)
+def test_a_parallel_copy_computes_what_is_generated(
+    iceberg: Make, lake_ident: LakeIdent, plan: Callable[..., CopyPlan]
+) -> None:
+    dest: Any = iceberg()
+    generated = (("twice", "id * 2"),)
+    columns = (*COLUMNS, *dest.generated_columns(lake_ident, COLUMNS, generated))
+    dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.copy(lake_ident, "pgsub_1_1_1", plan(generated=generated), lambda done, total: None)
+    sql = join(
+        "SELECT count(*), sum(twice) - 2 * sum(id) FROM", branch_path(lake_ident, "pgsub_1_1_1")
+    )
+    [found] = dest._sessions.get().query(sql, "counting").to_pylist()
+    assert list(found.values()) == [5000, 0]
 
 
 def python_daemons(lake_server: Lake) -> set[int]:

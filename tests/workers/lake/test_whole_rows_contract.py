@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from tests.workers.lake.contract import (
+    BRANCH,
     Make,
     Table,
     append,
     full,
+    read_rows,
+    stage,
+    stamp,
 )
-from workers.lake.destination import Counts, LakeIdent
+from workers.lake.destination import (
+    Counts,
+    FullSegment,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+    Staged,
+)
 
 
 def test_whole_rows_are_found_at_most_n_times_with_nulls_equal(table: Table) -> None:
@@ -70,3 +83,36 @@ def test_whole_rows_see_the_segments_before_them(table: Table) -> None:
         20,
     )
     assert [row[0] for row in table.rows()] == [2]
+
+
+def test_columns_may_be_called_what_the_statements_call_their_tables(
+    make: Make, lake_ident: LakeIdent
+) -> None:
+    """To Spark ``t._file`` is a field of column t where there is one."""
+    dest: Any = make()
+    names = ("t", "s", "k", "f", "p", "c0")
+    columns = [LakeColumn(name, pa.int64()) for name in names]
+    dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, BRANCH)
+
+    def rows(count: int, **more: list[Any]) -> Staged:
+        values = {f"c{n}": pa.array([n] * count, pa.int64()) for n in range(len(names))}
+        return stage(dest, **(values | more))
+
+    def resolve(found: pa.Table) -> Any:
+        assert found.column("image").to_pylist() == [0, 0]
+        places = {"f": found.column("f"), "p": found.column("p")}
+        ops = pa.array([0, 1], pa.int8())
+        return rows(2, **places, op=ops, c0=pa.array([7, 7], pa.int64())), None
+
+    images = rows(1, image=pa.array([0], pa.int64()), n=pa.array([2], pa.int32()))
+    merged = rows(1, op=pa.array([0], pa.int8()), b0=pa.array([7], pa.int64()))
+    segments = [
+        Segment(names, append=rows(2)),
+        Segment(names, full=FullSegment(images, resolve)),
+        Segment(names, ("t",), merge=merged),
+    ]
+    counts = dest.write(lake_ident, BRANCH, segments, stamp(20))
+    assert counts == Counts(appended=2, merged=3)
+    dest.publish(lake_ident, BRANCH, stamp(20))
+    assert read_rows(dest, lake_ident) == [(0, 1, 2, 3, 4, 5)]

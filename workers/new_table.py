@@ -1,0 +1,17 @@
+"""What a lake table is made with, by whichever process makes it."""
+
+from __future__ import annotations
+
+from catalog.pg_subscription import TableOptions
+from workers.lake.destination import Destination, LakeColumn, LakeIdent
+from workers.publication import RemoteTable
+from workers.shared_targets import with_source_column
+
+
+def new_columns(
+    remote: RemoteTable, options: TableOptions, ident: LakeIdent, dest: Destination
+) -> tuple[LakeColumn, ...]:
+    """The published columns, what is generated over them, and in a shared table the source."""
+    columns = remote.lake_columns(as_text=options.on_unrepresentable == "text")
+    columns = (*columns, *dest.generated_columns(ident, columns, options.generated))
+    return with_source_column(columns) if options.shared else columns
