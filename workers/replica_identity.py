@@ -49,6 +49,7 @@ def fetch_identities(
             sent=query(
                 newest("sent", version, 18, 15, 12, 10),
                 listed=query("listed", publications=names),
+                in_publication=query("in_publication"),
                 publications=names,
             ),
         )
