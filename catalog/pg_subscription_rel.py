@@ -97,6 +97,10 @@ TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
 # fmt: on
 
 
+KEY_UNSURE: Final = "key unsure"
+"""In the place of a fingerprint; it equals that of no publications."""
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionRel:
     """A row of ``pg_subscription_rel``; the columns after ``srsublsn`` are ours.
@@ -108,6 +112,8 @@ class SubscriptionRel:
     the highest LSN published to it. ``copied`` says that its rows are there because we copied
     them in this epoch; ``fingerprint`` is what its publications published then. ``recopy`` says
     that the next copy replaces the rows that are there; a first copy is added to them.
+    ``fingerprint`` is ``KEY_UNSURE`` from a change that a part of the key was to find on, until
+    the table is copied again.
     """
 
     srsubid: int
@@ -127,6 +133,11 @@ class SubscriptionRel:
     fingerprint: str | None = None
     remote_relid: int | None = None
     recopy: bool = False
+
+    @property
+    def key_unsure(self) -> bool:
+        """May what a change calls its key be a part of one, whatever the publisher says now?"""
+        return self.fingerprint == KEY_UNSURE
 
 
 PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")

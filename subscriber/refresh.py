@@ -135,7 +135,8 @@ def store_columns(
     others = changed.subpublications != now.subpublications and not compared
     if others or changed.suborigin != now.suborigin:
         for rel in site.store.rels(now.oid):
-            site.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=None)
+            fingerprint = rel.fingerprint if rel.key_unsure else None
+            site.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=fingerprint)
     return changed
 
 
@@ -211,7 +212,7 @@ def _store(
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None
-            if fingerprint is None or fingerprint == rel.fingerprint:
+            if fingerprint is None or fingerprint == rel.fingerprint or rel.key_unsure:
                 continue
             # What the copy was trusted by has changed: inserted keys may be there already.
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)

@@ -300,8 +300,8 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
             continue
         if remote.identity and not remote.key:
             yield warning(
-                f'table "{table.name}" publishes updates or deletes and a part of its replica '
-                "identity",
+                f'table "{table.name}" publishes updates or deletes but only part of its '
+                "replica identity",
                 detail="PostgreSQL refuses them on the publisher; before version 18 it does not "
                 "where a generated column is missing, and they stop the table here.",
                 hint="Publish the whole replica identity, give the table another one, or ALTER "

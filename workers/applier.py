@@ -107,6 +107,7 @@ class Applier:
                 # A branch that holds the copy: once a write to it failed there is
                 # nothing to go on from, and the table is copied again.
                 raise
+            self._read_trust()
             if batch.ntxns == 1:
                 self._raise_for_transaction(batch, error)
             half = batch.ntxns // 2
@@ -117,11 +118,12 @@ class Applier:
 
     def _read_trust(self) -> None:
         """What the writer has found out about the tables; their states stay as they are."""
-        copied = {rel.srrelid: rel.copied for rel in self.store.rels(self.sub.oid)}
-        self.rels = {
-            name: replace(rel, copied=rel.copied and copied.get(rel.srrelid, False))
-            for name, rel in self.rels.items()
-        }
+        stored = {rel.srrelid: rel for rel in self.store.rels(self.sub.oid)}
+        for name, rel in self.rels.items():
+            now = stored.get(rel.srrelid)
+            if now is None or not now.copied:
+                found = rel.fingerprint if now is None else now.fingerprint
+                self.rels[name] = replace(rel, copied=False, fingerprint=found)
 
     def _apply_parts(self, batch: Batch, txn: int) -> None:
         """What comes before ``txn``, that one alone, and what comes after it."""
@@ -157,8 +159,8 @@ class Applier:
         self._distrust({name_of(relation) for relation in announced} & runs.keys())
         self._look_at_keys(announced, [run for own in runs.values() for run in own])
         work = {
-            self.rels[target].srrelid: [self._with_forms(self._with_coverage(run)) for run in own]
-            for target, own in runs.items()
+            rel.srrelid: [self._with_forms(self._with_coverage(run, rel)) for run in own]
+            for rel, own in ((self.rels[target], own) for target, own in runs.items())
         }
         return self.writer.write(work, batch.last_end) if work else []
 
@@ -239,10 +241,13 @@ class Applier:
         for relation in asked:
             self.covered[relation] = coverage(relation, identities.get(relation.relid))
 
-    def _with_coverage(self, run: Run) -> Run:
+    def _with_coverage(self, run: Run, rel: SubscriptionRel) -> Run:
         if run.relation is None or run.relation not in self.covered:
             return run
-        return replace(run, coverage=self.covered[run.relation])
+        found = self.covered[run.relation]
+        if found is Coverage.WHOLE and rel.key_unsure:
+            found = Coverage.UNKNOWN
+        return replace(run, coverage=found)
 
     def _publish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Show what was written (a sync worker keeps it on its branch).

@@ -171,7 +171,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             gated = LSN(max(start, sub.max_flush_lsn))
             published = partial(fetch_published, sub, process.interrupted)
             binary = stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir)
-            identities = partial(ask_identities, sub, process.interrupted)
+            identities = partial(ask_identities, sub, conn, process.interrupted)
             applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
             process.applying = True
             LogicalRepApplyLoop(process, applier, stream, watch)

@@ -58,7 +58,7 @@ class KeyConflict(UniqueViolation):
         if not certain:
             said.append(
                 "Whether that was the whole replica identity is not known: the publisher has "
-                "another one by now, or the table is gone."
+                "another replica identity by now, or the table is gone."
             )
             hint = "Remove that row, or have the table copied again with pgsub refresh --recopy."
         elif overwritable:

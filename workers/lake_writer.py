@@ -35,7 +35,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
-from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import KEY_UNSURE, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
@@ -46,6 +46,7 @@ from workers.lake.destination import (
     LakeTable,
     Stamp,
 )
+from workers.relation import PartOfIdentity
 from workers.segments import FailedTransaction, build_segments
 from workers.shared_targets import (
     ATTEMPTS,
@@ -201,14 +202,20 @@ class LakeWriter:
         return done
 
     def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
-        work = build_segments(
-            runs,
-            table.lake,
-            self.options(table.rel),
-            self._dest,
-            probe=self._needs_probe(table),
-            source=table.source,
-        )
+        try:
+            work = build_segments(
+                runs,
+                table.lake,
+                self.options(table.rel),
+                self._dest,
+                probe=self._needs_probe(table),
+                source=table.source,
+            )
+        except FailedTransaction as failed:
+            if isinstance(failed.error, PartOfIdentity):
+                # With another identity the same changes come again, and their flags look whole.
+                self.distrust(table.rel, fingerprint=KEY_UNSURE)
+            raise
         try:
             if table.rel.epoch is None:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')

@@ -130,7 +130,18 @@ NOT EXISTS (:listed AND a.attnum <> ALL (pr.prattrs::pg_catalog.int2[]))
   AND (a.attgenerated = ''
        OR EXISTS (:listed AND a.attnum = ANY (pr.prattrs::pg_catalog.int2[]))
        OR EXISTS (SELECT 1 FROM pg_catalog.pg_publication p
-                  WHERE p.pubname IN (:publications) AND p.pubgencols <> 'n'))
+                  WHERE p.pubname IN (:publications) AND p.pubgencols <> 'n'
+                    AND (p.puballtables OR EXISTS (:in_publication))))
+
+-- As pg_get_publication_tables, which opens tables, would say it.
+-- name: in_publication
+SELECT 1
+FROM (SELECT c.oid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid)) r (oid)
+JOIN pg_catalog.pg_class a ON a.oid = r.oid
+WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_publication_rel pr
+              WHERE pr.prpubid = p.oid AND pr.prrelid = a.oid)
+   OR EXISTS (SELECT 1 FROM pg_catalog.pg_publication_namespace pn
+              WHERE pn.pnpubid = p.oid AND pn.pnnspid = a.relnamespace)
 
 -- name: listed
 SELECT 1

@@ -9,6 +9,7 @@ column type parse it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from catalog.errcodes import (
     ProtocolViolation,
     UndefinedColumn,
 )
+from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
 from workers.lake.destination import Generated, LakeIdent, LakeTable
@@ -29,6 +31,25 @@ REPLICA_IDENTITY_FULL: Final = "f"
 
 RelName = tuple[str, str]
 """(schema, table) on the publisher."""
+
+
+class PartOfIdentity(ObjectNotInPrerequisiteState):
+    """A change names its row by a part of the replica identity, which other rows may share.
+
+    Nor can it be applied once the publisher has another identity: the subscription has to be
+    stopped before, and the table copied after.
+    """
+
+    def __init__(self, relation: Relation, table: LakeTable) -> None:
+        name = qualified_name(relation.nspname, relation.relname)
+        super().__init__(
+            "publisher did not send replica identity column expected by the logical replication "
+            f'target relation "{table.ident}"',
+            detail="A part of the replica identity is not published, and rows may share the rest.",
+            hint="Disable the subscription. On the publisher, publish the whole replica identity "
+            f"of {name}, give it another one, or ALTER TABLE … REPLICA IDENTITY FULL. Then pgsub "
+            f"refresh NAME --recopy {shlex.quote(name)}, and enable the subscription.",
+        )
 
 
 class LogicalRepRelMap:
@@ -194,14 +215,7 @@ def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) ->
     if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation, coverage):
         return
     if coverage is Coverage.PART:
-        raise ObjectNotInPrerequisiteState(
-            "publisher did not send replica identity column expected by the logical replication "
-            f'target relation "{table.ident}"',
-            detail="A part of the replica identity is not published, and rows may share the rest.",
-            hint=f"On the publisher, publish the whole replica identity of {relation.nspname}."
-            f"{relation.relname}, give it another one, or ALTER TABLE … REPLICA IDENTITY FULL; "
-            "then have the table copied again with pgsub refresh --recopy.",
-        )
+        raise PartOfIdentity(relation, table)
     raise ObjectNotInPrerequisiteState(
         f'logical replication target relation "{table.ident}" has neither REPLICA IDENTITY index '
         "nor PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL",

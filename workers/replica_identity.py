@@ -49,6 +49,7 @@ def fetch_identities(
             sent=query(
                 newest("sent", version, 18, 15, 12, 10),
                 listed=query("listed", publications=names),
+                in_publication=query("in_publication"),
                 publications=names,
             ),
         )
@@ -67,4 +68,7 @@ def coverage(relation: Relation, identity: Mapping[str, bool] | None) -> Coverag
     if flagged == identity.keys():
         return Coverage.WHOLE
     sent = {name for name, is_sent in identity.items() if is_sent}
-    return Coverage.PART if flagged == sent else Coverage.UNKNOWN
+    # A column that is not sent now and is in the message was sent then: it was no part of the key.
+    announced = {column.name for column in relation.columns}
+    part = flagged == sent and announced.isdisjoint(identity.keys() - sent)
+    return Coverage.PART if part else Coverage.UNKNOWN

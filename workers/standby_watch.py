@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from catalog.pg_subscription import Subscription
 from workers.exits import WorkerExit
 from workers.remote_slots import is_in_recovery
-from workers.stream import connect_publisher
-from workers.walreceiver import SystemIdentity, WalReceiverConn, join_conninfo, parse_conninfo
+from workers.stream import connect_publisher, pinned
+from workers.walreceiver import SystemIdentity, WalReceiverConn
 
 
 class Asked(Protocol):
@@ -65,9 +64,6 @@ def watch_standby(
     """
     if not is_in_recovery(conn):
         return StandbyWatch(None), None
-    there = {**parse_conninfo(sub.subconninfo), **conn.host()}
-    there.pop("target_session_attrs", None)
-    pinned = replace(sub, subconninfo=join_conninfo(there))
-    own = connect_publisher(pinned, sub.subname, interrupted)
+    own = connect_publisher(pinned(sub, conn), sub.subname, interrupted)
     own.patience = patience or None
     return StandbyWatch(own), own

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from workers.receive import ReceiveLimits, Receiver, ReceiveStats
 from workers.remote_slots import RemoteSlot, fetch_slot
 from workers.replica_identity import Identities, fetch_identities
 from workers.spool import Spool
-from workers.walreceiver import WalReceiverConn, connect
+from workers.walreceiver import WalReceiverConn, connect, join_conninfo, parse_conninfo
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,13 @@ def connect_publisher(
     )
 
 
+def pinned(sub: Subscription, conn: WalReceiverConn) -> Subscription:
+    """The subscription with the very server that ``conn`` reached, of several perhaps."""
+    there = {**parse_conninfo(sub.subconninfo), **conn.host()}
+    there.pop("target_session_attrs", None)
+    return replace(sub, subconninfo=join_conninfo(there))
+
+
 def fetch_published(
     sub: Subscription, interrupted: Callable[[], bool]
 ) -> dict[tuple[str, str], str]:
@@ -94,10 +101,16 @@ def fetch_published(
 
 
 def ask_identities(
-    sub: Subscription, interrupted: Callable[[], bool], relids: Collection[int]
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    relids: Collection[int],
 ) -> Identities:
-    """The replica identities of these relations, asked in the same way; no lock is in its way."""
-    conn = connect_publisher(sub, sub.subname, interrupted, replication=False)
+    """The replica identities of these relations, asked in the same way; no lock is in its way.
+
+    Another host, a standby that lags, would answer with what was so before.
+    """
+    conn = connect_publisher(pinned(sub, streaming), sub.subname, interrupted, replication=False)
     try:
         return fetch_identities(conn, sub.subpublications, relids)
     finally:

@@ -237,7 +237,7 @@ def _applier(
         sub,
         writer,
         partial(fetch_published, sub, process.interrupted),
-        partial(ask_identities, sub, process.interrupted),
+        partial(ask_identities, sub, conn, process.interrupted),
         own_relid=rel.srrelid,
         shows=shows,
         gated=start,

@@ -13,7 +13,7 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.integration.flow import Flow
 
 LISTED = {"shop_bill": ["shop", "total"], "all_kinds": ["shop", "total"]}
-WARNED = 'table "{}" publishes updates or deletes and a part of its replica identity'
+WARNED = 'table "{}" publishes updates or deletes but only part of its replica identity'
 
 
 @pytest.fixture(scope="module")

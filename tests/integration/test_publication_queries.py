@@ -74,6 +74,9 @@ CREATE PUBLICATION listed FOR TABLE generating (g);
 CREATE PUBLICATION stored_g FOR TABLE with_g WITH (publish_generated_columns = stored);
 CREATE PUBLICATION listed_g FOR TABLE with_g (g, a);
 CREATE PUBLICATION rest_of_g FOR TABLE with_g (a, b);
+CREATE PUBLICATION stored_parent FOR TABLE parent WITH (publish_generated_columns = stored);
+CREATE PUBLICATION stored_schema FOR TABLES IN SCHEMA public
+    WITH (publish_generated_columns = stored);
 """
 
 
@@ -196,11 +199,11 @@ def test_generated_columns_that_are_published(conn: WalReceiverConn) -> None:
     assert rows(conn, remote, copy_statement(remote)) == ["2"]
 
 
-def identities(conn: WalReceiverConn, publication: str) -> dict[str, dict[str, bool]]:
+def identities(conn: WalReceiverConn, *publications: str) -> dict[str, dict[str, bool]]:
     """By name, of every table."""
     oids = conn.exec("SELECT oid, relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p')")
     names = {int(oid or 0): name or "" for oid, name in oids}
-    found = fetch_identities(conn, [publication], names)
+    found = fetch_identities(conn, publications, names)
     return {names[relid]: identity for relid, identity in found.items()}
 
 
@@ -244,6 +247,8 @@ def test_a_generated_column_of_an_identity_may_be_sent(conn: WalReceiverConn) ->
         assert identities(conn, publication)["with_g"] == {"g": sent, "a": True}
         remote = fetch_remote_table_info(conn, "public", "with_g", [publication])
         assert remote.key == (("a", "g") if sent else ())
+    for stored, sent in (("stored", False), ("stored_parent", False), ("stored_schema", True)):
+        assert identities(conn, "identities", stored)["with_g"] == {"g": sent, "a": True}
 
 
 def test_partitions(conn: WalReceiverConn) -> None:

@@ -21,6 +21,7 @@ from catalog.errcodes import (
 from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Stream, SubCreate, Subscription
+from catalog.pg_subscription_rel import KEY_UNSURE
 from subscriber import altercmds, remoteslot
 from subscriber.altercmds import (
     alter_connection,
@@ -241,6 +242,13 @@ def test_a_copy_that_runs_finds_another_fingerprint(world: Around) -> None:
     """It would store at ``s`` that its table is to be trusted: what it began with is still so."""
     alter_publications("mysub", "add", ["p2"], world.site, refresh=False, copy_data=True)
     assert [rel.fingerprint for rel in world.store.rels(row(world).oid)] == [None, None]
+
+
+def test_another_list_makes_no_key_sure(world: Around) -> None:
+    first = world.store.rels(row(world).oid)[0]
+    world.store.update_rel(first.srsubid, first.srrelid, fingerprint=KEY_UNSURE)
+    alter_publications("mysub", "add", ["p2"], world.site, refresh=False, copy_data=True)
+    assert [rel.key_unsure for rel in world.store.rels(row(world).oid)] == [True, False]
 
 
 def test_a_list_that_is_compared_keeps_the_trust_of_what_stayed_the_same(world: Around) -> None:

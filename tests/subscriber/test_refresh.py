@@ -23,6 +23,7 @@ from catalog.pg_subscription import (
     sync_slot_name,
     system_identifier,
 )
+from catalog.pg_subscription_rel import KEY_UNSURE
 from subscriber.altercmds import bring_in_line
 from subscriber.refresh import refresh_publication
 from subscriber.subscriptioncmds import create_subscription
@@ -257,6 +258,16 @@ def test_publication_publishes_something_else(world: Around) -> None:
     bring_in_line(row(world), statement(), world.site)
     (rel,) = world.store.rels(row(world).oid)
     assert (rel.copied, (rel.fingerprint or "")[:17]) == (False, "iudt- OR (id > 5)")
+
+
+def test_a_key_that_may_be_a_part_stays_one_until_the_table_is_copied(world: Around) -> None:
+    (rel,) = world.store.rels(row(world).oid)
+    world.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=KEY_UNSURE)
+    bring_in_line(row(world), statement(), world.site)
+    world.publisher.tables["a"].row_filter = "(id > 5)"
+    bring_in_line(row(world), statement(), world.site)
+    (rel,) = world.store.rels(row(world).oid)
+    assert (rel.copied, rel.key_unsure) == (False, True)
 
 
 def test_publisher_away(world: Around) -> None:

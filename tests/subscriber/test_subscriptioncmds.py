@@ -185,7 +185,8 @@ def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
     }
     create_subscription(statement(), world.site)
     assert [said for said in world.said() if "replica identity" in said] == [
-        'WARNING: table "public.a" publishes updates or deletes and a part of its replica identity'
+        'WARNING: table "public.a" publishes updates or deletes but only part of its '
+        "replica identity"
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
+from tests.workers.subscribed import FINGERPRINT as FOUND
 from tests.workers.subscribed import Subscribed
 from tests.workers.test_publication import ScriptedPublisher
 from tests.workers.transactions import batch, relation, row
@@ -38,26 +39,31 @@ def i(key: int, value: int) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("flagged", "identity", "found"),
+    ("columns", "flagged", "identity", "found"),
     [
-        ("a", {"a": True}, Coverage.WHOLE),
-        ("ab", {"b": True, "a": True}, Coverage.WHOLE),
-        ("a", {"a": False}, Coverage.WHOLE),  # the list has come to leave it out since
-        ("a", {"a": True, "b": False}, Coverage.PART),
-        ("ab", {"a": True, "b": True, "g": False}, Coverage.PART),
-        ("a", {"a": True, "b": True}, Coverage.UNKNOWN),  # the key, or the list, has grown since
-        ("ab", {"a": True}, Coverage.UNKNOWN),
-        ("ab", {"a": True, "b": False, "c": True}, Coverage.UNKNOWN),
-        ("a", {"b": True}, Coverage.UNKNOWN),  # as many, but others
-        ("a", {}, Coverage.UNKNOWN),
-        ("a", None, Coverage.UNKNOWN),
+        ("abc", "a", {"a": True}, Coverage.WHOLE),
+        ("abc", "ab", {"b": True, "a": True}, Coverage.WHOLE),
+        ("abc", "a", {"a": False}, Coverage.WHOLE),  # the list has come to leave it out since
+        ("ac", "a", {"a": True, "b": False}, Coverage.PART),
+        ("abc", "ab", {"a": True, "b": True, "g": False}, Coverage.PART),
+        # b was sent then, and was no part of the key.
+        ("abc", "a", {"a": True, "b": False}, Coverage.UNKNOWN),
+        ("abc", "a", {"a": True, "b": False, "g": False}, Coverage.UNKNOWN),
+        # The key, or the list, has grown since.
+        ("abc", "a", {"a": True, "b": True}, Coverage.UNKNOWN),
+        ("ac", "a", {"a": True, "b": True}, Coverage.UNKNOWN),
+        ("abc", "ab", {"a": True}, Coverage.UNKNOWN),
+        ("abc", "ab", {"a": True, "b": False, "c": True}, Coverage.UNKNOWN),
+        ("abc", "a", {"b": True}, Coverage.UNKNOWN),  # as many, but others
+        ("abc", "a", {}, Coverage.UNKNOWN),
+        ("abc", "a", None, Coverage.UNKNOWN),
     ],
 )
 def test_what_flags_are_of_the_identity_as_it_is_now(
-    flagged: str, identity: Identity | None, found: Coverage
+    columns: str, flagged: str, identity: Identity | None, found: Coverage
 ) -> None:
-    columns = tuple(RelationColumn(name in flagged, name, 23, -1) for name in "abc")
-    assert coverage(Relation(1, "public", "t", "d", columns), identity) is found
+    announced = tuple(RelationColumn(name in flagged, name, 23, -1) for name in columns)
+    assert coverage(Relation(1, "public", "t", "d", announced), identity) is found
 
 
 @pytest.mark.parametrize(
@@ -150,8 +156,59 @@ def test_a_change_that_a_part_of_the_identity_is_to_find_stops(
         "publisher did not send replica identity column expected by the logical replication "
         'target relation "public.a"'
     )
-    assert "pgsub refresh --recopy" in (error.hint or "")
+    order = ["Disable", "On the publisher", "--recopy public.a", "enable the subscription"]
+    at = [(error.hint or "").index(words) for words in order]
+    assert at == sorted(at)
     assert error.context[0].endswith("in transaction 2, finished at 0/C7")
+
+
+WHOLE = {"id": True}
+D_K = Delete(1, "K", (*row("1"), NULL))
+
+
+@pytest.mark.parametrize("declared", [None, "error", "overwrite"])
+@pytest.mark.parametrize("identity", [WHOLE, None], ids=["another key", "full"])
+def test_what_was_refused_is_not_taken_for_a_whole_key_later(
+    world: Subscribed, identity: Identity | None, declared: str | None
+) -> None:
+    """How a row was lost by following the hint without copying the table again::
+
+    publisher  PRIMARY KEY (id, number), number generated; row (1, 1, 10)
+    received   I (1, 20)  D K(1), of the row (1, 1, 10)      refused: id is a part of the key
+    publisher  PRIMARY KEY (id), or REPLICA IDENTITY FULL    {(1, 20)}
+    once more  id is taken for a key: by ``copied`` nothing has it, so the two changes are of
+               one row, which is not there after them        lake {(1, 10)}
+               with overwrite (1, 20) takes its place, and is deleted: lake {}
+    """
+    world.declare("a", on_key_conflict=declared)
+    world.identity = PART
+    world.put("a", (1, 10))
+    received = [A, Insert(2, row("5", "50")), i(1, 20), D_K]
+    with pytest.raises(ReplicationError, match="did not send replica identity"):
+        apply(world, [relation(2, "b", "id", "v")], received)
+    assert (world.rel("a").copied, world.rel("b").copied) == (False, True)
+    world.identity = dict(identity) if identity else None
+    for _ in range(2):
+        with pytest.raises(ReplicationError) as caught:
+            apply(world, [relation(2, "b", "id", "v")], received)
+        assert (caught.value.code, world.rows("a"), world.rows("b")) == ("23505", [(1, 10)], [])
+        assert "overwrite" not in (caught.value.hint or "")
+    world.identity = WHOLE
+    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, copied=True, fingerprint=FOUND)
+    apply(world, [A, i(2, 20), D_K])
+    assert world.rows("a") == [(2, 20)]
+
+
+def test_nor_when_the_publisher_is_changed_before_it_is_tried_alone(world: Subscribed) -> None:
+    """The batch is cut before the transaction that was refused, and the publisher asked again."""
+    world.declare("a", on_key_conflict="overwrite")
+    world.put("a", (1, 10))
+    answers = [PART, WHOLE, WHOLE]
+    worker = world.worker()
+    worker.identities = lambda relids: dict.fromkeys(relids, answers.pop(0))
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch([A, i(7, 70)], [A, i(1, 20), D_K]))
+    assert (caught.value.code, world.rows("a")) == ("23505", [(1, 10), (7, 70)])
 
 
 UNKNOWN: list[Identity | None] = [None, {"other": True}, {"id": True, "number": True}]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from catalog.errcodes import Policy, ReplicationError, ReplicationGap, policy
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
+from workers import stream
 from workers.publication import Row
-from workers.stream import start_options, starting_on_slot
+from workers.stream import ask_identities, start_options, starting_on_slot
+from workers.walreceiver import parse_conninfo
 
 SUB = Subscription(
     "my sub", "host=db", ("pub",), subslotname="my_sub", max_flush_lsn=LSN.parse("0/19BD9E8")
@@ -90,3 +93,32 @@ def test_s_014_5_binary_is_asked_for_behind_all_else(version: int, asked: bool) 
     assert (list(options)[-1] == "binary") is asked
     assert options.get("binary") == ("true" if asked else None)
     assert "binary" not in start_options(SUB, version)
+
+
+class Reached(SlotTwin):
+    """A connection of several hosts that reached the second."""
+
+    closed = False
+
+    def host(self) -> dict[str, str]:
+        return {"host": "db2", "hostaddr": "10.0.0.2", "port": "5433"}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_identities_are_asked_of_the_host_that_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another of the hosts may be a standby that does not know yet what they are."""
+    several = "host=db1,db2 port=5432,5433 dbname=shop target_session_attrs=standby"
+    asked, conninfos = Reached(("7", "id", "t")), []
+
+    def connect(conninfo: str, *_: Any, **how: Any) -> Reached:
+        conninfos.append(parse_conninfo(conninfo))
+        assert how["replication"] is False
+        return asked
+
+    monkeypatch.setattr(stream, "connect", connect)
+    streaming: Any = Reached()
+    found = ask_identities(replace(SUB, subconninfo=several), streaming, lambda: False, [7])
+    assert (found, asked.closed) == ({7: {"id": True}}, True)
+    assert conninfos == [{**streaming.host(), "dbname": "shop"}]
