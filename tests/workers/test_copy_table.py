@@ -13,6 +13,7 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
+from catalog.pg_subscription_rel import KEY_UNSURE
 from tests.workers.copying import BLOCK, IDENT, START, Copying, PublisherTwin, copying
 from workers import copy_table
 from workers.exits import WorkerExit
@@ -54,11 +55,16 @@ def test_a_copy_in_the_place_of_another_leaves_nothing_of_it_and_main_alone(
     world.dest.create_table(IDENT, [column], owner="u", relid=1, stamp=stamp)
     table = world.dest.lake.tables[IDENT]
     world.dest.lake.commit(table, "main", [{"id": 30}, {"id": 31}])
-    world.rel = world.process.store.update_rel(world.rel.srsubid, world.rel.srrelid, recopy=True)
+    world.rel = world.process.store.update_rel(
+        world.rel.srsubid, world.rel.srrelid, recopy=True, fingerprint=KEY_UNSURE
+    )
     world.dest.copy_source = lambda _statement: []
     rel, keys = world.copy(PublisherTwin([b"1\n"] if blocks == 1 else [], blocks=blocks))
     assert keys == ([1] if blocks == 1 else [])
     assert rel.copied, "what was there is gone: the keys are known"
+    stored = world.process.store.rel(rel.srsubid, rel.srrelid)
+    assert stored is not None
+    assert not stored.key_unsure
     assert [row["id"] for row in world.dest.lake.rows(IDENT)] == [30, 31]
 
 
