@@ -70,7 +70,7 @@ class LakeTable:
 
     ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
     its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
-    ``snapshots`` is how many it keeps, of whatever ref; ``files`` how many make up ``main``.
+    ``snapshots`` is how many it keeps, of whatever ref; ``files`` is the number of data files.
     """
 
     ident: LakeIdent

@@ -161,7 +161,13 @@ class IcebergDestination:
         # The table is ours alone: only the number of its snapshot is not known.
         tip = read_ref(session, ident, MAIN)
         return LakeTable(
-            ident, tuple(columns), owner, tip, None if stamp.source else stamp, records=0
+            ident,
+            tuple(columns),
+            owner,
+            tip,
+            None if stamp.source else stamp,
+            records=0,
+            snapshots=1,
         )
 
     def generated_columns(

@@ -24,7 +24,7 @@ SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
-_TOTALS: Final = ("total-records", "total-data-files", "total-delete-files")
+_TOTALS: Final = ("total-records", "total-data-files")
 _READ: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES, *_TOTALS)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
@@ -40,8 +40,7 @@ class Snapshot:
     """One snapshot; ``stamp`` as its own summary carries it.
 
     In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
-    ``records`` is how many rows its files hold, deleted ones included; ``files`` how many these
-    and the files of deletes are.
+    ``records`` is how many rows its ``files`` data files hold, deleted ones included.
     """
 
     snapshot_id: int
@@ -135,7 +134,7 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
                 _stamp(values[:5]),
                 _sources(values[5]),
                 None if values[6] is None else int(values[6]),
-                int(values[7] or 0) + int(values[8] or 0),
+                int(values[7] or 0),
             )
     return History(refs, snapshots)
 
