@@ -5,8 +5,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TESTS ?=
-PROCESSES ?= 0
-# A file's tests stay together: they share servers, databases and what a module's fixture played.
+PROCESSES ?= 2
+# PROCESSES=0 is one, for a debugger. A file's tests stay together: they share servers, databases and what a module's fixture played.
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
