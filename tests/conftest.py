@@ -25,15 +25,18 @@ LONG_FIRST = ("crash", "security", "integration")
 """Folders whose files take minutes: begun last, one of them would keep a process busy alone."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what talks to a server by the fixtures it asks for; before ``-m`` selects by that."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    for marker, names in MARKERS.items():
+        if fixtures & names:
+            item.add_marker(marker)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what talks to a server by the fixtures it asks for; long files first."""
+    """Long files first, whatever else put them in another order."""
     items.sort(key=_rank)
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        for marker, names in MARKERS.items():
-            if fixtures & names:
-                item.add_marker(marker)
 
 
 def _rank(item: pytest.Item) -> int:
