@@ -75,7 +75,7 @@ def test_s_p_8_a_walsender_that_stands_still(
     trace = WireTrace()
     with Proxy(database, trace) as proxy, subscribed(pgsub, name, proxy.conninfo):
         pgsub.wait(name)
-        with pgsub.settings(wal_receiver_timeout="3s"):
+        with pgsub.settings(wal_receiver_timeout="6s"):
             errors = apply_errors(pgsub, name)
             pid = walsender(database, name)
             stopped = len(streams(trace, name)) - 1
