@@ -169,7 +169,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             # What a predecessor confirmed it had gated: for a table that was being copied its
             # changes up to there are gone, so no sync worker may be told to stop before.
             gated = LSN(max(start, sub.max_flush_lsn))
-            published = partial(fetch_published, sub, process.interrupted)
+            published = partial(fetch_published, sub, conn, process.interrupted)
             binary = stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir)
             identities = partial(ask_identities, sub, conn, process.interrupted)
             applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)

@@ -60,7 +60,10 @@ class KeyConflict(UniqueViolation):
                 "Whether that was the whole replica identity is not known: the publisher has "
                 "another replica identity by now, or the table is gone."
             )
-            hint = "Remove that row, or have the table copied again with pgsub refresh --recopy."
+            hint = (
+                "Have the table copied again with pgsub refresh --recopy; if it is gone from the "
+                "publisher, remove that row."
+            )
         elif overwritable:
             hint = "Remove that row, or declare on_key_conflict: overwrite."
         super().__init__(

@@ -80,15 +80,15 @@ def pinned(sub: Subscription, conn: WalReceiverConn) -> Subscription:
 
 
 def fetch_published(
-    sub: Subscription, interrupted: Callable[[], bool]
+    sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
 ) -> dict[tuple[str, str], str]:
     """The fingerprint of every published table, asked on a connection of its own: the walsender's
-    is streaming.
+    is streaming. Another host, a standby that lags, would answer with what was so before.
 
     Nothing, and so no trust in any table, while a table is locked exclusively: who holds the lock
     may be waiting for our confirmation (TRUNCATE under synchronous_standby_names).
     """
-    conn = connect_publisher(sub, sub.subname, interrupted, replication=False)
+    conn = connect_publisher(pinned(sub, streaming), sub.subname, interrupted, replication=False)
     try:
         conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)
@@ -106,10 +106,7 @@ def ask_identities(
     interrupted: Callable[[], bool],
     relids: Collection[int],
 ) -> Identities:
-    """The replica identities of these relations, asked in the same way; no lock is in its way.
-
-    Another host, a standby that lags, would answer with what was so before.
-    """
+    """The replica identities of these relations, asked in the same way; no lock is in its way."""
     conn = connect_publisher(pinned(sub, streaming), sub.subname, interrupted, replication=False)
     try:
         return fetch_identities(conn, sub.subpublications, relids)

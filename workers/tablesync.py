@@ -236,7 +236,7 @@ def _applier(
         process.store,
         sub,
         writer,
-        partial(fetch_published, sub, process.interrupted),
+        partial(fetch_published, sub, conn, process.interrupted),
         partial(ask_identities, sub, conn, process.interrupted),
         own_relid=rel.srrelid,
         shows=shows,
