@@ -160,15 +160,8 @@ class IcebergDestination:
         self._stamp_main(session, ident, stamp, tuple(columns))
         # The table is ours alone: only the number of its snapshot is not known.
         tip = read_ref(session, ident, MAIN)
-        return LakeTable(
-            ident,
-            tuple(columns),
-            owner,
-            tip,
-            None if stamp.source else stamp,
-            records=0,
-            snapshots=1,
-        )
+        own = None if stamp.source else stamp
+        return LakeTable(ident, tuple(columns), owner, tip, own, records=0, snapshots=1)
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
