@@ -468,8 +468,7 @@ def test_publisher_is_gone_at_drop(pgsub: Shell) -> None:
         (leaked,) = json.loads(pgsub("status", "leaked_slots", "--format", "json").out)
         assert leaked["slot_name"] == NAME
         server.start()
-        words = f"{server.dsn} application_name=other"
-        other = {"connection": words, "publication": ["pub"]}
+        other = {"connection": server.dsn, "publication": ["pub"]}
         assert pgsub("create", pgsub.file({"subscriptions": {"other": other}})).status == 0
         assert pgsub("drop", "other").status == 0  # it tries the leaked one again
         assert slots(server) == []
