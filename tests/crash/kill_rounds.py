@@ -94,13 +94,17 @@ class Round:
 
 # Only the apply worker of the subscription that synchronises starts sync workers, answers them and
 # makes tables ready, so nothing that comes first may need it once it is held: it comes to ``READY``
-# last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing.
+# last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing. Until
+# it is held, tables go on to s and are gone for the rounds that follow: all sync workers but one
+# stand still meanwhile.
 TOGETHER: Final = (
     Round(
         (
             "tablesync.started",
             "tablesync.datasync_stored",
             "tablesync.slot_created",
+            "tablesync.branch_created",
+            "tablesync.copied",
             "apply.before_ready",
         ),
         (
@@ -112,8 +116,6 @@ TOGETHER: Final = (
     ),
     Round(
         (
-            "tablesync.branch_created",
-            "tablesync.copied",
             "tablesync.waiting",
             "tablesync.caught_up",
             "tablesync.published",
