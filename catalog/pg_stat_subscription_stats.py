@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ConflictType(StrEnum):
-    """PostgreSQL 18's conflicts in the order of their columns; ``*_origin_differs`` never come."""
+    """PostgreSQL 18's conflicts in the order of their columns."""
 
     INSERT_EXISTS = "insert_exists"
     UPDATE_ORIGIN_DIFFERS = "update_origin_differs"

@@ -237,6 +237,11 @@ class Settings(BaseModel):
         60.0,
         description="lake.pg_catalog is written at most so often; 0 only before pgsub sql reads it",
     )
+    track_commit_timestamp: Switch = Field(
+        False,
+        description="on: new lake tables get Iceberg's format 3, and changes of rows that somebody "
+        "else changed last are told and counted",
+    )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
     is_superuser: Switch = Field(
         True, description="off: password_required counts, and cannot be turned off"

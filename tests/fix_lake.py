@@ -22,6 +22,7 @@ class LakeSettings:
     """``config.guc.Settings`` as far as a destination looks at it."""
 
     local_relation_rows: int = 10_000
+    track_commit_timestamp: bool = False
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class Lake:
         *,
         subid: int = 1,
         local_relation_rows: int = 10_000,
+        track_commit_timestamp: bool = False,
         session: tuple[str, str] | None = None,
     ) -> Destination:
         """A destination of a worker of its own; the caller closes it."""
@@ -48,7 +50,7 @@ class Lake:
             self.url,
             identity=Identity(subid, generation),
             staging_dir=self.data_dir / "staging" / str(generation),
-            settings=LakeSettings(local_relation_rows),
+            settings=LakeSettings(local_relation_rows, track_commit_timestamp),
             remember_session=lambda user_id, session_id: self.sessions.append(
                 (user_id, session_id)
             ),

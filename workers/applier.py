@@ -256,13 +256,13 @@ class Applier:
         which fences them and reads their positions, knows which.
         """
         if self.keeps:
-            missing = conflicts.missing_rows(written)
+            met = conflicts.conflicts_of(written)
             self.writer.keep(written)
-            self._count(missing)
+            self._count(met)
         else:
             # What a sync worker skips the apply worker has to skip in the other tables.
-            missing = self._store_progress(written, end_lsn, None if self.own_relid else skip)
-        conflicts.report(self.sub.oid, missing)
+            met = self._store_progress(written, end_lsn, None if self.own_relid else skip)
+        conflicts.report(self.sub.oid, met)
         if skip is not None and skip.txn is not None:
             log.info(
                 "action=skip_end subid=%d lsn=%s logical replication completed skipping "
@@ -275,18 +275,18 @@ class Applier:
 
     def _store_progress(
         self, written: list[Written], end_lsn: LSN, skip: Skip | None
-    ) -> list[conflicts.MissingRows]:
+    ) -> list[conflicts.RowConflicts]:
         """Publish; origin, ``subskiplsn`` and counters move in one transaction of the catalog.
 
-        What was not found is known then: a batch that had to be written again may find less.
+        What it met is known then: a batch that had to be written again may find less.
         """
         cleared = False
-        missing: list[conflicts.MissingRows] = []
+        met: list[conflicts.RowConflicts] = []
 
         def alongside(published: Sequence[Written] = ()) -> None:
             nonlocal cleared
-            missing.extend(conflicts.missing_rows(published))
-            self._count(missing)
+            met.extend(conflicts.conflicts_of(published))
+            self._count(met)
             cleared = skip is not None and self.store.clear_skip_lsn(self.sub.oid, skip.lsn)
 
         if written:
@@ -296,7 +296,7 @@ class Applier:
                 self.store.origin_advance(origin_name(self.sub.oid), end_lsn, f"LSN {end_lsn}")
                 alongside()
         if skip is None:
-            return missing
+            return met
         self.sub = replace(self.sub, subskiplsn=InvalidXLogRecPtr)
         if skip.passed is not None and cleared:
             log.warning(
@@ -309,11 +309,11 @@ class Applier:
                     f"not match skip-LSN {skip.lsn}."
                 },
             )
-        return missing
+        return met
 
-    def _count(self, missing: list[conflicts.MissingRows]) -> None:
-        if missing:
-            self.store.count_for_stats(self.sub.oid, **conflicts.counters(missing))
+    def _count(self, met: list[conflicts.RowConflicts]) -> None:
+        if met:
+            self.store.count_for_stats(self.sub.oid, **conflicts.counters(met))
 
     def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:
         """Which transactions this worker applies to each table: the gate, then the table's LSN."""

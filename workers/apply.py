@@ -106,8 +106,13 @@ _RESTART_ON: Final = (
 """A change of one of these needs another connection or another START_REPLICATION."""
 
 
-_RESTART_ON_SETTING: Final = ("lake_commit_workers", "local_relation_rows", "is_superuser")
-"""What the lake's threads and its staging are made with, and whose connection it is."""
+_RESTART_ON_SETTING: Final = (
+    "lake_commit_workers",
+    "local_relation_rows",
+    "track_commit_timestamp",
+    "is_superuser",
+)
+"""What the lake's threads, staging and tables are made with, and whose connection it is."""
 
 
 @dataclass(slots=True)

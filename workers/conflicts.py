@@ -1,10 +1,10 @@
 """Conflicts with what is in the lake, told and counted as PostgreSQL tells and counts them.
 
 Three kinds stop the transaction (``KeyConflict``): a row is given a key that another one has, or
-several at once. Two are only told: an UPDATE or a DELETE did not find its row, changed nothing, and
-the batch goes on. PostgreSQL tells of each such row and quotes it; here it is one line per batch,
-table and kind, with how many there were, and no line holds a value: key columns are named, and
-positions.
+several at once. Four are only told, and the batch goes on: an UPDATE or a DELETE did not find its
+row, or found one that somebody else changed last and changed it all the same. PostgreSQL tells of
+each such row and quotes it; here it is one line per batch, table and kind, with how many there
+were, and no line holds a value: key columns are named, and positions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MISSING: Final = {
+_TOLD: Final = {
+    ConflictType.UPDATE_ORIGIN_DIFFERS: "Updating a row that was modified by somebody else.",
+    ConflictType.DELETE_ORIGIN_DIFFERS: "Deleting a row that was modified by somebody else.",
     ConflictType.UPDATE_MISSING: "Could not find the row to be updated.",
     ConflictType.DELETE_MISSING: "Could not find the row to be deleted.",
 }
@@ -75,8 +77,8 @@ class KeyConflict(UniqueViolation):
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRows:
-    """Rows of one table that a batch was to change in one way and that were not there."""
+class RowConflicts:
+    """Rows of one table that a batch was to change and that were not as the publisher has them."""
 
     conflict: ConflictType
     ident: LakeIdent
@@ -86,13 +88,13 @@ class MissingRows:
     lsn: LSN
 
 
-def missing_rows(written: Iterable[Written]) -> list[MissingRows]:
-    """What the tables of a batch did not find; asked before their work is discarded."""
+def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
+    """What a batch met in its tables; asked before their work is discarded."""
     found = []
     for each in written:
-        counts = zip(_MISSING, each.work.missing(each.counts), strict=True)
+        counts = each.work.conflicts(each.counts)
         found += [
-            MissingRows(
+            RowConflicts(
                 conflict,
                 each.table.lake.ident,
                 each.table.rel.srrelid,
@@ -100,8 +102,8 @@ def missing_rows(written: Iterable[Written]) -> list[MissingRows]:
                 count,
                 each.stamp.lsn,
             )
-            for conflict, count in counts
-            if count
+            for conflict in _TOLD
+            if (count := counts[conflict])
         ]
     return found
 
@@ -111,7 +113,7 @@ def _key(segments: Iterable[Segment]) -> tuple[str, ...]:
     return next((segment.key for segment in segments if segment.key), ())
 
 
-def counters(conflicts: Iterable[MissingRows]) -> Counter[str]:
+def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:
     """Columns of pg_stat_subscription_stats and how much they grow."""
     grown: Counter[str] = Counter()
     for each in conflicts:
@@ -119,7 +121,7 @@ def counters(conflicts: Iterable[MissingRows]) -> Counter[str]:
     return grown
 
 
-def report(subid: int, conflicts: Iterable[MissingRows]) -> None:
+def report(subid: int, conflicts: Iterable[RowConflicts]) -> None:
     """A line for each, once the batch stands."""
     for each in conflicts:
         identity = f"replica identity ({', '.join(each.key)})" if each.key else "whole rows"
@@ -135,7 +137,7 @@ def report(subid: int, conflicts: Iterable[MissingRows]) -> None:
             each.ident,
             each.conflict,
             extra={
-                "DETAIL": f"{_MISSING[each.conflict]}\n{rows} in the batch that ends at "
+                "DETAIL": f"{_TOLD[each.conflict]}\n{rows} in the batch that ends at "
                 f"{each.lsn}, matched by {identity}."
             },
         )

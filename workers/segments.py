@@ -93,15 +93,20 @@ class TableWork:
             self._dest.discard(staged)
         self._staged.clear()
 
-    def missing(self, counts: Counts) -> tuple[int, int]:
-        """Rows that were to be updated and to be deleted and were not found.
+    def conflicts(self, counts: Counts) -> dict[ConflictType, int]:
+        """How many rows that were to be changed were not found, or are somebody else's.
 
         The lake knows of rows that its table does not have; of keys that the batch itself had
         deleted or moved away, and of whole rows, the fold does.
         """
         updates = sum(folded.missing_updates for folded in self._folded)
         deletes = sum(folded.missing_deletes for folded in self._folded)
-        return counts.update_missing + updates, counts.delete_missing + deletes
+        return {
+            ConflictType.UPDATE_MISSING: counts.update_missing + updates,
+            ConflictType.DELETE_MISSING: counts.delete_missing + deletes,
+            ConflictType.UPDATE_ORIGIN_DIFFERS: counts.update_origin_differs,
+            ConflictType.DELETE_ORIGIN_DIFFERS: counts.delete_origin_differs,
+        }
 
     def add(
         self,

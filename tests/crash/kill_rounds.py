@@ -94,9 +94,9 @@ class Round:
 
 # Only the apply worker of the subscription that synchronises starts sync workers, answers them and
 # makes tables ready, so nothing that comes first may need it once it is held: it comes to ``READY``
-# last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing. Until
-# it is held, tables go on to s and are gone for the rounds that follow: all sync workers but one
-# stand still meanwhile.
+# last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing.
+# Until it is held, tables go on to s and are gone for the rounds that follow: all sync workers but
+# one stand still meanwhile.
 TOGETHER: Final = (
     Round(
         (

@@ -1,6 +1,7 @@
 """PostgreSQL's 030_origin, one way: ``origin = none`` does not forward what came from elsewhere.
 
-Left out: S-030-1 (nothing is published here), -4 and -5 (conflict counters), -7 and -8 (REFRESH).
+Left out: S-030-1 (nothing is published here), -7 and -8 (REFRESH); test_track_commit_timestamp.py
+has -4 and -5.
 """
 
 from __future__ import annotations

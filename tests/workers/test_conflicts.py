@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints
 from workers.conflicts import KeyConflict
-from workers.lake.destination import LakeIdent
+from workers.lake.destination import Counts, LakeIdent
+from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Update
 
 A = relation(1, "a", "id", "v")
@@ -51,6 +54,31 @@ def test_rows_that_were_not_found_are_told_and_counted(
     assert stats(world) == SubscriptionStats(
         world.sub.oid, confl_update_missing=2, confl_delete_missing=1
     )
+
+
+def test_rows_of_somebody_else_are_told_and_counted(
+    world: Subscribed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = MemoryDestination.write
+
+    def beside_another(*given: Any) -> Counts:
+        met = {"update_origin_differs": 1, "delete_origin_differs": 2}
+        return replace(write(*given), **met)
+
+    monkeypatch.setattr(MemoryDestination, "write", beside_another)
+    caplog.set_level(logging.INFO, "workers")
+    world.worker().apply_batch(batch([A, Insert(1, row("50", SECRET))]))
+    lines = [each for each in caplog.records if "action=conflict" in each.getMessage()]
+    assert [each.getMessage().partition("count=")[2] for each in lines] == [
+        '1 sqlstate=40001 conflict detected on relation "public.a": conflict=update_origin_differs',
+        '2 sqlstate=40001 conflict detected on relation "public.a": conflict=delete_origin_differs',
+    ]
+    assert [each.__dict__["DETAIL"].splitlines()[0] for each in lines] == [
+        "Updating a row that was modified by somebody else.",
+        "Deleting a row that was modified by somebody else.",
+    ]
+    counted = stats(world)
+    assert (counted.confl_update_origin_differs, counted.confl_delete_origin_differs) == (1, 2)
 
 
 def test_several_changes_of_a_missing_row_are_one(world: Subscribed) -> None:

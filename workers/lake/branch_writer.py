@@ -12,6 +12,7 @@ MERGE stamped: three snapshots on the branch, and only the last says how far the
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
+from sqlglot import exp
 
 from catalog.errcodes import ReplicationError, UniqueViolation
 from catalog.pg_lsn import LSN
@@ -43,13 +45,17 @@ from workers.lake.failures import LakeFailure
 from workers.lake.generated_rows import generated_at
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
+    DELETE,
     UPDATE,
+    by_key,
+    by_position,
     find_any_key,
     find_keys,
     find_positions,
     merge_by_key,
     merge_by_position,
 )
+from workers.lake.row_origin import NOBODY, Others, count_rows_of_others
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import (
     OPERATION,
@@ -82,26 +88,32 @@ _FLUSH = Operation(None)
 
 @dataclass(slots=True)
 class Merged:
-    """A MERGE that ran, to be compared with what it did to the table."""
+    """A MERGE, to be compared with what it did to the table.
 
-    operation: str
+    ``look`` is what counts rows of others that it meets, if there are others.
+    """
+
     rows: int
     updates: int
-    key: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    look: str | None = None
+    operation: str = ""
 
 
 @dataclass(slots=True)
 class BranchWriter:
-    """One batch of one table, on one thread."""
+    """One batch of one table, on one thread; ``others`` wrote to the table beside us."""
 
     session: LakeSession
     ident: LakeIdent
     branch: str
     columns: Sequence[LakeColumn]
     key_ranges: KeyRanges
+    others: Others = NOBODY
     _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     _merged: list[Merged] = field(default_factory=list)
     _appended: int = 0
+    _met: Counter[int] = field(default_factory=Counter)
     _operation_count: int = 0
 
     def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Counts:
@@ -112,13 +124,13 @@ class BranchWriter:
         held: Operation | None = None
         for operation in self._operations(segments):
             if held is not None and held.run is not None:
-                held.run({})
+                held.run(self._mark())
             held = operation
         if held is not None and held.run is not None and held.stampable:
             held.run(properties)
         else:
             if held is not None and held.run is not None:
-                held.run({})
+                held.run(self._mark())
             self.append_empty(properties)
         return self._counts()
 
@@ -138,6 +150,10 @@ class BranchWriter:
         self.session.append(
             blank, self.target(), write_options(properties), f"stamping {self._what()}"
         )
+
+    def _mark(self) -> dict[str, str]:
+        """What a commit bears that has no stamp: that it is ours."""
+        return {OPERATION: self.operation_name()}
 
     def operation_name(self) -> str:
         """A name for a commit of this batch, to find it by afterwards."""
@@ -191,6 +207,7 @@ class BranchWriter:
 
     def _merge(self, segment: Segment, staged: Staged) -> Operation:
         updates = _updates(staged)
+        bounds = choose_bounds(self.session, self.key_ranges, segment.key, staged)
         sql = merge_by_key(
             self.ident,
             self.branch,
@@ -198,35 +215,37 @@ class BranchWriter:
             key=segment.key,
             unchanged=segment.unchanged,
             generated=segment.generated,
-            bounds=choose_bounds(self.session, self.key_ranges, segment.key, staged),
+            bounds=bounds,
             deletes=updates < staged.rows,
             updates=updates > 0,
             of=segment.source,
         )
+        look = self._look(by_key(segment.key, bounds, segment.source))
+        merged = Merged(staged.rows, updates, segment.key, look)
         return Operation(
-            lambda properties: self._run_merge(
-                sql, frame(self.session, staged), staged.rows, updates, segment.key, properties
-            )
+            lambda properties: self._run_merge(sql, frame(self.session, staged), merged, properties)
         )
 
-    def _run_merge(
-        self,
-        sql: str,
-        source: Any,
-        rows: int,
-        updates: int,
-        key: tuple[str, ...],
-        properties: dict[str, str],
-    ) -> None:
-        operation = self.operation_name()
-        self.session.set_properties({**properties, OPERATION: operation})
+    def _look(self, on: Sequence[exp.Expression]) -> str | None:
+        if not self.others:
+            return None
+        return count_rows_of_others(self.ident, self.branch, on, self.others)
+
+    def _run_merge(self, sql: str, source: Any, merged: Merged, properties: dict[str, str]) -> None:
+        if merged.look is not None:
+            what = f"looking for rows of other writers in {self._what()}"
+            found = self.session.query(merged.look, what, s=source)
+            self._met.update({row["op"]: row["n"] for row in found.to_pylist()})
+        merged.operation = self.operation_name()
+        self.session.set_properties({**properties, OPERATION: merged.operation})
         try:
             self.session.command(sql, f"merging into {self._what()}", s=source)
         except LakeFailure as error:
             if _CARDINALITY in error.said:
-                raise self._duplicate(key, "Two changes of one batch match one row.") from None
+                found_twice = "Two changes of one batch match one row."
+                raise self._duplicate(merged.key, found_twice) from None
             raise
-        self._merged.append(Merged(operation, rows, updates, key))
+        self._merged.append(merged)
 
     def _append(self, segment: Segment, staged: Staged) -> Operation:
         self._appended += staged.rows
@@ -329,12 +348,14 @@ class BranchWriter:
             generated=[name for name, _ in generated],
         )
 
+        merged = Merged(positions.rows, updates, look=self._look(by_position()))
+
         def run(properties: dict[str, str]) -> None:
             rows = frame(self.session, positions)
             if generated:
                 where = (self.session, self.ident, self.branch)
                 rows = generated_at(*where, rows, segment.columns, generated)
-            self._run_merge(sql, rows, positions.rows, updates, (), properties)
+            self._run_merge(sql, rows, merged, properties)
 
         return Operation(run)
 
@@ -366,6 +387,8 @@ class BranchWriter:
             merged=matched,
             update_missing=update_missing,
             delete_missing=missing - update_missing,
+            update_origin_differs=self._met[UPDATE],
+            delete_origin_differs=self._met[DELETE],
         )
 
     def _duplicate(self, key: tuple[str, ...], detail: str) -> UniqueViolation:

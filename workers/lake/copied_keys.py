@@ -12,6 +12,7 @@ columns of the lake's own hold, and deletes B's: 1, 2 as copied, 3.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
@@ -24,7 +25,7 @@ from workers.lake.destination import Generated, LakeIdent, TakenKeys
 from workers.lake.generated_rows import numbered, renamed, used_beside, with_generated
 from workers.lake.merge import DELETE, FILE, POSITION, UPDATE, merge_by_position
 from workers.lake.session import LakeSession
-from workers.lake.snapshots import read_history
+from workers.lake.snapshots import OPERATION, read_history
 from workers.lake.statements import join, name_of, table_path
 
 _HELD: Final = "b"
@@ -73,7 +74,7 @@ def take_over_rows(
         *values,
         *(F.lit(None).alias(name) for name in beside),
     )
-    session.set_properties({})
+    session.set_properties({OPERATION: uuid.uuid4().hex})  # that it is ours
     session.command(
         merge_by_position(
             ident,

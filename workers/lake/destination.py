@@ -184,12 +184,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a batch did to a table; the last two count updates and deletes that found no row."""
+    """What a batch did to a table.
+
+    ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` those that met
+    one which somebody else changed last, where that is known.
+    """
 
     appended: int = 0
     merged: int = 0
     update_missing: int = 0
     delete_missing: int = 0
+    update_origin_differs: int = 0
+    delete_origin_differs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,23 @@ from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
+from workers.lake.row_origin import (
+    FORMAT_VERSION,
+    NOBODY,
+    SINCE,
+    Others,
+    all_others,
+    look_for_others,
+)
 from workers.lake.session import LakeSession, Sessions
-from workers.lake.snapshots import FENCE, History, read_history, read_ref, stamp_properties
+from workers.lake.snapshots import (
+    FENCE,
+    lake_table,
+    read_history,
+    read_properties,
+    read_ref,
+    stamp_properties,
+)
 from workers.lake.staging import Staging
 from workers.lake.statements import (
     MAIN,
@@ -69,7 +84,6 @@ from workers.lake.statements import (
     set_properties,
     table_location,
     table_path,
-    text,
 )
 from workers.lake.typemap import arrow_type
 
@@ -82,6 +96,10 @@ class LakeSettings(Protocol):
     @property
     def local_relation_rows(self) -> int:
         """Rows up to which a change travels inside the plan."""
+
+    @property
+    def track_commit_timestamp(self) -> bool:
+        """Whether it is to be known who wrote a row."""
 
 
 class IcebergDestination:
@@ -107,6 +125,9 @@ class IcebergDestination:
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
         self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
         self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
+        self._tracks = settings.track_commit_timestamp
+        self._looks = self._tracks and identity.subid > 0  # commands write no rows
+        self._others: dict[LakeIdent, Others] = {}
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -116,11 +137,15 @@ class IcebergDestination:
         try:
             columns = self._read_columns(session, ident)
             history = read_history(session, ident)
+            properties = read_properties(session, ident)
         except ReplicationError as error:
             if is_missing(error):
                 return None
             raise
-        return self._as_table(ident, columns, self._owner(session, ident), history)
+        if self._looks:
+            known = self._others.get(ident)
+            self._others[ident] = look_for_others(session, ident, properties, known)
+        return lake_table(ident, columns, properties.get(OWNER), history)
 
     def create_table(
         self,
@@ -151,7 +176,7 @@ class IcebergDestination:
                 create_table(
                     ident,
                     columns,
-                    properties={**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, OWNER: owner},
+                    properties=self._new_properties(owner),
                     location=table_location(warehouse, ident, relid, unique) if warehouse else None,
                 ),
                 f'creating lake table "{ident}"',
@@ -184,8 +209,9 @@ class IcebergDestination:
                 f'lake table "{ident}" belongs to another subscription',
                 hint="Drop that subscription first, or map the table to another name.",
             )
+        others = {} if stamp.source else all_others(session, ident)
         session.command(
-            set_properties(ident, {**TABLE_PROPERTIES, OWNER: owner}),
+            set_properties(ident, {**TABLE_PROPERTIES, **others, OWNER: owner}),
             f'adopting lake table "{ident}"',
         )
         self._stamp_main(session, ident, stamp, existing.columns)
@@ -394,7 +420,8 @@ class IcebergDestination:
             columns = self._read_columns(session, ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
-        return BranchWriter(session, ident, branch, columns, ranges)
+        others = self._others.get(ident, NOBODY)
+        return BranchWriter(session, ident, branch, columns, ranges, others)
 
     def _stamp_main(
         self,
@@ -430,14 +457,9 @@ class IcebergDestination:
                 self.generated_columns(ident, columns, generated)
                 self._generating.add((ident, columns, generated))
 
-    def _owner(self, session: LakeSession, ident: LakeIdent) -> str | None:
-        rows = session.query(
-            join("SHOW TBLPROPERTIES", table_path(ident), "(", text(OWNER), ")"),
-            f'reading lake table "{ident}"',
-        )
-        value = rows.column("value")[0].as_py() if rows.num_rows else None
-        # A property that is not set is answered with a sentence, not with nothing.
-        return None if value is None or "does not have property" in value else value
+    def _new_properties(self, owner: str) -> dict[str, str]:
+        properties = {**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, OWNER: owner}
+        return properties | ({FORMAT_VERSION: str(SINCE)} if self._tracks else {})
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
         table = self.table(ident)
@@ -449,23 +471,6 @@ class IcebergDestination:
         with self._lock:
             self._columns.pop(ident, None)
             self._key_ranges.pop(ident, None)
-
-    @staticmethod
-    def _as_table(
-        ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
-    ) -> LakeTable:
-        tip = history.tip()
-        return LakeTable(
-            ident,
-            columns,
-            owner,
-            history.refs.get(MAIN),
-            history.stamp(),
-            history.sources(),
-            tip.records if tip else None,
-            len(history.snapshots),
-            tip.files if tip else 0,
-        )
 
 
 def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:

@@ -72,7 +72,7 @@ def merge_by_key(
     """
     assignments = _assignments(columns, unchanged, generated)
     whens = _whens(assignments, deletes=deletes, updates=updates)
-    return _merge(ident, branch, _base_key_equal(key, bounds, of), whens)
+    return _merge(ident, branch, by_key(key, bounds, of), whens)
 
 
 def merge_by_position(
@@ -89,16 +89,13 @@ def merge_by_position(
     Iceberg 1.11 fails on a MERGE by position in which Spark must cast something ("Field _spec_id
     not found in source schema"). So what is ``generated`` was computed by the source: ``g0…``.
     """
-    on: list[exp.Expression] = [
-        exp.EQ(this=target_column(FILE), expression=source_column("f")),
-        exp.EQ(this=target_column(POSITION), expression=source_column("p")),
-    ]
     values = [(f"c{n}", name) for n, name in enumerate(columns)]
     values += [(f"g{n}", name) for n, name in enumerate(generated)]
     assignments = [
         exp.EQ(this=identifier_of(name), expression=source_column(value)) for value, name in values
     ]
-    return _merge(ident, branch, on, _whens(assignments, deletes=deletes, updates=updates))
+    whens = _whens(assignments, deletes=deletes, updates=updates)
+    return _merge(ident, branch, by_position(), whens)
 
 
 def find_positions(
@@ -146,7 +143,7 @@ def find_keys(
         "FROM",
         branch_path(ident, branch),
         f"AS {TARGET} JOIN s ON",
-        exp.and_(*_base_key_equal(key, bounds, of)),
+        exp.and_(*by_key(key, bounds, of)),
     )
 
 
@@ -227,13 +224,24 @@ def identifier_of(name: str) -> exp.Column:
     return target_column(name)
 
 
-def _base_key_equal(key: Sequence[str], bounds: KeyBounds | None, of: str) -> list[exp.Expression]:
+def by_key(
+    key: Sequence[str], bounds: KeyBounds | None = None, of: str = ""
+) -> list[exp.Expression]:
+    """The row has the source's base key."""
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
         for n, name in enumerate(key)
     ]
     on += _came_from(of)
     return on if bounds is None else [*on, _between(bounds)]
+
+
+def by_position() -> list[exp.Expression]:
+    """The row is at the source's place."""
+    return [
+        exp.EQ(this=target_column(FILE), expression=source_column("f")),
+        exp.EQ(this=target_column(POSITION), expression=source_column("p")),
+    ]
 
 
 def _came_from(of: str) -> list[exp.Expression]:

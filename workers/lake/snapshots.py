@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from catalog.errcodes import InvalidTextRepresentation, ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.destination import LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.lake.session import LakeSession
 from workers.lake.statements import MAIN, join, table_path, text
 
@@ -87,6 +87,24 @@ class History:
         return tip.stamp if tip else None
 
 
+def lake_table(
+    ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
+) -> LakeTable:
+    """A table as ``main`` shows it."""
+    tip = history.tip()
+    return LakeTable(
+        ident,
+        columns,
+        owner,
+        history.refs.get(MAIN),
+        history.stamp(),
+        history.sources(),
+        tip.records if tip else None,
+        len(history.snapshots),
+        tip.files if tip else 0,
+    )
+
+
 def stamp_properties(stamp: Stamp, sources: Mapping[str, Stamp] | None = None) -> dict[str, str]:
     """A stamp as snapshot properties; ``sources`` are what else a shared table's has to carry."""
     properties = {
@@ -149,6 +167,14 @@ def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:
     rows = session.query(sql, f'reading the branches of lake table "{ident}"')
     found: list[int | None] = rows.column(0).to_pylist()
     return found[0] if found else None
+
+
+def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
+    """The table's own; ``format-version`` is among them."""
+    rows = session.query(
+        join("SHOW TBLPROPERTIES", table_path(ident)), f'reading lake table "{ident}"'
+    )
+    return dict(zip(*(rows.column(name).to_pylist() for name in ("key", "value")), strict=True))
 
 
 def _stamp(values: list[str | None]) -> Stamp | None:

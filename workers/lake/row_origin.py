@@ -1,0 +1,176 @@
+"""Who changed a row of a lake table last: this project, or somebody else.
+
+PostgreSQL asks a row's commit for its origin, where ``track_commit_timestamp`` is on. A row of an
+Iceberg table of format 3 has a lineage: the sequence number of the commit that changed it last,
+which stays with it when files are written together. Each of our commits that brings rows bears a
+mark in its summary, so a commit without one is somebody else's, unless it only moved rows.
+
+Snapshots expire, and with them what says whose a commit was. So the sequence numbers of the
+others' commits are kept in a property of the table, and looked for among the snapshots whenever
+the table is opened or ``main`` turned out to be elsewhere; of a table that is adopted, all numbers
+up to then. Nobody else, nothing to look for: then a batch costs what it always did.
+
+Trace: we append rows 1 and 2 (commit 7), somebody updates row 2 (commit 8). Our next publication
+is refused, the table is read again: 8 has no mark, it is remembered. The batch is written anew, its
+UPDATE of 1 and 2 meets one row of commit 8: one update_origin_differs, and both rows are updated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+
+from workers.lake.destination import LakeIdent
+from workers.lake.merge import SOURCE, TARGET, source_column, target_column
+from workers.lake.session import LakeSession
+from workers.lake.snapshots import FENCE, OPERATION, ORIGIN, read_properties
+from workers.lake.statements import branch_path, join, set_properties, table_path, text
+
+log = logging.getLogger(__name__)
+
+SINCE: Final = 3
+"""The table format whose rows have a lineage."""
+FORMAT_VERSION: Final = "format-version"
+OTHERS: Final = "pgsub.others"
+
+_LINEAGE: Final = "_last_updated_sequence_number"
+_REMEMBERED: Final = 1000
+"""Commits of others, the newest; a property is read and written whole with the table's metadata."""
+_ADDED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Sequence numbers of somebody else's commits to a table: all up to one, and these.
+
+    ``snapshots`` are those of them that are kept and were looked at.
+    """
+
+    upto: int = 0
+    sequences: frozenset[int] = frozenset()
+    snapshots: frozenset[int] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.upto or self.sequences)
+
+    def property(self) -> dict[str, str]:
+        """What the table remembers of them: ``..7,12,15``."""
+        newest = sorted(self.sequences)[-_REMEMBERED:]
+        return {OTHERS: ",".join([f"..{self.upto}", *map(str, newest)])}
+
+
+NOBODY: Final = Others()
+
+
+def look_for_others(
+    session: LakeSession, ident: LakeIdent, properties: Mapping[str, str], known: Others | None
+) -> Others:
+    """What somebody else committed to the table; one call, two more where that is news.
+
+    ``properties`` are the table's. A table whose rows have no lineage is told of once.
+    """
+    if int(properties.get(FORMAT_VERSION, "1")) < SINCE:
+        if known is None:
+            _tell_of_format(ident)
+        return NOBODY
+    known = known or _remembered(properties)
+    snapshots = _snapshots(session, ident)
+    if snapshots <= known.snapshots:
+        return known
+    there = _sequences(session, ident, snapshots - known.snapshots)
+    sequences = known.sequences | {number for number in there if number > known.upto}
+    found = Others(known.upto, sequences, snapshots)
+    if sequences != known.sequences:
+        session.command(set_properties(ident, found.property()), _remembering(ident))
+    return found
+
+
+def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
+    """The property of a table that is adopted: whatever it holds is somebody else's.
+
+    Nothing where its rows have no lineage, or it has none.
+    """
+    if int(read_properties(session, ident).get(FORMAT_VERSION, "1")) < SINCE:
+        return {}
+    sql = join("SELECT max(sequence_number) FROM", table_path(ident, "entries"))
+    newest = session.query(sql, _remembering(ident)).column(0)[0].as_py()
+    return {} if newest is None else Others(newest).property()
+
+
+def count_rows_of_others(
+    ident: LakeIdent, branch: str, on: Sequence[exp.Expression], others: Others
+) -> str:
+    """How many rows (``n``) that others changed last a MERGE on this condition meets, by ``op``."""
+    lineage = target_column(_LINEAGE)
+    until = exp.LTE(this=lineage, expression=exp.Literal.number(others.upto))
+    listed = [exp.Literal.number(number) for number in sorted(others.sequences)]
+    theirs = exp.Paren(
+        this=exp.or_(until, *([exp.In(this=lineage.copy(), expressions=listed)] if listed else []))
+    )
+    return join(
+        "SELECT",
+        source_column("op"),
+        "AS op, count(*) AS n FROM",
+        branch_path(ident, branch),
+        f"AS {TARGET} JOIN {SOURCE} ON",
+        exp.and_(*on, theirs),
+        "GROUP BY",
+        source_column("op"),
+    )
+
+
+def _remembered(properties: Mapping[str, str]) -> Others:
+    upto, *numbers = properties.get(OTHERS, "..0").split(",")
+    with suppress(ValueError):  # somebody changed it: then nobody is remembered
+        return Others(int(upto.removeprefix("..")), frozenset(map(int, numbers)))
+    return NOBODY
+
+
+def _remembering(ident: LakeIdent) -> str:
+    return f'remembering other writers of lake table "{ident}"'
+
+
+def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
+    """Those without a mark of ours that may hold rows of somebody else."""
+    marks = [
+        f"summary[{text(key).sql(dialect='spark')}] IS NULL" for key in (OPERATION, ORIGIN, FENCE)
+    ]
+    sql = join(
+        "SELECT snapshot_id FROM",
+        table_path(ident, "snapshots"),
+        f"WHERE operation <> 'replace' AND {' AND '.join(marks)}",
+    )
+    rows = session.query(sql, f'looking for other writers of lake table "{ident}"')
+    found: list[Any] = rows.column(0).to_pylist()
+    return frozenset(found)
+
+
+def _sequences(session: LakeSession, ident: LakeIdent, snapshots: Iterable[int]) -> frozenset[int]:
+    """The numbers of their commits, which are in the manifests only."""
+    listed = ", ".join(str(snapshot) for snapshot in sorted(snapshots))
+    sql = join(
+        "SELECT DISTINCT sequence_number FROM",
+        table_path(ident, "all_entries"),
+        f"WHERE status = {_ADDED} AND snapshot_id IN ({listed})",
+    )
+    rows = session.query(sql, f'looking for rows of other writers in lake table "{ident}"')
+    found: list[Any] = rows.column(0).drop_null().to_pylist()
+    return frozenset(found)
+
+
+def _tell_of_format(ident: LakeIdent) -> None:
+    log.warning(
+        'action=no_row_origin sqlstate=55000 who wrote a row of lake table "%s" is not known',
+        ident,
+        extra={
+            "DETAIL": "track_commit_timestamp is on, and the table has an Iceberg format older "
+            f"than {SINCE}.",
+            "HINT": "Where readers know the format: ALTER TABLE … SET TBLPROPERTIES "
+            f"('{FORMAT_VERSION}' = '{SINCE}') in pgsub sql.",
+        },
+    )
