@@ -1,9 +1,9 @@
 """One seed: a random workload, random faults, and whether every row came through once.
 
-The plan (faults, how partitions are published, whether columns and tables come and go) follows
-from the seed alone, and so does every statement; what happens when is the machine's. While a run
-goes on every step is written to ``events.jsonl`` in its folder, which is kept when a row is wrong
-or the subscription stands still, and removed when all is well.
+The plan (faults, how partitions are published, whether columns and tables come and go, whether
+rows have a lineage) follows from the seed alone, and so does every statement; what happens when is
+the machine's. While a run goes on every step is written to ``events.jsonl`` in its folder, which is
+kept when a row is wrong or the subscription stands still, and removed when all is well.
 
 1. Tables and first rows on the publisher, the same tables on a native subscriber; both subscribe,
    ours through a proxy that can be stalled and cut.
@@ -64,6 +64,8 @@ TRANSACTIONS: Final = 150
 _REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableError)
 """What a command or a statement of ours may meet while something is down."""
 
+_LINEAGE: Final = {"track_commit_timestamp": "on"}
+"""Lake tables of Iceberg's format 3 then, with deletion vectors."""
 _STEP_PAUSE: Final = 0.008
 _LOCK_TIMEOUT: Final = "50ms"
 
@@ -79,9 +81,11 @@ class Plan:
     late_after: int | None
     column_after: int | None
     column_dropped_after: int | None
+    lineage: bool
 
     def __str__(self) -> str:
-        return "; ".join(str(fault) for fault in self.faults) or "no faults"
+        told = "; ".join(str(fault) for fault in self.faults) or "no faults"
+        return f"{told}; track_commit_timestamp = on" if self.lineage else told
 
 
 def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True) -> Plan:
@@ -96,7 +100,8 @@ def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = Tru
     )
     via_root = chance.random() < 0.5
     planned = tuple(plan_faults(chance, transactions)) if faults else ()
-    return Plan(seed, transactions, planned, via_root, late, column, dropped)
+    lineage = chance.random() < 0.25
+    return Plan(seed, transactions, planned, via_root, late, column, dropped, lineage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,7 @@ class Run:
         compared, error = None, None
         try:
             with self._databases() as (self.pub, self.native), Proxy(self.pub) as self.proxy:
+                self.family.configure(**_LINEAGE if self.plan.lineage else {})
                 self._subscribe()
                 try:
                     self._disturbed_workload()
@@ -178,6 +184,8 @@ class Run:
                     self._leave()
         except Exception as failure:
             error = _named(failure)
+        with suppress(AssertionError):  # then the next run says so
+            self.family.configure()
         outcome = Outcome(
             self.plan,
             time.monotonic() - began,

@@ -55,7 +55,8 @@ class Family:
         env = {ENVIRONMENT: str(self.failpoints.directory), "JDK_JAVA_OPTIONS": java_options}
         self.pgsub = Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
         self.subscriptions: dict[str, dict[str, Any]] = {}
-        self._common: dict[str, Any] = {"settings": dict(settings)}
+        self._settings = dict(settings)
+        self._common: dict[str, Any] = {"settings": self._settings}
         if lake:
             self._common["spark"] = {"remote": lake.url}
 
@@ -66,6 +67,16 @@ class Family:
         content = {"subscriptions": self.subscriptions, **self._common}
         self.pgsub.start("up", str(self.pgsub.file(content, "up.yaml")))
         wait_until(self._runs, 240, self.log_tail)
+
+    def configure(self, **values: str) -> None:
+        """Other settings, beside those it was made with; by SIGHUP. Nothing: those alone again."""
+        wanted, before = {**self._settings, **values}, self.pgsub.stored_settings()
+        if self._common["settings"] == wanted:
+            return
+        self._common["settings"] = wanted
+        self.pgsub.file({"subscriptions": self.subscriptions, **self._common}, "up.yaml")
+        self.pgsub.launcher.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.pgsub.stored_settings() != before, 60, self.log_tail)
 
     def _runs(self) -> bool:
         assert self.pgsub.launcher.status() != psutil.STATUS_ZOMBIE, self.log_tail()

@@ -126,7 +126,6 @@ class IcebergDestination:
         self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
         self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._tracks = settings.track_commit_timestamp
-        self._looks = self._tracks and identity.subid > 0  # commands write no rows
         self._others: dict[LakeIdent, Others] = {}
 
     # -- tables -----------------------------------------------------------------------------------
@@ -142,9 +141,6 @@ class IcebergDestination:
             if is_missing(error):
                 return None
             raise
-        if self._looks:
-            known = self._others.get(ident)
-            self._others[ident] = look_for_others(session, ident, properties, known)
         return lake_table(ident, columns, properties.get(OWNER), history)
 
     def create_table(
@@ -209,7 +205,8 @@ class IcebergDestination:
                 f'lake table "{ident}" belongs to another subscription',
                 hint="Drop that subscription first, or map the table to another name.",
             )
-        others = {} if stamp.source else all_others(session, ident)
+        ours = stamp.source or existing.owner == owner
+        others = {} if ours else all_others(session, ident)
         session.command(
             set_properties(ident, {**TABLE_PROPERTIES, **others, OWNER: owner}),
             f'adopting lake table "{ident}"',
@@ -247,9 +244,11 @@ class IcebergDestination:
     def create_branch(self, ident: LakeIdent, branch: str) -> None:
         """A fresh branch at ``main``'s tip."""
         self._tips.pop((ident, branch), None)
-        self._sessions.get().command(
-            create_branch(ident, branch), f'creating a branch of lake table "{ident}"'
-        )
+        session = self._sessions.get()
+        session.command(create_branch(ident, branch), f'creating a branch of lake table "{ident}"')
+        if self._tracks:  # what comes later than the branch makes its publication fail
+            known = self._others.get(ident)
+            self._others[ident] = look_for_others(session, ident, known)
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX

@@ -7,18 +7,19 @@ mark in its summary, so a commit without one is somebody else's, unless it only 
 
 Snapshots expire, and with them what says whose a commit was. So the sequence numbers of the
 others' commits are kept in a property of the table, and looked for among the snapshots whenever
-the table is opened or ``main`` turned out to be elsewhere; of a table that is adopted, all numbers
-up to then. Nobody else, nothing to look for: then a batch costs what it always did.
+a branch was made: a worker needs a new one when ``main`` turned out to be elsewhere. Of a table
+that is adopted, all numbers up to then are kept. While there are no others a batch has nothing to
+look for.
 
 Trace: we append rows 1 and 2 (commit 7), somebody updates row 2 (commit 8). Our next publication
-is refused, the table is read again: 8 has no mark, it is remembered. The batch is written anew, its
+is refused, a new branch is made: 8 has no mark, it is remembered. The batch is written anew, its
 UPDATE of 1 and 2 meets one row of commit 8: one update_origin_differs, and both rows are updated.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,13 +43,15 @@ _LINEAGE: Final = "_last_updated_sequence_number"
 _REMEMBERED: Final = 1000
 """Commits of others, the newest; a property is read and written whole with the table's metadata."""
 _ADDED: Final = 1
+_ROWS: Final = 0
+_HIGHEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
     """Sequence numbers of somebody else's commits to a table: all up to one, and these.
 
-    ``snapshots`` are those of them that are kept and were looked at.
+    ``snapshots`` are those that are kept and were looked at; only a worker's memory has them.
     """
 
     upto: int = 0
@@ -60,32 +63,31 @@ class Others:
 
     def property(self) -> dict[str, str]:
         """What the table remembers of them: ``..7,12,15``."""
-        newest = sorted(self.sequences)[-_REMEMBERED:]
-        return {OTHERS: ",".join([f"..{self.upto}", *map(str, newest)])}
+        return {OTHERS: ",".join([f"..{self.upto}", *map(str, sorted(self.sequences))])}
 
 
 NOBODY: Final = Others()
 
 
-def look_for_others(
-    session: LakeSession, ident: LakeIdent, properties: Mapping[str, str], known: Others | None
-) -> Others:
-    """What somebody else committed to the table; one call, two more where that is news.
+def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None) -> Others:
+    """What somebody else committed to the table; two calls, two more where that is news.
 
-    ``properties`` are the table's. A table whose rows have no lineage is told of once.
+    ``known`` is what this found before, None at first. What is remembered of the table counts, not
+    that: it may have been adopted since, or made again. A table whose rows have no lineage is told
+    of, the first time.
     """
+    properties = read_properties(session, ident)
     if int(properties.get(FORMAT_VERSION, "1")) < SINCE:
         if known is None:
             _tell_of_format(ident)
         return NOBODY
-    known = known or _remembered(properties)
+    kept = _remembered(properties)
+    looked_at = known.snapshots if known else frozenset()
     snapshots = _snapshots(session, ident)
-    if snapshots <= known.snapshots:
-        return known
-    there = _sequences(session, ident, snapshots - known.snapshots)
-    sequences = known.sequences | {number for number in there if number > known.upto}
-    found = Others(known.upto, sequences, snapshots)
-    if sequences != known.sequences:
+    there = _sequences(session, ident, snapshots - looked_at)
+    sequences = kept.sequences | {number for number in there if number > kept.upto}
+    found = Others(kept.upto, frozenset(sorted(sequences)[-_REMEMBERED:]), snapshots)
+    if found.sequences != kept.sequences:
         session.command(set_properties(ident, found.property()), _remembering(ident))
     return found
 
@@ -126,9 +128,11 @@ def count_rows_of_others(
 
 def _remembered(properties: Mapping[str, str]) -> Others:
     upto, *numbers = properties.get(OTHERS, "..0").split(",")
-    with suppress(ValueError):  # somebody changed it: then nobody is remembered
-        return Others(int(upto.removeprefix("..")), frozenset(map(int, numbers)))
-    return NOBODY
+    with suppress(ValueError):
+        kept = Others(int(upto.removeprefix("..")), frozenset(map(int, numbers)))
+        if all(0 <= number <= _HIGHEST for number in (kept.upto, *kept.sequences)):
+            return kept
+    return NOBODY  # somebody changed it
 
 
 def _remembering(ident: LakeIdent) -> str:
@@ -143,20 +147,22 @@ def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
     sql = join(
         "SELECT snapshot_id FROM",
         table_path(ident, "snapshots"),
-        f"WHERE operation <> 'replace' AND {' AND '.join(marks)}",
+        f"WHERE operation NOT IN ('replace', 'delete') AND {' AND '.join(marks)}",
     )
     rows = session.query(sql, f'looking for other writers of lake table "{ident}"')
     found: list[Any] = rows.column(0).to_pylist()
     return frozenset(found)
 
 
-def _sequences(session: LakeSession, ident: LakeIdent, snapshots: Iterable[int]) -> frozenset[int]:
-    """The numbers of their commits, which are in the manifests only."""
+def _sequences(session: LakeSession, ident: LakeIdent, snapshots: frozenset[int]) -> frozenset[int]:
+    """The numbers of those of their commits that brought rows, which are in the manifests only."""
+    if not snapshots:
+        return frozenset()
     listed = ", ".join(str(snapshot) for snapshot in sorted(snapshots))
     sql = join(
         "SELECT DISTINCT sequence_number FROM",
         table_path(ident, "all_entries"),
-        f"WHERE status = {_ADDED} AND snapshot_id IN ({listed})",
+        f"WHERE status = {_ADDED} AND data_file.content = {_ROWS} AND snapshot_id IN ({listed})",
     )
     rows = session.query(sql, f'looking for rows of other writers in lake table "{ident}"')
     found: list[Any] = rows.column(0).drop_null().to_pylist()
