@@ -13,6 +13,7 @@ first, B reads 500; if the fence came first, A's call fails and B reads 400. Nev
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,14 +53,7 @@ from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
-from workers.lake.row_origin import (
-    FORMAT_VERSION,
-    NOBODY,
-    SINCE,
-    Others,
-    all_others,
-    look_for_others,
-)
+from workers.lake.row_origin import LINEAGE, NOBODY, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
     FENCE,
@@ -87,7 +81,8 @@ from workers.lake.statements import (
 )
 from workers.lake.typemap import arrow_type
 
-_NOT_ANCESTOR: Final = "is not an ancestor"
+_REFUSED: Final = re.compile(r"is not an ancestor|\bCommitFailedException\b")
+"""Main is elsewhere already, or another commit of any kind to the table came first."""
 
 
 class LakeSettings(Protocol):
@@ -376,8 +371,8 @@ class IcebergDestination:
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
             return  # main is at the branch, or ahead of it
-        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
-            raise _moved(ident, "Another commit is on main.") from None
+        if isinstance(error, LakeFailure) and _REFUSED.search(error.said):
+            raise _moved(ident, "Another commit came first.") from None
         raise error
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
@@ -458,7 +453,7 @@ class IcebergDestination:
 
     def _new_properties(self, owner: str) -> dict[str, str]:
         properties = {**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, OWNER: owner}
-        return properties | ({FORMAT_VERSION: str(SINCE)} if self._tracks else {})
+        return {**properties, **LINEAGE} if self._tracks else properties
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
         table = self.table(ident)

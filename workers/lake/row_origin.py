@@ -37,9 +37,11 @@ log = logging.getLogger(__name__)
 SINCE: Final = 3
 """The table format whose rows have a lineage."""
 FORMAT_VERSION: Final = "format-version"
+LINEAGE: Final = {FORMAT_VERSION: str(SINCE)}
+"""What a new table has whose rows are to have one."""
 OTHERS: Final = "pgsub.others"
 
-_LINEAGE: Final = "_last_updated_sequence_number"
+_SEQUENCE: Final = "_last_updated_sequence_number"
 _REMEMBERED: Final = 1000
 """Commits of others, the newest; a property is read and written whole with the table's metadata."""
 _ADDED: Final = 1
@@ -108,7 +110,7 @@ def count_rows_of_others(
     ident: LakeIdent, branch: str, on: Sequence[exp.Expression], others: Others
 ) -> str:
     """How many rows (``n``) that others changed last a MERGE on this condition meets, by ``op``."""
-    lineage = target_column(_LINEAGE)
+    lineage = target_column(_SEQUENCE)
     until = exp.LTE(this=lineage, expression=exp.Literal.number(others.upto))
     listed = [exp.Literal.number(number) for number in sorted(others.sequences)]
     theirs = exp.Paren(

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from tests.workers.lake import contract
 from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment, Stamp
 from workers.lake.snapshots import read_history
-from workers.lake.statements import branch_path, join, table_path
+from workers.lake.statements import branch_path, join, set_properties, table_path
 
 Make = Callable[..., Any]
 COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.string()))
@@ -72,6 +72,35 @@ def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident:
         landed += said != before
         assert successor.table(lake_ident).stamp == said
         assert count(successor, lake_ident) == landed
+
+
+def test_a_publish_races_any_commit_to_its_table(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """Also one that leaves main alone makes a fast-forward fail; that is no error of the batch."""
+    other = iceberg()._sessions.get()
+
+    def meddle() -> None:
+        for turn in range(4):
+            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
+
+    landed = 0
+    for n in range(40):
+        branch = f"pgsub_1_1_{n}"
+        dest.create_branch(lake_ident, branch)
+        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        thread = threading.Thread(target=meddle)
+        thread.start()
+        refused = True
+        with _refused():
+            dest.publish(lake_ident, branch, stamp(20 + n))
+            refused = False
+        thread.join()
+        if refused:
+            break
+        landed += 1
+    assert count(dest, lake_ident) == landed
+    assert dest.table(lake_ident).stamp == stamp(19 + landed if landed else 10)
 
 
 class _refused:  # noqa: N801 - reads as a statement
