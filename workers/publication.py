@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Final, Protocol
 
-from catalog.errcodes import FeatureNotSupported, ProtocolViolation, UndefinedTable
+from catalog.errcodes import FeatureNotSupported, ProtocolViolation, UndefinedObject
 from catalog.namespace import (
     quote_identifier,
     quote_literal,
@@ -231,14 +231,11 @@ def fetch_remote_table_info(
 ) -> RemoteTable:
     """Q4 to Q7 and ours: one published table.
 
-    42P01 if it is not there, 0A000 where publications list different columns of it.
+    42704 if it is not there, 0A000 where publications list different columns of it.
     """
     rows = conn.exec(query("relation", schema=quote_literal(nspname), table=quote_literal(relname)))
     if not rows:
-        raise UndefinedTable(
-            f'could not fetch table info for table "{nspname}.{relname}" from publisher: '
-            "table not found"
-        )
+        raise UndefinedObject(f'table "{nspname}.{relname}" not found on publisher')
     relid, relreplident, relkind = _number(rows[0][0]), _text(rows[0][1]), _text(rows[0][2])
     values = {"relid": str(relid), "publications": quote_literal_list(publications)}
     parts = _published(conn, publications, relid).get((nspname, relname), [])

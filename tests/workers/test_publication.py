@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedTable
+from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedObject
 from workers.publication import (
     ColumnType,
     Leaf,
@@ -205,7 +205,7 @@ def test_table_info_by_version(version: int, asks: list[str], asks_not: list[str
 
 
 def test_table_not_there() -> None:
-    with pytest.raises(UndefinedTable, match="table not found"):
+    with pytest.raises(UndefinedObject, match=r'^table "public\.a" not found on publisher$'):
         fetch_remote_table_info(ScriptedPublisher(18, {}), "public", "a", ["p"])
 
 
