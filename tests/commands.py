@@ -11,20 +11,22 @@ import atexit
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from workers.pdeathsig import die_with_parent
-
 _LENGTH: Final = 8
 _STREAMS: Final = 3
+
+_starting: Final = threading.Lock()
 
 
 def run(
@@ -41,7 +43,9 @@ def run(
         given.write(stdin.encode())
         given.seek(0)
         connection.settimeout(timeout)
-        connection.connect(str(_server()))
+        with _starting:
+            server = _server()
+        connection.connect(str(server))
         streams = [stream.fileno() for stream in (given, out, err)]
         socket.send_fds(connection, [len(request).to_bytes(_LENGTH, "big")], streams)
         connection.sendall(request)
@@ -61,14 +65,16 @@ def run(
 
 @cache
 def _server() -> Path:
-    """The socket of this process's server, which ends with it."""
+    """The socket of this process's server, which ends with it.
+
+    Not with the thread that needed it first, as a child would that asks to die with its parent.
+    """
     folder = tempfile.TemporaryDirectory(prefix="pgsub-commands-")
     path = Path(folder.name) / "socket"
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", "from tests.commands import serve; serve()", str(path)],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # never written to: it ends when this process does
         stdout=subprocess.PIPE,
-        preexec_fn=die_with_parent,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert process.stdout is not None
@@ -84,7 +90,7 @@ def _server() -> Path:
 
 
 def serve() -> None:
-    """The server; says so on standard output when it listens."""
+    """The server, until its standard input ends; says so on standard output when it listens."""
     import workers.lake.iceberg
     import workers.lake.session  # noqa: F401 (imported once, for all commands)
 
@@ -94,6 +100,9 @@ def serve() -> None:
         listener.listen(64)
         os.write(1, b".")
         while True:
+            ready, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
