@@ -51,14 +51,16 @@ _NOT_WRITABLE: Final = re.compile(
 )
 _BROKEN: Final = re.compile(
     r"^(?:\(|Caused by: )?java\.lang\.(UnsatisfiedLinkError\b|ExceptionInInitializerError\b"
-    r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class ))"
+    r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class )"
+    r"|VirtualMachineError(?=(?:\)|:) Out of space in CodeCache))"
     # Met by the call itself and not by a task: gRPC's UNKNOWN with the message alone.
     r"|StatusCode\.UNKNOWN\n\tdetails = \""
-    r"(?:'\w[\w.\[\]]* [\w.$]+\(.*\)'|Could not initialize class )",
+    r"(?:'\w[\w.\[\]]* [\w.$]+\(.*\)'|Could not initialize class |Out of space in CodeCache)",
     re.M,
 )
-"""A class that could not be made ready, for want of disk when it unpacked a library say. Java does
-not try again: whatever needs the class fails for as long as the server lives."""
+"""A class that could not be made ready, for want of disk when it unpacked a library say, or of room
+for compiled code. Java does not try again, or in vain: whatever needs the class fails for as long
+as the server lives."""
 _DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3})\b")
 """A value that an expression of the configuration, or a column, does not take."""
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")

@@ -17,6 +17,7 @@ CALL = (
     "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNKNOWN\n"
     '\tdetails = "{0}"\n\tdebug_error_string = "UNKNOWN:{0}"\n>'
 )
+FULL = "Out of space in CodeCache for adapters"
 MISSING = "Caused by: java.lang.NoClassDefFoundError: software/amazon/awssdk/core/Sdk"
 QUOTED = "cannot cast 'java.lang.UnsatisfiedLinkError: no' to INT"
 
@@ -33,6 +34,8 @@ def failure(message: str, reason: str | None = None, trace: str | None = None) -
         ("it failed", None, f"java.lang.UnsatisfiedLinkError: {LINK}", "UnsatisfiedLinkError"),
         (CALL.format(LINK), None, None, "LinkageError"),
         (CALL.format("Could not initialize class a.B$C"), None, None, "LinkageError"),
+        (CALL.format(FULL), None, None, "LinkageError"),
+        ("it failed", None, f"java.lang.VirtualMachineError: {FULL}", "VirtualMachineError"),
         ("null", "java.lang.ExceptionInInitializerError", None, "ExceptionInInitializerError"),
         ("Job aborted", "org.apache.spark.SparkException", TASK, "NoClassDefFoundError"),
     ],
