@@ -49,6 +49,9 @@ class Side(Protocol):
     def count(self, table: str) -> int:
         """Rows, as a query sees them."""
 
+    def sum(self, table: str, column: str) -> int:
+        """Of a column of integers, as a query sees them."""
+
     def application_name(self) -> str:
         """Of the walsender that serves the apply worker."""
 
@@ -149,6 +152,9 @@ class Native:
     def count(self, table: str) -> int:
         return int(self.here.value(f"SELECT count(*) FROM {table}"))
 
+    def sum(self, table: str, column: str) -> int:
+        return int(self.here.value(f"SELECT sum({column}) FROM {table}"))
+
     def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
         """When the subscriber had applied how much, as sampled while it was at it.
 
@@ -229,6 +235,10 @@ class Ours:
 
     def count(self, table: str) -> int:
         [row] = self.pgsub.sql(f"SELECT count(*) AS n FROM lake.{SCHEMA}.{table}")
+        return int(row["n"])
+
+    def sum(self, table: str, column: str) -> int:
+        [row] = self.pgsub.sql(f"SELECT sum({column}) AS n FROM lake.{SCHEMA}.{table}")
         return int(row["n"])
 
     def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:

@@ -1,0 +1,285 @@
+"""What is measured, case by case; each is of one call and records one or more results."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import statistics
+import subprocess
+import time
+from typing import Any, Final
+
+from catalog.pg_lsn import LSN
+from tests.bench.core import WIDE, Bench, Memory, median, must_equal
+from tests.bench.sides import SCHEMA, Side
+
+_PICKED: Final = """
+CREATE TEMP TABLE picked AS
+SELECT DISTINCT 1 + (hashint8(n) & 2147483647) % {total} AS id
+  FROM generate_series({first}, {last}) n LIMIT {some}
+"""
+
+_KINDS: Final = (
+    ("int", "(n % {k})::int"),
+    ("text", "'word ' || n % {k}"),
+    ("numeric(12,2)", "n % 100000 + 0.{k}"),
+    ("timestamptz", "timestamptz '2024-01-01 00:00:00+00' + n * interval '{k} seconds'"),
+)
+_SIXTY: Final = [(f"c{k}", *_KINDS[k % 4]) for k in range(11, 70)]
+SIXTY_COLUMNS: Final = ", ".join(
+    ["id bigint PRIMARY KEY", *(f"{name} {kind}" for name, kind, _ in _SIXTY)]
+)
+_SIXTY_VALUES: Final = ", ".join(["n", *(value.format(k=name[1:]) for name, _, value in _SIXTY)])
+
+DOCUMENTS: Final = "id bigint PRIMARY KEY, n int, body text, doc jsonb"
+"""``body`` is 4 KB that does not compress, so it is stored out of line."""
+_DOCUMENT: Final = """
+n, 0, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 128) i),
+jsonb_build_object('id', n, 'tags', jsonb_build_array('a', n % 10, 'b'), 'at', n * 1.5,
+                   'who', jsonb_build_object('name', 'name ' || n, 'ok', n % 2 = 0))
+"""
+
+_TPCB_TABLES: Final = {
+    "pgbench_accounts": "aid int PRIMARY KEY, bid int, abalance int, filler char(84)",
+    "pgbench_branches": "bid int PRIMARY KEY, bbalance int, filler char(88)",
+    "pgbench_tellers": "tid int PRIMARY KEY, bid int, tbalance int, filler char(84)",
+    "pgbench_history": "tid int, bid int, aid int, delta int, mtime timestamp, filler char(22)",
+}
+_TPCB_LAST: Final = (
+    "UPDATE pgbench_accounts SET abalance = abalance WHERE aid = 1",
+    "UPDATE pgbench_tellers SET tbalance = tbalance WHERE tid = 1",
+    "UPDATE pgbench_branches SET bbalance = bbalance WHERE bid = 1",
+    "INSERT INTO pgbench_history (tid, bid, aid, delta) VALUES (1, 1, 1, 0)",
+)
+_PROCESSED: Final = re.compile(r"transactions actually processed: (\d+)")
+
+
+def warm_up(bench: Bench) -> None:
+    """Some of every kind of work, unmeasured, for both sides: no case pays for being first.
+
+    A lake server compiles what it runs often; it reaches its speed after some copies and some
+    hundred batches.
+    """
+    total = bench.rows(700_000)
+    for side in (bench.ours, bench.native):
+        large, other, small = (f"warm_{side.name}_{number}" for number in range(3))
+        tables = {large: WIDE, other: WIDE, small: WIDE}
+        bench.publisher.run(
+            *(f"CREATE TABLE {table} ({WIDE})" for table in tables),
+            *(f"INSERT INTO {table} SELECT * FROM made(1, {total})" for table in (large, other)),
+            f"CREATE PUBLICATION pub_warm FOR TABLE {', '.join(tables)}",
+        )
+        for _ in range(2):
+            side.subscribe("pub_warm", tables, copy_data=True)
+            side.wait_synced(list(tables))
+            side.unsubscribe()
+        side.subscribe("pub_warm", tables, copy_data=True)
+        side.wait_synced(list(tables))
+        for turn in range(6):
+            first, last = total + turn * 100_000, total + (turn + 1) * 100_000
+            for statement in (
+                f"INSERT INTO {large} SELECT * FROM made({first} + 1, {last})",
+                f"UPDATE {large} SET amount = 1 WHERE id % 10 = {turn}",
+                f"DELETE FROM {large} WHERE id % 100 = {turn + 10}",
+            ):
+                bench.publisher.run(statement)
+                side.wait_visible(large, LSN.parse(bench.last_commit(large)))
+        bench.paced(small, 40 * bench.scale, mixed=True)
+        side.wait_visible(small, LSN.parse(bench.last_commit(small)))
+        side.unsubscribe()
+        bench.publisher.run("DROP PUBLICATION pub_warm", f"DROP TABLE {', '.join(tables)}")
+        bench.publisher.run("CHECKPOINT")
+
+
+def copy(bench: Bench, case: str, rounds: int, *, tables: int = 1) -> None:
+    """2 M rows in so many tables, from the subscription's existence to all rows visible."""
+    each = bench.rows(2_000_000) // tables
+    copied = {f"copied_{number}": WIDE for number in range(tables)}
+    names = ", ".join(copied)
+    bench.publisher.run(
+        *(f"CREATE TABLE {table} ({WIDE})" for table in copied),
+        *(f"INSERT INTO {table} SELECT * FROM made(1, {each})" for table in copied),
+        f"CREATE PUBLICATION pub_copy FOR TABLE {names}",
+        f"VACUUM (ANALYZE) {names}",
+        "CHECKPOINT",
+    )
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "native": []}
+    for side in [side for _ in range(rounds) for side in bench.sides()]:
+        os.sync()  # nobody waits for what was written before
+        memory = Memory(side)
+        memory.start()
+        begin = time.monotonic()
+        started = side.subscribe("pub_copy", copied, copy_data=True)
+        side.wait_synced(list(copied))
+        taken = time.monotonic() - started
+        for table in copied:
+            must_equal(side.count(table), each)
+        runs[side.name].append(
+            {
+                "s": round(taken, 2),
+                "create_s": round(started - begin, 2),
+                "rss_mb": memory.stop(),
+            }
+        )
+        side.unsubscribe()
+    figures = {name: median(each) for name, each in runs.items()}
+    bench.record(case, figures, rows=each * tables)
+    bench.publisher.run("DROP PUBLICATION pub_copy", f"DROP TABLE {names}")
+
+
+def inserts(bench: Bench, case: str, number: int, transactions: int) -> None:
+    """Rows inserted in so many transactions, from the walsender's start to visible."""
+    total = bench.rows(number)
+    step = total // transactions
+    figures = {}
+    for side, table in bench.streams():
+        insert = f"INSERT INTO {table} SELECT * FROM made({{}} + 1, {{}})"
+        firsts = range(0, step * transactions, step)
+        steps = [insert.format(first, first + step) for first in firsts]
+        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
+        must_equal(side.count(table), step * transactions)
+    bench.record(case, figures, rows=total)
+
+
+def wide(bench: Bench) -> None:
+    """60 columns: 100k rows in ten transactions."""
+    step = bench.rows(100_000) // 10
+    figures = {}
+    for side, table in bench.streams(SIXTY_COLUMNS):
+        steps = [
+            f"INSERT INTO {table} SELECT {_SIXTY_VALUES}"
+            f" FROM generate_series({turn * step + 1}, {(turn + 1) * step}) n"
+            for turn in range(10)
+        ]
+        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
+        must_equal(side.count(table), step * 10)
+    bench.record("wide", figures, rows=step * 10)
+
+
+def toast_jsonb(bench: Bench) -> None:
+    """20k rows with 4 KB out of line and a jsonb; then half of them change elsewhere."""
+    total = bench.rows(20_000)
+    figures = {}
+    for side, table in bench.streams(DOCUMENTS):
+        steps = [
+            f"INSERT INTO {table} SELECT {_DOCUMENT} FROM generate_series(1, {total}) n",
+            f"UPDATE {table} SET n = n + 1 WHERE id % 4 = 1",
+            f"UPDATE {table} SET doc = doc || '{{\"changed\": true}}' WHERE id % 4 = 2",
+        ]
+        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
+        must_equal(side.count(table), total)
+    bench.record("toast_jsonb", figures, rows=total)
+
+
+def changes(bench: Bench, rounds: int) -> None:
+    """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes."""
+    total, some = bench.rows(3_000_000), bench.rows(200_000)
+    figures: dict[str, dict[str, dict[str, Any]]] = {"fill": {}, "update": {}, "delete": {}}
+    for side, table in bench.streams():
+        fill = f"INSERT INTO {table} SELECT * FROM made(1, {total})"
+        figures["fill"][side.name] = bench.backlog(side, table, bench.writing(fill))
+        statements = {
+            "update": f"UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p"
+            " WHERE t.id = p.id",
+            "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
+        }
+        firsts = itertools.count(0, some * 2)
+        for what, statement in statements.items():
+            runs = []
+            for _ in range(rounds):
+                first = next(firsts)
+                pick = _PICKED.format(total=total, first=first, last=first + some * 2, some=some)
+                write = bench.writing(pick, "ANALYZE picked", statement)
+                runs.append(bench.backlog(side, table, write))
+            figures[what][side.name] = median(runs)
+        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    bench.record("update_random", figures["update"], rows=some, of=total)
+    bench.record("delete_random", figures["delete"], rows=some, of=total)
+    worker = figures["fill"]["ours"]["rss_mb"].get("apply worker")
+    fill_figures = {side: {**values} for side, values in figures["fill"].items()}
+    fill_figures["ours"]["mb"] = worker
+    bench.record("apply_rss_3m_1tx", fill_figures, rows=total)
+
+
+def tpcb(bench: Bench, seconds: float) -> None:
+    """pgbench's TPC-B at full speed beside a subscriber, which then has to catch up.
+
+    ``tps`` is what can be sustained: transactions by the time they took and the catch-up did;
+    ``s`` is the catch-up alone.
+    """
+    seconds = max(5, round(seconds * bench.scale))
+    figures = {}
+    for side in bench.sides():
+        _pgbench(bench, "--initialize", "--init-steps=dtgp", "--scale=10", "--quiet")
+        names = ", ".join(_TPCB_TABLES)
+        bench.publisher.run(f"CREATE PUBLICATION pub_tpcb FOR TABLE {names}", "CHECKPOINT")
+        side.subscribe("pub_tpcb", _TPCB_TABLES, copy_data=True)
+        side.wait_synced(list(_TPCB_TABLES))
+        memory = Memory(side)
+        memory.start()
+        said = _pgbench(bench, "--client=4", f"--time={seconds}", "--no-vacuum")
+        transactions = int(_processed(said))
+        ended = time.monotonic()
+        target = _last_everywhere(bench)
+        for table in _TPCB_TABLES:
+            side.wait_visible(table, target)
+        behind = time.monotonic() - ended
+        figures[side.name] = {
+            "s": round(behind, 2),
+            "tps": round(transactions / (seconds + behind), 1),
+            "rss_mb": memory.stop(),
+        }
+        _equal_balances(bench, side)
+        side.unsubscribe()
+        bench.publisher.run("DROP PUBLICATION pub_tpcb", f"DROP TABLE {names}")
+    tps = {name: values["tps"] for name, values in figures.items()}
+    bench.record("tpcb", figures, tps_ratio=round(tps["ours"] / tps["native"], 3), seconds=seconds)
+
+
+def freshness(bench: Bench, case: str, seconds: float, *, mixed: bool) -> None:
+    """Commit on the publisher to readable, 95th percentile, at 100 transactions a second."""
+    figures = {}
+    for side, table in bench.streams():
+        memory = Memory(side)
+        memory.start()
+        written = bench.paced(table, seconds, mixed=mixed)
+        side.wait_visible(table, written[-1][0])
+        delays = bench.delays(side, table, written)
+        figures[side.name] = {
+            "s": round(statistics.quantiles(delays, n=20)[-1], 3),
+            "median_s": round(statistics.median(delays), 3),
+            "rss_mb": memory.stop(),
+        }
+        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    bench.record(case, figures, transactions=len(written))
+
+
+def _pgbench(bench: Bench, *words: str) -> str:
+    """Run pgbench on the publisher's schema; what it printed."""
+    command = [str(bench.server.bin_dir / "pgbench"), *words, bench.publisher.dsn]
+    env = {**os.environ, "PGOPTIONS": f"-c search_path={SCHEMA}"}
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+
+def _processed(said: str) -> str:
+    found = _PROCESSED.search(said)
+    assert found is not None, said
+    return found[1]
+
+
+def _last_everywhere(bench: Bench) -> LSN:
+    """A position inside one more transaction that touches all four tables."""
+    with bench.publisher.connect() as connection, connection.transaction():
+        for statement in _TPCB_LAST:
+            connection.execute(statement.encode())
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+        assert row is not None
+        return LSN.parse(row[0])
+
+
+def _equal_balances(bench: Bench, side: Side) -> None:
+    for table in _TPCB_TABLES:
+        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    query = "SELECT sum(abalance) FROM pgbench_accounts"
+    must_equal(side.sum("pgbench_accounts", "abalance"), int(bench.publisher.value(query)))
