@@ -248,6 +248,7 @@ RETRY: Final[dict[str, Policy]] = {
     "22": Policy.DATA,  # data exceptions
     "23": Policy.DATA,  # integrity constraint violations
     "21": Policy.DATA,  # cardinality violation
+    "P0001": Policy.DATA,  # raise_error of an expression of the configuration's
 }
 """SQLSTATE class (or whole code) → policy; anything else is ``Policy.STOP``."""
 

@@ -61,8 +61,10 @@ _BROKEN: Final = re.compile(
 """A class that could not be made ready, for want of disk when it unpacked a library say, or of room
 for compiled code. Java does not try again, or in vain: whatever needs the class fails for as long
 as the server lives."""
-_DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3})\b")
-"""A value that an expression of the configuration, or a column, does not take."""
+_DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3}|P0001)\b")
+"""A value that an expression of the configuration, or a column, does not take; or an expression's
+own ``raise_error``. What is said then may quote the value, and that may say anything."""
+_OUTRUN: Final = re.compile(r"\bCommit(Failed|StateUnknown)Exception\b")
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
 """Packages whose messages speak of files, tables and snapshots, never of rows."""
 
@@ -96,6 +98,11 @@ def is_missing(error: ReplicationError) -> bool:
     return isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND)
 
 
+def is_outrun(error: ReplicationError) -> bool:
+    """Whether another commit to the table came first, or what became of ours is not known."""
+    return isinstance(error, LakeFailure) and _OUTRUN.search(error.said) is not None
+
+
 def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     """The error a worker acts on; its ``detail`` is safe to show and to log."""
     text = f"{error}"
@@ -103,6 +110,10 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     if TASK_ERROR in text or TASK_ERROR in trace:
         return _task_error(text if TASK_ERROR in text else trace)
     code = _grpc_status(error)
+    both = f"{condition(error)}\n{text}\n{trace}"
+    data = _DATA.search(both) if isinstance(error, PySparkException) else None
+    if data and code not in _GONE:
+        return _failure(what, _detail(error, text, trace), both, data.group(1))
     if _RELEASED.search(text):
         return SessionClosed(
             f"lost the lake server while {what}",
@@ -118,20 +129,18 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             detail=f"{broken.group(1) or 'LinkageError'}: Java gave up on a class that it needs.",
             hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
         )
-    both = f"{condition(error)}\n{text}\n{trace}"
     if _DISK_FULL.search(both):
         return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
     if _NOT_WRITABLE.search(both):
         return IoError(
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
         )
-    data = _DATA.search(both)
-    failure = LakeFailure(
-        f"the lake failed while {what}",
-        detail=_detail(error, text, trace),
-        sqlstate=data.group(1) if data else None,
-    )
-    failure.said = both
+    return _failure(what, _detail(error, text, trace), both)
+
+
+def _failure(what: str, detail: str, said: str, sqlstate: str | None = None) -> LakeFailure:
+    failure = LakeFailure(f"the lake failed while {what}", detail=detail, sqlstate=sqlstate)
+    failure.said = said
     return failure
 
 

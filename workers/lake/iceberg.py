@@ -13,7 +13,6 @@ first, B reads 500; if the fence came first, A's call fails and B reads 400. Nev
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -48,7 +47,7 @@ from workers.lake.destination import (
     Stamp,
     TakenKeys,
 )
-from workers.lake.failures import LakeFailure, is_missing
+from workers.lake.failures import LakeFailure, is_missing, is_outrun
 from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
@@ -81,8 +80,7 @@ from workers.lake.statements import (
 )
 from workers.lake.typemap import arrow_type
 
-_REFUSED: Final = re.compile(r"is not an ancestor|\bCommitFailedException\b")
-"""Main is elsewhere already, or another commit of any kind to the table came first."""
+_NOT_ANCESTOR: Final = "is not an ancestor"
 
 
 class LakeSettings(Protocol):
@@ -240,7 +238,7 @@ class IcebergDestination:
         """A fresh branch at ``main``'s tip."""
         self._tips.pop((ident, branch), None)
         session = self._sessions.get()
-        session.command(create_branch(ident, branch), f'creating a branch of lake table "{ident}"')
+        session.commit(create_branch(ident, branch), f'creating a branch of lake table "{ident}"')
         if self._tracks:  # what comes later than the branch makes its publication fail
             known = self._others.get(ident)
             self._others[ident] = look_for_others(session, ident, known)
@@ -263,7 +261,7 @@ class IcebergDestination:
         for name in names:
             if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
-                session.command(drop_branch(ident, name), what)
+                session.commit(drop_branch(ident, name), what)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -362,17 +360,20 @@ class IcebergDestination:
 
     def _settle(self, ident: LakeIdent, branch: str, stamp: Stamp, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
-        if isinstance(error, ConnectionFailure):
-            # The old session is released by get(); then no call of ours is under way.
+        unanswered = isinstance(error, ConnectionFailure)
+        if unanswered or is_outrun(error):
+            # The old session is released by get(); then no call of ours is under way, but perhaps
+            # a catalog's that gave up on us.
             if self.fence(ident).position(stamp.source) == stamp:
                 return
-            raise _moved(ident, "The call went unanswered and had no effect.") from None
+            why = "The call went unanswered" if unanswered else "Another commit came first"
+            raise _moved(ident, f"{why}; it had no effect.") from None
         history = read_history(self._sessions.get(), ident)
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
             return  # main is at the branch, or ahead of it
-        if isinstance(error, LakeFailure) and _REFUSED.search(error.said):
-            raise _moved(ident, "Another commit came first.") from None
+        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
+            raise _moved(ident, "Another commit is on main.") from None
         raise error
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:

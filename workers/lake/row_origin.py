@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from workers.lake.destination import LakeIdent
 from workers.lake.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.session import LakeSession
@@ -63,6 +64,10 @@ class Others:
     def __bool__(self) -> bool:
         return bool(self.upto or self.sequences)
 
+    def within(self, kept: Others) -> bool:
+        """Whether all that is known here is kept."""
+        return all(number <= kept.upto for number in self.sequences - kept.sequences)
+
     def property(self) -> dict[str, str]:
         """What the table remembers of them: ``..7,12,15``."""
         return {OTHERS: ",".join([f"..{self.upto}", *map(str, sorted(self.sequences))])}
@@ -84,9 +89,18 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
             _tell_of_format(ident)
         return NOBODY
     kept = _remembered(properties)
-    looked_at = known.snapshots if known else frozenset()
+    # Another worker of a shared table may have stored its list over ours: then all are looked at.
+    whole = known is not None and known.within(kept)
+    looked_at = known.snapshots if known is not None and whole else frozenset()
     snapshots = _snapshots(session, ident)
-    there = _sequences(session, ident, snapshots - looked_at)
+    try:
+        there = _sequences(session, ident, snapshots - looked_at)
+    except ConnectionFailure:
+        raise
+    except ReplicationError as error:
+        # A manifest that only old snapshots need may be gone: rows matter more than who wrote them.
+        log.warning("action=no_row_origin sqlstate=%s %s", error.code, error.primary)
+        return Others(kept.upto, kept.sequences, looked_at)
     sequences = kept.sequences | {number for number in there if number > kept.upto}
     found = Others(kept.upto, frozenset(sorted(sequences)[-_REMEMBERED:]), snapshots)
     if found.sequences != kept.sequences:

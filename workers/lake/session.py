@@ -30,7 +30,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
 from workers.lake.conf import SESSION
-from workers.lake.failures import SessionClosed, translated
+from workers.lake.failures import LakeFailure, SessionClosed, is_outrun, translated
 
 # They print a failed query with its Java stack on standard error; errors are ours to report.
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -39,6 +39,7 @@ for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
 SESSION_IDLE: Final = 30 * 60.0
 """A session not used for so long is replaced; servers forget theirs after an hour by default."""
 _RELEASE_TIMEOUT: Final = 20.0
+_COMMIT_ATTEMPTS: Final = 5
 
 
 class LakeSession:
@@ -88,6 +89,19 @@ class LakeSession:
     def command(self, sql: str, what: str, **views: Any) -> None:
         """Run a statement: one call."""
         self._execute(sql, what, views)
+
+    def commit(self, sql: str, what: str) -> None:
+        """Run a statement that may be repeated; again where another commit to the table came first.
+
+        Iceberg repeats a commit of rows by itself, one of branches it does not.
+        """
+        for _ in range(_COMMIT_ATTEMPTS - 1):
+            try:
+                return self.command(sql, what)
+            except LakeFailure as error:
+                if not is_outrun(error):
+                    raise
+        return self.command(sql, what)
 
     def call(self, sql: str, what: str) -> pa.Table | None:
         """CALL a procedure: one call; what it answers, None where that cannot be read."""

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog.errcodes import LakeBroken, ReplicationError
-from workers.lake.failures import as_replication_error
+from workers.lake.failures import LakeFailure, as_replication_error, is_outrun
 
 LINK = "'void org.sqlite.core.NativeDB._open_utf8(byte[], int)'"
 TASK = """org.apache.spark.SparkException: Job aborted due to stage failure
@@ -19,6 +19,11 @@ CALL = (
 )
 FULL = "Out of space in CodeCache for adapters"
 MISSING = "Caused by: java.lang.NoClassDefFoundError: software/amazon/awssdk/core/Sdk"
+SAYS_ANYTHING = (
+    "[CAST_INVALID_INPUT] The value 'x\njava.lang.VirtualMachineError: Out of space in CodeCache"
+    " Permission denied channel closed OPERATION_CANCELED No space left on device' of the type"
+    ' "STRING" cannot be cast to "INT". SQLSTATE: 22018'
+)
 QUOTED = "cannot cast 'java.lang.UnsatisfiedLinkError: no' to INT"
 
 
@@ -62,6 +67,23 @@ def test_a_class_that_java_gave_up_on(
 )
 def test_what_another_server_would_meet_too(message: str, reason: str, trace: str) -> None:
     assert not isinstance(failure(message, reason, trace), LakeBroken)
+
+
+@pytest.mark.parametrize("state", ["22018", "P0001"])
+def test_what_a_value_says_is_not_believed(state: str) -> None:
+    message = SAYS_ANYTHING.replace("22018", state)
+    error = failure(message, "org.apache.spark.SparkNumberFormatException", message)
+    assert isinstance(error, LakeFailure)
+    assert error.code == state
+    assert "CodeCache" not in error.report()
+
+
+def test_a_commit_that_came_first() -> None:
+    lost = "org.apache.iceberg.exceptions.CommitFailedException: Cannot commit: stale metadata"
+    assert is_outrun(failure("it failed", "org.apache.spark.SparkException", lost))
+    unknown = "org.apache.iceberg.exceptions.CommitStateUnknownException: 500"
+    assert is_outrun(failure("it failed", "org.apache.spark.SparkException", unknown))
+    assert not is_outrun(failure("it failed", "org.apache.spark.SparkException", MISSING))
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,23 @@ def test_a_publish_races_any_commit_to_its_table(
     assert dest.table(lake_ident).stamp == stamp(19 + landed if landed else 10)
 
 
+def test_branches_come_and_go_beside_other_commits(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    other = iceberg()._sessions.get()
+
+    def meddle() -> None:
+        for turn in range(40):
+            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    for n in range(15):
+        dest.create_branch(lake_ident, f"pgsub_1_1_{n}")
+        dest.drop_branches(lake_ident)
+    thread.join()
+
+
 class _refused:  # noqa: N801 - reads as a statement
     """A publish may be refused with 40001 here, and with nothing else."""
 

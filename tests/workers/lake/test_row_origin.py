@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from catalog.errcodes import IoError
 from catalog.pg_lsn import LSN
 from workers.lake import row_origin
 from workers.lake.destination import Counts, FullSegment, LakeColumn, LakeIdent, Segment, Stamp
@@ -190,6 +191,27 @@ def test_only_so_many_commits_of_others_are_remembered(
     kept = read_properties(table.dest._sessions.get(), table.ident)[OTHERS]
     assert kept.startswith("..0,")
     assert kept.count(",") == 2
+
+
+def test_whose_rows_are_those_of_a_lost_manifest(
+    table: Table, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> Any:
+        raise IoError("the lake's storage failed")
+
+    table.sql("UPDATE {t} SET v = 'theirs' WHERE id = 1")
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "workers"):
+        patch.setattr(row_origin, "_sequences", lost)
+        assert differs(table.apply(change(table.dest, {2: UPDATE}))) == (0, 0)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert differs(table.apply(change(table.dest, {1: UPDATE}))) == (1, 0)
+
+
+def test_two_workers_of_one_table_store_their_lists_over_each_other(table: Table) -> None:
+    table.sql("UPDATE {t} SET v = 'theirs' WHERE id IN (1, 2)")
+    assert differs(table.apply(change(table.dest, {1: UPDATE}))) == (1, 0)
+    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('{OTHERS}' = '..0')")
+    assert differs(table.apply(change(table.dest, {2: UPDATE}))) == (1, 0)
 
 
 @pytest.mark.parametrize("words", ["me", "..0,-1", f"..{2**63}"])
