@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from catalog.pg_lsn import LSN
@@ -130,46 +131,38 @@ def copy(bench: Bench, case: str, rounds: int, *, tables: int = 1) -> None:
 
 def inserts(bench: Bench, case: str, number: int, transactions: int) -> None:
     """Rows inserted in so many transactions, from the walsender's start to visible."""
-    total = bench.rows(number)
-    step = total // transactions
-    figures = {}
-    for side, table in bench.streams():
-        insert = f"INSERT INTO {table} SELECT * FROM made({{}} + 1, {{}})"
+    step = bench.rows(number) // transactions
+
+    def steps(table: str) -> list[str]:
         firsts = range(0, step * transactions, step)
-        steps = [insert.format(first, first + step) for first in firsts]
-        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
-        must_equal(side.count(table), step * transactions)
-    bench.record(case, figures, rows=total)
+        return [f"INSERT INTO {table} SELECT * FROM made({n} + 1, {n + step})" for n in firsts]
+
+    _backlogs(bench, case, WIDE, steps, step * transactions)
 
 
 def wide(bench: Bench) -> None:
     """60 columns: 100k rows in ten transactions."""
     step = bench.rows(100_000) // 10
-    figures = {}
-    for side, table in bench.streams(SIXTY_COLUMNS):
-        steps = [
-            f"INSERT INTO {table} SELECT {_SIXTY_VALUES}"
-            f" FROM generate_series({turn * step + 1}, {(turn + 1) * step}) n"
-            for turn in range(10)
-        ]
-        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
-        must_equal(side.count(table), step * 10)
-    bench.record("wide", figures, rows=step * 10)
+
+    def steps(table: str) -> list[str]:
+        insert = f"INSERT INTO {table} SELECT {_SIXTY_VALUES} FROM generate_series"
+        return [f"{insert}({n * step + 1}, {(n + 1) * step}) n" for n in range(10)]
+
+    _backlogs(bench, "wide", SIXTY_COLUMNS, steps, step * 10)
 
 
 def toast_jsonb(bench: Bench) -> None:
     """20k rows with 4 KB out of line and a jsonb; then half of them change elsewhere."""
     total = bench.rows(20_000)
-    figures = {}
-    for side, table in bench.streams(DOCUMENTS):
-        steps = [
+
+    def steps(table: str) -> list[str]:
+        return [
             f"INSERT INTO {table} SELECT {_DOCUMENT} FROM generate_series(1, {total}) n",
             f"UPDATE {table} SET n = n + 1 WHERE id % 4 = 1",
             f"UPDATE {table} SET doc = doc || '{{\"changed\": true}}' WHERE id % 4 = 2",
         ]
-        figures[side.name] = bench.backlog(side, table, bench.writing(*steps))
-        must_equal(side.count(table), total)
-    bench.record("toast_jsonb", figures, rows=total)
+
+    _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total)
 
 
 def changes(bench: Bench, rounds: int) -> None:
@@ -219,7 +212,7 @@ def tpcb(bench: Bench, seconds: float) -> None:
         memory = Memory(side)
         memory.start()
         said = _pgbench(bench, "--client=4", f"--time={seconds}", "--no-vacuum")
-        transactions = int(_processed(said))
+        transactions = _processed(said)
         ended = time.monotonic()
         target = _last_everywhere(bench)
         for table in _TPCB_TABLES:
@@ -255,6 +248,17 @@ def freshness(bench: Bench, case: str, seconds: float, *, mixed: bool) -> None:
     bench.record(case, figures, transactions=len(written))
 
 
+def _backlogs(
+    bench: Bench, case: str, definition: str, steps: Callable[[str], list[str]], rows: int
+) -> None:
+    """A backlog of a table's ``steps`` on each side, which leave so many rows in it."""
+    figures = {}
+    for side, table in bench.streams(definition):
+        figures[side.name] = bench.backlog(side, table, bench.writing(*steps(table)))
+        must_equal(side.count(table), rows)
+    bench.record(case, figures, rows=rows)
+
+
 def _pgbench(bench: Bench, *words: str) -> str:
     """Run pgbench on the publisher's schema; what it printed."""
     command = [str(bench.server.bin_dir / "pgbench"), *words, bench.publisher.dsn]
@@ -262,10 +266,10 @@ def _pgbench(bench: Bench, *words: str) -> str:
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
 
 
-def _processed(said: str) -> str:
+def _processed(said: str) -> int:
     found = _PROCESSED.search(said)
     assert found is not None, said
-    return found[1]
+    return int(found[1])
 
 
 def _last_everywhere(bench: Bench) -> LSN:
