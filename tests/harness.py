@@ -129,15 +129,20 @@ class Pgsub:
     def settings(self, **values: str) -> Iterator[None]:
         """Other settings for a while, by SIGHUP; a worker that starts meanwhile reads them."""
         file = self.scratch / "up.yaml"
-        before, in_force = file.read_text(), self.stored_settings()
-        self.file({"subscriptions": {}, "settings": {**SETTINGS, **values}}, "up.yaml")
-        self.launcher.send_signal(signal.SIGHUP)
+        before = file.read_text()
         try:
-            wait_until(lambda: self.stored_settings() != in_force, 60, self.log_tail)
+            self.reload({"subscriptions": {}, "settings": {**SETTINGS, **values}})
             yield
         finally:
             file.write_text(before)
             self.launcher.send_signal(signal.SIGHUP)
+
+    def reload(self, content: Mapping[str, Any]) -> None:
+        """Another file for ``up``, whose settings differ; by SIGHUP."""
+        in_force = self.stored_settings()
+        self.file(content, "up.yaml")
+        self.launcher.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.stored_settings() != in_force, 60, self.log_tail)
 
     def stored_settings(self) -> Settings:
         """What the workers go by."""

@@ -71,13 +71,11 @@ class Family:
 
     def configure(self, **values: str) -> None:
         """Other settings, beside those it was made with; by SIGHUP. Nothing: those alone again."""
-        wanted, before = {**self._settings, **values}, self.pgsub.stored_settings()
+        wanted = {**self._settings, **values}
         if self._common["settings"] == wanted:
             return
         self._common["settings"] = wanted
-        self.pgsub.file({"subscriptions": self.subscriptions, **self._common}, "up.yaml")
-        self.pgsub.launcher.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.pgsub.stored_settings() != before, 60, self.log_tail)
+        self.pgsub.reload({"subscriptions": self.subscriptions, **self._common})
 
     def _runs(self) -> bool:
         assert self.pgsub.launcher.status() != psutil.STATUS_ZOMBIE, self.log_tail()
