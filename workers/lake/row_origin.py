@@ -84,14 +84,13 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
     of, the first time.
     """
     properties = read_properties(session, ident)
-    if int(properties.get(FORMAT_VERSION, "1")) < SINCE:
+    if not _has_lineage(properties):
         if known is None:
             _tell_of_format(ident)
         return NOBODY
     kept = _remembered(properties)
     # Another worker of a shared table may have stored its list over ours: then all are looked at.
-    whole = known is not None and known.within(kept)
-    looked_at = known.snapshots if known is not None and whole else frozenset()
+    looked_at = known.snapshots if known is not None and known.within(kept) else frozenset()
     snapshots = _snapshots(session, ident)
     try:
         there = _sequences(session, ident, snapshots - looked_at)
@@ -113,7 +112,7 @@ def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
 
     Nothing where its rows have no lineage, or it has none.
     """
-    if int(read_properties(session, ident).get(FORMAT_VERSION, "1")) < SINCE:
+    if not _has_lineage(read_properties(session, ident)):
         return {}
     sql = join("SELECT max(sequence_number) FROM", table_path(ident, "entries"))
     newest = session.query(sql, _remembering(ident)).column(0)[0].as_py()
@@ -140,6 +139,10 @@ def count_rows_of_others(
         "GROUP BY",
         source_column("op"),
     )
+
+
+def _has_lineage(properties: Mapping[str, str]) -> bool:
+    return int(properties.get(FORMAT_VERSION, "1")) >= SINCE
 
 
 def _remembered(properties: Mapping[str, str]) -> Others:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import IoError
-from catalog.pg_lsn import LSN
+from tests.workers.lake.contract import stage, stamp
 from workers.lake import row_origin
-from workers.lake.destination import Counts, FullSegment, LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.destination import Counts, FullSegment, LakeColumn, LakeIdent, Segment
 from workers.lake.row_origin import NOBODY, OTHERS
 from workers.lake.snapshots import read_properties
 from workers.lake.statements import join, table_path
@@ -22,28 +22,19 @@ COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.string()))
 UPDATE, DELETE = 0, 1
 
 
-def stamp(lsn: int) -> Stamp:
-    return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
-
-
-def staged(dest: Any, **columns: Any) -> Any:
-    table = pa.table(columns)
-    return dest.stage(table.to_batches(), table.schema)
-
-
 def ids(*numbers: int) -> pa.Array:
     return pa.array(numbers, pa.int64())
 
 
 def append(dest: Any, *numbers: int) -> Segment:
-    rows = staged(dest, c0=ids(*numbers), c1=["ours"] * len(numbers))
+    rows = stage(dest, c0=ids(*numbers), c1=["ours"] * len(numbers))
     return Segment(("id", "v"), ("id",), append=rows)
 
 
 def change(dest: Any, ops: dict[int, int], **more: Any) -> Segment:
     keys = ids(*ops)
     op = pa.array(list(ops.values()), pa.int8())
-    rows = staged(dest, op=op, b0=keys, c0=keys, c1=["changed"] * len(ops))
+    rows = stage(dest, op=op, b0=keys, c0=keys, c1=["changed"] * len(ops))
     return Segment(("id", "v"), ("id",), merge=rows, **more)
 
 
@@ -123,9 +114,9 @@ def test_rows_matched_whole(table: Table) -> None:
     def resolve(found: pa.Table) -> tuple[Any, None]:
         found = found.sort_by("image")
         columns = {"f": found["f"], "p": found["p"], "c0": ids(1, 8), "c1": ["changed"] * 2}
-        return staged(dest, op=pa.array([UPDATE, DELETE], pa.int8()), **columns), None
+        return stage(dest, op=pa.array([UPDATE, DELETE], pa.int8()), **columns), None
 
-    images = staged(
+    images = stage(
         dest,
         image=ids(0, 1),
         n=pa.array([1, 1], pa.int32()),
