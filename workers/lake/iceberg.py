@@ -390,7 +390,9 @@ class IcebergDestination:
     def compact(self, ident: LakeIdent, branch: str) -> int:
         """Write the branch's small files together; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
-        return compact(self._sessions.get(), ident, branch)
+        session = self._sessions.get()
+        columns = self._columns.get(ident) or self._read_columns(session, ident)
+        return compact(session, ident, branch, columns)
 
     def idle_session(self) -> tuple[str, str] | None:
         """Take leave of this thread's session for somebody else to use; see ``Sessions``."""

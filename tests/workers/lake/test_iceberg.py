@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,16 +22,23 @@ from workers.lake.snapshots import read_history
 from workers.lake.statements import branch_path, join, set_properties, table_path
 
 Make = Callable[..., Any]
-COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.string()))
+BIGINT = pa.int64()
+COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))
 
 
 def stamp(lsn: int) -> Stamp:
     return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
 
 
-def append(dest: Any, first: int, rows: int) -> Segment:
-    table = pa.table({"c0": pa.array(range(first, first + rows), pa.int64()), "c1": ["x"] * rows})
+def append(dest: Any, first: int, rows: int, key: pa.DataType = BIGINT) -> Segment:
+    table = pa.table({"c0": pa.array(range(first, first + rows), key), "c1": ["x"] * rows})
     return Segment(("id", "v"), ("id",), append=dest.stage(table.to_batches(), table.schema))
+
+
+def update(dest: Any, keys: list[int], key: pa.DataType) -> Segment:
+    ids, op = pa.array(keys, key), pa.array([0] * len(keys), pa.int8())
+    table = pa.table({"op": op, "b0": ids, "c0": ids, "c1": ["changed"] * len(keys)})
+    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
 
 
 def count(dest: Any, ident: LakeIdent) -> int:
@@ -255,6 +263,44 @@ def test_small_files_are_written_together_between_batches(dest: Any, lake_ident:
     assert files.column(0)[0].as_py() == 2
     assert dest.table(lake_ident).files == 2
     assert dest.compact(lake_ident, branch) == 0  # too few to be worth it
+
+
+@pytest.mark.parametrize(
+    ("first", "key"),
+    [("id", pa.int32()), ("id", BIGINT), ("v", BIGINT)],
+    ids=["int", "bigint", "text"],
+)
+def test_deletes_of_files_that_are_gone_go_too(
+    iceberg: Make, lake_ident: LakeIdent, first: str, key: pa.DataType
+) -> None:
+    """Small updates leave one file of deletes for each data file they meet."""
+    dest, branch = iceberg(), "pgsub_1_1_1"
+    columns = [LakeColumn("id", key), LakeColumn("v", pa.string())]
+    columns.sort(key=lambda column: column.name != first)
+    dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    chance = random.Random(1)
+    kept, lsn = [], 20
+
+    def batch(*segments: Segment) -> None:
+        nonlocal lsn
+        lsn += 1
+        dest.write(lake_ident, branch, segments, stamp(lsn))
+        dest.publish(lake_ident, branch, stamp(lsn))
+
+    batch(append(dest, 0, 100, key))
+    for _ in range(3):
+        for _ in range(8):
+            batch(update(dest, chance.sample(range(100), 20), key))
+        assert dest.compact(lake_ident, branch) > 0
+        batch(update(dest, [1], key))
+        found = dest._sessions.get().query(
+            join("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"
+        )
+        kept.append(found.column(0)[0].as_py())
+    assert count(dest, lake_ident) == 100
+    assert dest.table(lake_ident).stamp == stamp(lsn)
+    assert kept[-1] < kept[0] + 8, kept
 
 
 def test_large_stagings_are_private_files(
