@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from catalog.errcodes import (
     FeatureNotSupported,
+    ObjectNotInPrerequisiteState,
     Policy,
     ReplicationError,
     error_context,
@@ -68,7 +69,6 @@ class Applier:
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
     gated: LSN = InvalidXLogRecPtr
-    renamed: set[RelName] = field(default_factory=set)
     covered: dict[Relation, Coverage] = field(default_factory=dict)
     skipping: LSN = InvalidXLogRecPtr
     binary: BinaryForms | None = None
@@ -155,6 +155,7 @@ class Applier:
             runs = self._skip(batch, skip.lsn)
         else:
             runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
+            self._check_not_renamed(runs, batch)
         announced = self.relmap.take_announced()
         self._distrust({name_of(relation) for relation in announced} & runs.keys())
         self._look_at_keys(announced, [run for own in runs.values() for run in own])
@@ -178,11 +179,14 @@ class Applier:
                 lsn,
                 lsn,
             )
-        passing: set[RelName] = set()
+        passing: set[RelName] = set()  # as they were subscribed
 
         def gate(targets: Sequence[RelName]) -> dict[RelName, NDArray[np.bool_]]:
             takes = self._gate(targets, batch)
-            passing.update(target for target, taken in takes.items() if taken.any())
+            for target, taken in takes.items():
+                rel = self._subscribed(target)
+                if rel is not None and taken.any():
+                    passing.add((rel.nspname, rel.relname))
             return {}
 
         runs_by_target(batch, self.relmap, gate)
@@ -317,34 +321,40 @@ class Applier:
 
     def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:
         """Which transactions this worker applies to each table: the gate, then the table's LSN."""
-        takes: dict[RelName, NDArray[np.bool_]] = {}
+        takes: dict[RelName, tuple[SubscriptionRel, NDArray[np.bool_]]] = {}
         for target in targets:
-            gated = should_apply_changes_for_rel(
-                self.rels.get(target), batch.final_lsn, own_relid=self.own_relid
-            )
-            if gated.any():
-                takes[target] = gated
-            elif target not in self.rels:
-                self._warn_if_renamed(target)
-        opened = self.writer.open_all([self.rels[target] for target in takes])
+            rel = self._subscribed(target)
+            gated = should_apply_changes_for_rel(rel, batch.final_lsn, own_relid=self.own_relid)
+            if rel is not None and gated.any():
+                takes[target] = rel, gated
+        rels = {rel.srrelid: rel for rel, _ in takes.values()}
+        opened = dict(zip(rels, self.writer.open_all(list(rels.values())), strict=True))
         return {
             target: gated & (batch.end_lsn > max(table.lsn, table.floor))
-            for (target, gated), table in zip(takes.items(), opened, strict=True)
+            for target, (rel, gated) in takes.items()
+            for table in (opened[rel.srrelid],)
         }
 
-    def _warn_if_renamed(self, target: RelName) -> None:
-        """Changes of tables that were never subscribed are dropped in silence; of these, not."""
+    def _subscribed(self, target: RelName) -> SubscriptionRel | None:
+        """The table that has this name, or had another when it was subscribed."""
+        if (rel := self.rels.get(target)) is not None:
+            return rel
         relids = self.relmap.relids_of(target)
-        before = [rel for rel in self.rels.values() if rel.remote_relid in relids]
-        if not before or target in self.renamed:
-            return
-        self.renamed.add(target)
-        log.warning(
-            'action=renamed subid=%d relid=%d table "%s.%s" is now "%s.%s" on the publisher; its '
-            "changes are not applied: pgsub up FILE copies it under its new name",
-            self.sub.oid,
-            before[0].srrelid,
-            before[0].nspname,
-            before[0].relname,
-            *target,
-        )
+        return next((rel for rel in self.rels.values() if rel.remote_relid in relids), None)
+
+    def _check_not_renamed(self, runs: Mapping[RelName, Sequence[Run]], batch: Batch) -> None:
+        """Changes of tables that were never subscribed are dropped in silence; of these, not."""
+        for target in runs:
+            if target in self.rels or (rel := self._subscribed(target)) is None:
+                continue
+            error = ObjectNotInPrerequisiteState(
+                f'logical replication target relation "{".".join(target)}" does not exist',
+                detail=f'The publisher\'s table was "{rel.nspname}.{rel.relname}" when it was '
+                "subscribed.",
+                hint=f"pgsub refresh {self.sub.subname} copies it under its new name; lake table "
+                f'"{rel.lake_schema}.{rel.lake_table}" stays as it is.',
+            )
+            changes = runs[target][0].changes
+            # Which transaction a lone TRUNCATE is in is not known: halves find it.
+            txn = batch.ntxns // 2 if changes is None else int(changes.txn[0])
+            raise FailedTransaction(txn, error)
