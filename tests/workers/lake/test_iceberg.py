@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,37 +12,15 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
-from catalog.pg_lsn import LSN
 from tests.fix_lake import Lake
 from tests.waiting import wait_until
 from tests.workers.lake import contract
-from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment, Stamp
+from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
+from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment
 from workers.lake.snapshots import read_history
 from workers.lake.statements import branch_path, join, set_properties, table_path
 
 Make = Callable[..., Any]
-BIGINT = pa.int64()
-COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))
-
-
-def stamp(lsn: int) -> Stamp:
-    return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
-
-
-def append(dest: Any, first: int, rows: int, key: pa.DataType = BIGINT) -> Segment:
-    table = pa.table({"c0": pa.array(range(first, first + rows), key), "c1": ["x"] * rows})
-    return Segment(("id", "v"), ("id",), append=dest.stage(table.to_batches(), table.schema))
-
-
-def update(dest: Any, keys: list[int], key: pa.DataType) -> Segment:
-    ids, op = pa.array(keys, key), pa.array([0] * len(keys), pa.int8())
-    table = pa.table({"op": op, "b0": ids, "c0": ids, "c1": ["changed"] * len(keys)})
-    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
-
-
-def count(dest: Any, ident: LakeIdent) -> int:
-    found = dest._sessions.get().query(join("SELECT count(*) FROM", table_path(ident)), "counting")
-    return int(found.column(0)[0].as_py())
 
 
 @pytest.fixture
@@ -211,96 +188,6 @@ def test_pyiceberg_reads_the_same_catalog(
     assert table.current_snapshot().summary["pgsub.lsn"] == "0/14"
     assert table.properties["pgsub.owner"] == "me"
     catalog.close()
-
-
-def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
-    dest.create_branch(lake_ident, "pgsub_1_1_1")
-    for n in range(3):
-        dest.write(lake_ident, "pgsub_1_1_1", [append(dest, n, 1)], stamp(20 + n))
-        dest.publish(lake_ident, "pgsub_1_1_1", stamp(20 + n))
-    session = dest._sessions.get()
-    session.command(  # somebody else's commit, which carries nothing
-        join("DELETE FROM", table_path(lake_ident), "WHERE id = 0"), "deleting"
-    )
-    dest.drop_branches(lake_ident)
-    before = dest.table(lake_ident).snapshots
-    gone = dest.expire(lake_ident, retain=1)
-    table = dest.table(lake_ident)
-    assert table.stamp == stamp(22)
-    assert 0 < gone == before - table.snapshots
-    assert count(dest, lake_ident) == 2
-    assert dest.expire(lake_ident, retain=1) == 0
-
-
-def delete(dest: Any, key: int) -> Segment:
-    table = pa.table(
-        {
-            "op": pa.array([1], pa.int8()),
-            "b0": pa.array([key], pa.int64()),
-            "c0": pa.nulls(1, pa.int64()),
-            "c1": pa.nulls(1, pa.string()),
-        }
-    )
-    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
-
-
-def test_small_files_are_written_together_between_batches(dest: Any, lake_ident: LakeIdent) -> None:
-    """Readers and the position notice nothing; what was deleted stays away."""
-    branch = "pgsub_1_1_1"
-    dest.create_branch(lake_ident, branch)
-    for n in range(10):
-        segments = [append(dest, n * 10, 10), delete(dest, n * 10)]
-        dest.write(lake_ident, branch, segments, stamp(20 + n))
-        dest.publish(lake_ident, branch, stamp(20 + n))
-    assert dest.compact(lake_ident, branch) == 10
-    assert dest.table(lake_ident).stamp == stamp(29)
-    dest.write(lake_ident, branch, [append(dest, 100, 1), delete(dest, 1)], stamp(50))
-    dest.publish(lake_ident, branch, stamp(50))
-    assert count(dest, lake_ident) == 10 * 9 + 1 - 1
-    files = dest._sessions.get().query(
-        join("SELECT count(*) FROM", table_path(lake_ident, "data_files")), "counting"
-    )
-    assert files.column(0)[0].as_py() == 2
-    assert dest.table(lake_ident).files == 2
-    assert dest.compact(lake_ident, branch) == 0  # too few to be worth it
-
-
-@pytest.mark.parametrize(
-    ("first", "key"),
-    [("id", pa.int32()), ("id", BIGINT), ("v", BIGINT)],
-    ids=["int", "bigint", "text"],
-)
-def test_deletes_of_files_that_are_gone_go_too(
-    iceberg: Make, lake_ident: LakeIdent, first: str, key: pa.DataType
-) -> None:
-    """Small updates leave one file of deletes for each data file they meet."""
-    dest, branch = iceberg(), "pgsub_1_1_1"
-    columns = [LakeColumn("id", key), LakeColumn("v", pa.string())]
-    columns.sort(key=lambda column: column.name != first)
-    dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
-    dest.create_branch(lake_ident, branch)
-    chance = random.Random(1)
-    kept, lsn = [], 20
-
-    def batch(*segments: Segment) -> None:
-        nonlocal lsn
-        lsn += 1
-        dest.write(lake_ident, branch, segments, stamp(lsn))
-        dest.publish(lake_ident, branch, stamp(lsn))
-
-    batch(append(dest, 0, 100, key))
-    for _ in range(3):
-        for _ in range(8):
-            batch(update(dest, chance.sample(range(100), 20), key))
-        assert dest.compact(lake_ident, branch) > 0
-        batch(update(dest, [1], key))
-        found = dest._sessions.get().query(
-            join("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"
-        )
-        kept.append(found.column(0)[0].as_py())
-    assert count(dest, lake_ident) == 100
-    assert dest.table(lake_ident).stamp == stamp(lsn)
-    assert kept[-1] < kept[0] + 8, kept
 
 
 def test_large_stagings_are_private_files(

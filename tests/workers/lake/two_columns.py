@@ -1,0 +1,46 @@
+"""Batches of a lake table of two columns, for tests that look at its files and snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from catalog.pg_lsn import LSN
+from workers.lake.destination import LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.statements import join, table_path
+
+BIGINT = pa.int64()
+COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))
+
+
+def stamp(lsn: int) -> Stamp:
+    return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
+
+
+def append(dest: Any, first: int, rows: int, key: pa.DataType = BIGINT) -> Segment:
+    table = pa.table({"c0": pa.array(range(first, first + rows), key), "c1": ["x"] * rows})
+    return Segment(("id", "v"), ("id",), append=dest.stage(table.to_batches(), table.schema))
+
+
+def update(dest: Any, keys: list[int], key: pa.DataType) -> Segment:
+    ids, op = pa.array(keys, key), pa.array([0] * len(keys), pa.int8())
+    table = pa.table({"op": op, "b0": ids, "c0": ids, "c1": ["changed"] * len(keys)})
+    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
+
+
+def count(dest: Any, ident: LakeIdent) -> int:
+    found = dest._sessions.get().query(join("SELECT count(*) FROM", table_path(ident)), "counting")
+    return int(found.column(0)[0].as_py())
+
+
+def delete(dest: Any, key: int) -> Segment:
+    table = pa.table(
+        {
+            "op": pa.array([1], pa.int8()),
+            "b0": pa.array([key], pa.int64()),
+            "c0": pa.nulls(1, pa.int64()),
+            "c1": pa.nulls(1, pa.string()),
+        }
+    )
+    return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
