@@ -47,8 +47,8 @@ _CONNECT: Final = (
         "Let the role connect to that database in the publisher's pg_hba.conf; an entry for "
         '"replication" is not what counts.',
     ),
-    (("REPLICATION attribute",), "On the publisher: ALTER ROLE … REPLICATION."),
-    (("CONNECT privilege",), "On the publisher: GRANT CONNECT ON DATABASE … TO the role."),
+    (("REPLICATION attribute",), "On the publisher: ALTER ROLE ... REPLICATION."),
+    (("CONNECT privilege",), "On the publisher: GRANT CONNECT ON DATABASE ... TO the role."),
     (
         ("max_wal_senders",),
         "Increase max_wal_senders on the publisher, or end one of those that pg_stat_replication "
@@ -81,7 +81,7 @@ _ANY_CONNECT: Final = (
 _SLOT: Final = {
     "55000": "Set wal_level = logical on the publisher and restart it.",
     "53400": "Increase max_replication_slots on the publisher, or drop a slot that nobody needs.",
-    "42501": "On the publisher: ALTER ROLE … REPLICATION.",
+    "42501": "On the publisher: ALTER ROLE ... REPLICATION.",
     "08006": "Try again when the publisher is up.",
     "57P01": "Try again when the publisher is up.",
 }

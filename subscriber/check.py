@@ -136,7 +136,7 @@ def server_findings(conn: Publisher, sub: Subscription, settings: Settings) -> I
     if shown["role"] != "t":
         yield InsufficientPrivilege(
             "the role of the connection may not use replication slots",
-            hint="ALTER ROLE … REPLICATION on the publisher.",
+            hint="ALTER ROLE ... REPLICATION on the publisher.",
         )
     yield from _limit_findings(shown, sub, settings)
     if shown["recovery"] == "t":

@@ -194,7 +194,7 @@ def drop(
 
 @app.command()
 def enable(context: typer.Context, name: Name) -> None:
-    """ALTER SUBSCRIPTION … ENABLE."""
+    """ALTER SUBSCRIPTION ... ENABLE."""
     from subscriber.subscriptioncmds import enable_subscription
 
     with _site(context) as site:
@@ -204,7 +204,7 @@ def enable(context: typer.Context, name: Name) -> None:
 
 @app.command()
 def disable(context: typer.Context, name: Name) -> None:
-    """ALTER SUBSCRIPTION … DISABLE; returns when its workers have ended."""
+    """ALTER SUBSCRIPTION ... DISABLE; returns when its workers have ended."""
     from subscriber.subscriptioncmds import disable_subscription
 
     with _site(context) as site:
@@ -220,7 +220,7 @@ def alter(
         list[str], typer.Argument(help="What follows the name in SQL.", metavar="WORDS...")
     ],
 ) -> None:
-    """ALTER SUBSCRIPTION NAME WORDS…, as SQL has them."""
+    """ALTER SUBSCRIPTION NAME WORDS..., as SQL has them."""
     from subscriber.execute import altering
 
     _run_sql_text(context, altering(name, words))
@@ -285,7 +285,7 @@ def refresh(
         typer.Option("--recopy", help="Copy tables again; without TABLE all, from a lost slot on."),
     ] = False,
 ) -> None:
-    """ALTER SUBSCRIPTION … REFRESH PUBLICATION; or copy tables again."""
+    """ALTER SUBSCRIPTION ... REFRESH PUBLICATION; or copy tables again."""
     from subscriber.altercmds import alter_refresh
     from subscriber.recopy import recopy_tables
 

@@ -106,21 +106,21 @@ class _Demo:
     def run(self, stream_seconds: float) -> int:
         """The whole story; everything that was started is stopped on the way out."""
         with contextlib.ExitStack() as stack:
-            self.view.say("starting a PostgreSQL server and filling a shop …")
+            self.view.say("starting a PostgreSQL server and filling a shop ...")
             stack.enter_context(self.publisher)
             self._fill()
             self.workload.start()
             stack.callback(self.workload.stop)
-            self.view.say(f"starting `pgsub up {self.file}` …")
+            self.view.say(f"starting `pgsub up {self.file}` ...")
             child = stack.enter_context(self._up())
             self._watch(child, stream_seconds)
             self.workload.stop()
             self.view.say(
                 f"the shop is closed: {self.workload.transactions:,} transactions,"
-                f" {self.workload.rows:,} rows changed; `pgsub wait` …"
+                f" {self.workload.rows:,} rows changed; `pgsub wait` ..."
             )
             self._command("wait", SUBSCRIPTION, "--timeout", str(WAIT_TIMEOUT))
-            self.view.say("both sides compute a digest of every table …")
+            self.view.say("both sides compute a digest of every table ...")
             result = self._prove()
         self.view.verdict(result)
         if not all(verdict.equal for verdict in result):

@@ -78,7 +78,9 @@ class DemoView:
         table = Table("table", "rows", "sum of md5 on the publisher", "sum of md5 in the lake", "")
         for verdict in verdicts:
             here, there = verdict.publisher, verdict.lake
-            rows = f"{here.rows:,}" if here.rows == there.rows else f"{here.rows:,}≠{there.rows:,}"
+            rows = f"{here.rows:,}"
+            if here.rows != there.rows:
+                rows += f" != {there.rows:,}"
             word = Text("equal", "green") if verdict.equal else Text("DIFFERENT", "bold red")
             if self._console.is_terminal:
                 table.add_row(verdict.table, rows, here.total, there.total, word)
@@ -91,7 +93,7 @@ class DemoView:
 def _panel(reading: Reading, workload: str) -> Group:
     table = Table("table", "state", "copied", "", "rows/s", "left", expand=False)
     for progress in reading.tables:
-        letter = Text(progress.state or "·", STYLES.get(progress.state, "dim"))
+        letter = Text(progress.state or "-", STYLES.get(progress.state, "dim"))
         bar = ProgressBar(total=max(1, progress.total), completed=progress.copied, width=30)
         table.add_row(
             progress.name,
@@ -125,7 +127,7 @@ def _plain(reading: Reading, workload: str) -> str:
 
 def _short(progress: TableProgress) -> str:
     share = f" {100 * progress.copied // max(1, progress.total)}%" if progress.state == "d" else ""
-    return f"{progress.name} {progress.state or '·'}{share}"
+    return f"{progress.name} {progress.state or '-'}{share}"
 
 
 def _bytes(number: int) -> str:

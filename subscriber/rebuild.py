@@ -73,7 +73,7 @@ _FENCES: Final = 4
 
 _BEGIN_ANEW: Final = (
     "To begin anew: drop the slot on the publisher with pg_drop_replication_slot(), the lake "
-    'tables with pgsub sql "DROP TABLE lake.…", and run pgsub up FILE.'
+    'tables with pgsub sql "DROP TABLE lake.SCHEMA.TABLE", and run pgsub up FILE.'
 )
 
 

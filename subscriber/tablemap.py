@@ -262,7 +262,7 @@ def _existing_findings(
             f'lake table "{table.ident}" is written by another subscription',
             detail=f"Its owner is {owner}, which this data directory does not know.",
             hint="If that subscription is gone, remove the table's property pgsub.owner with "
-            "ALTER TABLE … UNSET TBLPROPERTIES.",
+            "ALTER TABLE ... UNSET TBLPROPERTIES.",
         )
     # A command that finds no table in the way need not wait a second for numba.
     from workers.relation import check_columns
@@ -305,13 +305,13 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
                 detail="PostgreSQL refuses them on the publisher; before version 18 it does not "
                 "where a generated column is missing, and they stop the table here.",
                 hint="Publish the whole replica identity, give the table another one, or ALTER "
-                "TABLE … REPLICA IDENTITY FULL.",
+                "TABLE ... REPLICA IDENTITY FULL.",
             )
         elif not remote.key:
             yield warning(
                 f'table "{table.name}" has no replica identity and publishes updates or deletes',
                 detail="PostgreSQL refuses them on the publisher until it has one.",
-                hint="Give it a primary key, or ALTER TABLE … REPLICA IDENTITY FULL.",
+                hint="Give it a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
             )
 
 

@@ -27,6 +27,11 @@ MAY_SLEEP = {
     "tests/workload.py": "the pace of a workload",
 }
 
+NOT_SAID = {
+    "catalog/namespace.py": "control characters that are not printed",
+    "subscriber/workload.py": "a value of the demo's rows",
+}
+
 # Processes have state that moves; messages, rows, options and decisions have none.
 HOLDS_STATE = ("workers/", "subscriber/")
 
@@ -171,6 +176,28 @@ def test_only_the_catalog_writes_a_table_s_state() -> None:
         if re.search(r"\bsrsubstate\s*=\s*(\?|:|\$)", path.read_text(), re.IGNORECASE)
     }
     assert {Path(name).parts[0] for name in writers} <= {"catalog"}
+
+
+def test_what_is_said_is_plain_ascii() -> None:
+    """A user copies it and greps for it: ``...``, not an ellipsis."""
+    found = [
+        (_name(path), line, text)
+        for path in PRODUCT
+        for line, text in _said(path)
+        if not text.isascii()
+    ]
+    assert {name for name, _, _ in found} == set(NOT_SAID), found
+
+
+def _said(path: Path) -> list[tuple[int, str]]:
+    """Lines and strings, without docstrings; but that of a command is its ``--help``."""
+    nodes = list(ast.walk(_tree(path)))
+    docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    for _, function in _functions(path):
+        if any(ast.unparse(each).startswith("app.") for each in function.decorator_list):
+            docstrings -= {line.value for line in function.body if isinstance(line, ast.Expr)}
+    said = [node for node in nodes if isinstance(node, ast.Constant) and node not in docstrings]
+    return [(node.lineno, node.value) for node in said if isinstance(node.value, str)]
 
 
 @pytest.mark.parametrize("path", PRODUCT + TESTS, ids=_name)

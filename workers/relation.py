@@ -47,7 +47,7 @@ class PartOfIdentity(ObjectNotInPrerequisiteState):
             f'target relation "{table.ident}"',
             detail="A part of the replica identity is not published, and rows may share the rest.",
             hint="Disable the subscription. On the publisher, publish the whole replica identity "
-            f"of {name}, give it another one, or ALTER TABLE … REPLICA IDENTITY FULL. Then pgsub "
+            f"of {name}, give it another one, or ALTER TABLE ... REPLICA IDENTITY FULL. Then pgsub "
             f"refresh NAME --recopy {shlex.quote(name)}, and enable the subscription.",
         )
 
@@ -179,7 +179,7 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
         columns = _listed(missing)
         raise ObjectNotInPrerequisiteState(
             f'logical replication target relation "{table.ident}" is missing replicated {columns}',
-            hint="Add to the lake table what is missing with ALTER TABLE … ADD COLUMN in pgsub "
+            hint="Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub "
             "sql, or leave it out of the publication.",
         )
     check_generated(published, generated, table.ident)
@@ -188,7 +188,7 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
         columns = _listed(absent)
         raise ObjectNotInPrerequisiteState(
             f'lake table "{table.ident}" is missing generated {columns}',
-            hint="Add to it what is missing with ALTER TABLE … ADD COLUMN in pgsub sql; pgsub "
+            hint="Add to it what is missing with ALTER TABLE ... ADD COLUMN in pgsub sql; pgsub "
             "refresh NAME --recopy TABLE computes it for rows that are there.",
         )
 
@@ -220,5 +220,5 @@ def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) ->
         f'logical replication target relation "{table.ident}" has neither REPLICA IDENTITY index '
         "nor PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL",
         hint=f"On the publisher, give the table {relation.nspname}.{relation.relname} a primary "
-        "key, or ALTER TABLE … REPLICA IDENTITY FULL.",
+        "key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
     )

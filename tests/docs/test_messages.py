@@ -152,6 +152,15 @@ def test_the_list_is_sorted() -> None:
     assert len(keys) == len(set(keys))
 
 
+def test_a_remedy_can_be_copied() -> None:
+    """What is left out of a command is ``...``, as in PostgreSQL's messages."""
+    page = text("troubleshooting.md")
+    tables = [
+        section(page, f"## {name}") for name in ("Errors by message", "When it cannot connect")
+    ]
+    assert [row[-1] for table in tables for row in rows(table) if HOLE in row[-1]] == []
+
+
 def test_a_remedy_names_commands_that_there_are() -> None:
     from subscriber.cli import app
 

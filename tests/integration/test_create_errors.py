@@ -269,7 +269,7 @@ def role(shop: Database) -> Iterator[str]:
 
 def test_role_without_replication(pgsub: Shell, shop: Database, role: str) -> None:
     own = shop.server.conninfo(shop.name, user=role, password=ROLE_PASSWORD)
-    pgsub.refused("08006", "REPLICATION attribute", "ALTER ROLE … REPLICATION", own)
+    pgsub.refused("08006", "REPLICATION attribute", "ALTER ROLE ... REPLICATION", own)
 
 
 def test_role_without_connect(pgsub: Shell, shop: Database, role: str) -> None:

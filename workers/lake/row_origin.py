@@ -195,7 +195,7 @@ def _tell_of_format(ident: LakeIdent) -> None:
         extra={
             "DETAIL": "track_commit_timestamp is on, and the table has an Iceberg format older "
             f"than {SINCE}.",
-            "HINT": "Where readers know the format: ALTER TABLE … SET TBLPROPERTIES "
+            "HINT": "Where readers know the format: ALTER TABLE ... SET TBLPROPERTIES "
             f"('{FORMAT_VERSION}' = '{SINCE}') in pgsub sql.",
         },
     )
