@@ -212,9 +212,7 @@ class LakeWriter:
                 source=table.source,
             )
         except FailedTransaction as failed:
-            if isinstance(failed.error, PartOfIdentity):
-                # With another identity the same changes come again, and their flags look whole.
-                self.distrust(table.rel, fingerprint=KEY_UNSURE)
+            self._distrust_after(failed, table.rel)
             raise
         try:
             if table.rel.epoch is None:
@@ -228,12 +226,24 @@ class LakeWriter:
                 failpoints.reach("apply.table_written")
         except BaseException as error:
             work.discard()
-            if isinstance(error, FailedTransaction) and error.error.code == _NOT_UNIQUE:
-                # A key came twice: not all that happens to the table arrives. The batch is cut
-                # before the transaction at fault, which alone would show no conflict.
-                self.distrust(table.rel)
+            if isinstance(error, FailedTransaction):
+                self._distrust_after(error, table.rel)
             raise
         return Written(ready, work, stamp, counts)
+
+    def _distrust_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
+        """The batch is cut before the transaction at fault, which alone may show no error.
+
+        Trace: T, I 1, U 1 | I 1 of a table that is trusted. The second I 1 meets the first one's
+        row, without a look at the lake, for nothing is there behind a TRUNCATE. Alone it would be
+        appended unseen, beside the row that the part before it has published.
+        """
+        if isinstance(failed.error, PartOfIdentity):
+            # With another identity the same changes come again, and their flags look whole.
+            self.distrust(rel, fingerprint=KEY_UNSURE)
+        elif failed.error.code == _NOT_UNIQUE:
+            # A key came twice: not all that happens to the table arrives.
+            self.distrust(rel)
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""

@@ -250,6 +250,21 @@ def test_a_key_that_comes_twice_is_found_however_the_batch_is_cut(world: Subscri
     assert world.rows("a") == [(1, 11)]
 
 
+def test_behind_a_truncate_in_the_same_batch_too(world: Subscribed) -> None:
+    """The lake is not asked then, for nothing is there: the batch itself shows the key twice."""
+    world.put("a", (7, 70))
+    begun: list[Message] = [A, Truncate(False, False, (1,)), Insert(1, row("1", "10"))]
+    received = batch([*begun, Update(1, None, None, row("1", "11"))], [Insert(1, row("1", "12"))])
+    for _ in range(2):
+        with pytest.raises(ReplicationError) as caught:
+            world.worker().apply_batch(received)
+        assert caught.value.code == "23505"
+        assert "in transaction 2, finished at" in caught.value.context[0]
+        assert (world.rows("a"), world.position()) == ([(1, 11)], 100)
+        assert not world.rel("a").copied
+    assert world.rel("b").copied
+
+
 @pytest.mark.parametrize(
     "change", [Update(3, None, None, row("1", "2")), Delete(3, "K", row("1", "0"))]
 )
