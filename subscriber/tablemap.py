@@ -228,7 +228,8 @@ def _generated_findings(
     from workers.relation import check_generated
 
     published = [column.name for column in table.remote.columns]
-    known = published if existing is None else [column.name for column in existing.columns]
+    made = [*published, SOURCE_COLUMN] if table.options.shared else published
+    known = made if existing is None else [column.name for column in existing.columns]
     try:
         check_uses(table.options.generated, known, table.ident)
         if existing is None:

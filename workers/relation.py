@@ -22,7 +22,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
-from workers.lake.destination import Generated, LakeIdent, LakeTable
+from workers.lake.destination import SOURCE_COLUMN, Generated, LakeIdent, LakeTable
 from workers.proto.messages import Relation
 from workers.replica_identity import Coverage
 from workers.shared_targets import check_source_column
@@ -120,12 +120,15 @@ def layout_for(
 ) -> Layout:
     """How this relation's tuples become this lake table's columns.
 
-    Raises 55000 naming every published column the lake table lacks, as PostgreSQL does.
+    Raises 55000 naming every published column the lake table lacks, as PostgreSQL does. In a shared
+    table what says where a row came from must be there, too, and must not be generated.
     """
     published = [column.name for column in relation.columns]
+    needed = published
     if options.shared:
         check_source_column(".".join(name_of(relation)), published)
-    check_columns(published, table, options.generated)
+        needed = [*published, SOURCE_COLUMN]
+    check_columns(needed, table, options.generated)
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),

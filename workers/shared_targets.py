@@ -81,7 +81,8 @@ def source_column_taken(table: str) -> ReplicationError:
         f'column "{SOURCE_COLUMN}" of table "{table}" is in the way',
         detail="In a shared lake table the column of this name says which source a row came from.",
         hint="Rename the column on the publisher, leave it out with a column list in the "
-        "publication, or map the table to a lake table of its own.",
+        "publication, or out of generated in the configuration, or map the table to a lake table "
+        "of its own.",
         sqlstate="42701",
     )
 

@@ -96,6 +96,7 @@ def test_a_table_that_is_made_has_what_is_generated(world: Around) -> None:
     [
         ({"v": "id * 2"}, "55000"),
         ({"g": "nosuch * 2"}, "42703"),
+        ({"g": "_pgsub_source"}, "42703"),
         ({"g": "id *"}, "42601"),
         ({"g": "rand() * id"}, "42P17"),
         ({"g": "id * 2", "h": "g + 1"}, "42P17"),
@@ -305,13 +306,13 @@ def test_two_subscriptions_into_one(world: Around) -> None:
 
 
 def test_two_subscriptions_share_a_lake_table(world: Around) -> None:
-    sharing = {"public.a": {"shared": True}}
+    sharing = {"public.a": {"shared": True, "generated": {"whose": "upper(_pgsub_source)"}}}
     no_copy = {"copy_data": False}
     one = create_subscription(statement("one", tables=sharing, with_=no_copy), world.site)
     create_subscription(statement("two", tables=sharing, with_=no_copy), world.site)
     found = world.lake.tables[LakeIdent("public", "a")]
     assert found.owner == "shared"
-    assert [column.name for column in found.columns] == ["id", "v", "_pgsub_source"]
+    assert [column.name for column in found.columns] == ["id", "v", "whose", "_pgsub_source"]
     assert len(found.sources) == 2
     position = found.position(f"{one.subuuid}:public.a")
     assert position is not None
@@ -348,6 +349,10 @@ def test_a_column_of_the_publisher_in_the_way(world: Around) -> None:
         create_subscription(statement(tables={"public.a": {"shared": True}}), world.site)
     assert caught.value.code == "42701"
     create_subscription(statement(), world.site)
+    world.publisher.tables["a"] = PublishedTable(columns=("id", "v"))
+    generating = {"public.a": {"shared": True, "generated": {"_pgsub_source": "v"}}}
+    with pytest.raises(ReplicationError, match="in the way"):
+        create_subscription(statement("two", tables=generating), world.site)
 
 
 def test_lake_table_exists(world: Around) -> None:

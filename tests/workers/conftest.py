@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,8 +43,10 @@ def lake() -> MemoryLake:
 def sharing(lake: MemoryLake) -> Iterator[Make]:
     made: list[Sharing] = []
 
-    def make(uuid: str, *names: str, data_dir: Path | None = None, threads: int = 2) -> Sharing:
-        made.append(Sharing(lake, uuid, names or ("a",), data_dir, threads))
+    def make(
+        uuid: str, *names: str, data_dir: Path | None = None, threads: int = 2, **declared: Any
+    ) -> Sharing:
+        made.append(Sharing(lake, uuid, names or ("a",), data_dir, threads, declared))
         return made[-1]
 
     yield make

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
@@ -38,19 +39,20 @@ Rows = list[tuple[int, int]]
 @dataclass(slots=True)
 class Sharing:
     """A subscription whose tables all go to ``TARGET``; each has its own catalog here, as in a
-    data directory of its own, unless ``store`` is given."""
+    data directory of its own, unless ``store`` is given. ``declared`` are options of its tables."""
 
     lake: MemoryLake
     uuid: str
     names: Sequence[str] = ("a",)
     data_dir: Path | None = None
     threads: int = 2
+    declared: Mapping[str, Any] = field(default_factory=dict)
     store: CatalogStore = field(default_factory=lambda: CatalogStore.open(":memory:"))
     sub: Subscription = field(init=False)
     writers: list[LakeWriter] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        options = TableOptions(to=("public", TARGET.table), shared=True)
+        options = TableOptions(to=("public", TARGET.table), shared=True, **self.declared)
         row = Subscription(
             f"sub_{self.uuid}",
             "host=db",
@@ -78,7 +80,9 @@ class Sharing:
             rel = self.store.update_rel(rel.srsubid, rel.srrelid, epoch=EPOCH, copied=True)
             stamp = self.stamp(rel, InvalidXLogRecPtr)
             if dest.table(TARGET) is None:
-                columns = with_source_column(COLUMNS)
+                known = with_source_column(COLUMNS)
+                more = dest.generated_columns(TARGET, known, options.generated)
+                columns = with_source_column((*COLUMNS, *more))
                 dest.create_table(TARGET, columns, owner=SHARED, relid=1, stamp=stamp)
             join(dest, TableLocks(None), TARGET, self.sub, stamp)
 

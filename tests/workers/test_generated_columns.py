@@ -16,10 +16,11 @@ from catalog.pg_subscription import TableOptions
 from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import LakeColumn, LakeTable, Stamp
+from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeColumn, LakeTable, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryTable
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 from workers.relation import check_columns
+from workers.shared_targets import with_source_column
 
 A = relation(1, "a", "id", "v")
 FULL = relation(1, "a", "id", "v", identity="f")
@@ -127,6 +128,34 @@ def test_a_table_that_is_made_and_copied_has_them(copied: Copying, blocks: int) 
     copied.copy(PublisherTwin(data, blocks=blocks))
     rows = copied.dest.lake.rows(IDENT, BRANCH)
     assert rows == [{"id": 1, "twice": 2}, {"id": 2, "twice": 4}]
+
+
+@pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
+def test_in_a_shared_table_too(copied: Copying, blocks: int) -> None:
+    """Also over the column that says whose row it is."""
+    declare(copied, shared=True, generated=(("twice", "id * 2"), ("whose", "upper(_pgsub_source)")))
+    ranges = iter([[b"1\n"], [], [b"2\n"]])
+    copied.dest.copy_source = lambda _statement: next(ranges)
+    data = [b"1\n", b"2\n"] if blocks == 1 else []
+    copied.copy(PublisherTwin(data, blocks=blocks))
+    mine = {"whose": "U:PUBLIC.A", SOURCE_COLUMN: "u:public.a"}
+    rows = copied.dest.lake.rows(IDENT, BRANCH)
+    assert rows == [{"id": 1, "twice": 2, **mine}, {"id": 2, "twice": 4, **mine}]
+    assert list(rows[0]) == ["id", "twice", "whose", SOURCE_COLUMN]
+
+
+def test_a_copy_computes_only_its_source_s_rows(copied: Copying) -> None:
+    """They take the place of those that the source had; another one's stay what they are."""
+    declare(copied, shared=True, generated=(("twice", "id * 2"),))
+    columns = [LakeColumn(name, pa.int32()) for name in ("id", "twice")]
+    table = MemoryTable(with_source_column(columns), SHARED)
+    copied.dest.lake.tables[IDENT] = table
+    of = {source: {SOURCE_COLUMN: f"{source}:public.a"} for source in ("u", "other")}
+    held = {"id": 1, "twice": 0, **of["other"]}
+    copied.dest.lake.commit(table, MAIN, [held, {"id": 1, "twice": 0, **of["u"]}])
+    copied.copy(PublisherTwin([b"1\n", b"2\n"]))
+    rows = copied.dest.lake.rows(IDENT, BRANCH)
+    assert rows == [held, {"id": 1, "twice": 2, **of["u"]}, {"id": 2, "twice": 4, **of["u"]}]
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["no lake table yet", "a lake table"])

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
-from tests.workers.sharing import TARGET, A, B, Make, insert
+from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, relation, row
 from workers.lake.destination import (
     SOURCE_COLUMN,
@@ -20,12 +21,13 @@ from workers.lake.destination import (
     Stamp,
 )
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
-from workers.proto.messages import Delete, Insert, Truncate, Update
+from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 from workers.shared_targets import (
     ATTEMPTS,
     TableLocks,
     branches_of,
     publish_copy,
+    source_of,
 )
 
 OTHER = LakeIdent("public", "another")
@@ -224,6 +226,83 @@ def test_no_branch_outlives_its_batch_by_more_than_one(lake: MemoryLake, sharing
     for n in range(3):
         worker.apply_batch(batch([A, insert(n, n)], after=100 * n))
     assert len(branches(lake)) == 1
+
+
+# -- columns that are generated -------------------------------------------------------------------
+
+SUM = (("sum", "id + v"), ("whose", "upper(_pgsub_source)"))
+PRODUCT = (("sum", "id * v"), ("whose", "concat('from ', _pgsub_source)"))
+
+
+def computed(world: Sharing) -> list[tuple[Any, ...]]:
+    """(id, v, sum, whose) of a source's rows."""
+    source = source_of(world.sub, world.rel("a"))
+    found = [row for row in world.lake.rows(TARGET) if row[SOURCE_COLUMN] == source]
+    return sorted((row["id"], row["v"], row["sum"], row["whose"]) for row in found)
+
+
+def update(key: int, value: int, old: int | None = None) -> Message:
+    """With the old key where that has changed."""
+    new = row(str(key), str(value))
+    return Update(1, None, None, new) if old is None else Update(1, "K", row(str(old), "0"), new)
+
+
+def test_each_source_computes_what_is_generated_for_its_rows(sharing: Make) -> None:
+    """By expressions of its own, which may be over its name; who has none leaves it NULL."""
+    one, two, three = (sharing("a", generated=SUM), sharing("b", generated=PRODUCT), sharing("c"))
+    workers = [each.worker() for each in (one, two, three)]
+    for worker in workers:
+        worker.apply_batch(batch([A, insert(1, 10), insert(2, 20)]))
+    whose = "A:PUBLIC.A", "from b:public.a"
+    assert computed(one) == [(1, 10, 11, whose[0]), (2, 20, 22, whose[0])]
+    assert computed(two) == [(1, 10, 10, whose[1]), (2, 20, 40, whose[1])]
+    untouched = [(1, 10, None, None), (2, 20, None, None)]
+    assert computed(three) == untouched
+    workers[0].apply_batch(batch([A, update(1, 11), update(5, 20, old=2)], after=100))
+    assert computed(one) == [(1, 11, 12, whose[0]), (5, 20, 25, whose[0])]
+    emptied: list[Message] = [A, Truncate(False, False, (1,)), insert(3, 30), update(3, 31)]
+    workers[0].apply_batch(batch(emptied, after=200))
+    assert computed(one) == [(3, 31, 34, whose[0])]
+    assert computed(two) == [(1, 10, 10, whose[1]), (2, 20, 40, whose[1])]
+    workers[2].apply_batch(batch([A, update(1, 11)], after=100))
+    assert computed(three) == [(1, 11, None, None), untouched[1]]
+
+
+@pytest.mark.parametrize(
+    "declared", [{}, {"on_key_conflict": "overwrite"}, {"keys": (("v",),)}], ids=str
+)
+def test_so_it_is_where_keys_are_looked_for(sharing: Make, declared: dict[str, Any]) -> None:
+    one, two = sharing("a", generated=SUM, **declared), sharing("b", generated=PRODUCT, **declared)
+    for each in (one, two):
+        rel = each.rel("a")
+        each.store.update_rel(rel.srsubid, rel.srrelid, copied=False)
+        each.worker().apply_batch(batch([A, insert(1, 10), insert(2, 20)]))
+    worker = one.worker()
+    worker.apply_batch(batch([A, update(3, 10, old=1), insert(4, 40)], after=100))
+    if "on_key_conflict" in declared:
+        worker.apply_batch(batch([A, insert(2, 20)], after=200))
+    assert [row[:3] for row in computed(one)] == [(2, 20, 22), (3, 10, 13), (4, 40, 44)]
+    assert [row[:3] for row in computed(two)] == [(1, 10, 10), (2, 20, 40)]
+
+
+def test_so_it_is_with_whole_rows(sharing: Make) -> None:
+    one, two = sharing("a", generated=SUM), sharing("b", generated=PRODUCT)
+    for each in (one, two):
+        each.worker().apply_batch(batch([WHOLE, insert(1, 10), insert(1, 10)]))
+    changed = Update(1, "O", row("1", "10"), row("2", "20"))
+    two.worker().apply_batch(batch([WHOLE, changed], after=100))
+    assert [row[:3] for row in computed(one)] == [(1, 10, 11)] * 2
+    assert [row[2:] for row in computed(two)] == [(10, "from b:public.a"), (40, "from b:public.a")]
+
+
+def test_the_source_itself_is_not_generated(sharing: Make) -> None:
+    """It would give rows to another source. Declared later, only the worker sees it."""
+    two = sharing("b")
+    one = sharing("a", generated=((SOURCE_COLUMN, "concat('b', ':public.a')"),))
+    with pytest.raises(ReplicationError, match="incompatible generated column") as caught:
+        one.worker().apply_batch(batch([A, insert(1, 1)]))
+    assert caught.value.code == "55000"
+    assert (one.rows(), two.rows()) == ([], [])
 
 
 # -- copies -------------------------------------------------------------------------------------

@@ -27,13 +27,14 @@ from workers.lake.destination import (
     SOURCE_COLUMN,
     Counts,
     Destination,
+    Generated,
     LakeColumn,
     LakeIdent,
     Segment,
     Stamp,
 )
 
-ONE, TWO = "9f1c:public.a", "it's:\"b`.c"
+ONE, TWO, THREE = "9f1c:public.a", "it's:\"b`.c", "3:public.a"
 
 
 def of(source: str, lsn: int) -> Stamp:
@@ -43,11 +44,13 @@ def of(source: str, lsn: int) -> Stamp:
 class SharedTable:
     """A table of two sources; each batch is on a branch of its own."""
 
-    def __init__(self, dest: Destination, ident: LakeIdent) -> None:
+    def __init__(self, dest: Destination, ident: LakeIdent, generated: Generated = ()) -> None:
         self.dest = dest
         self.ident = ident
         self.attempt = 0
-        columns = (*COLUMNS, LakeColumn(SOURCE_COLUMN, pa.string()))
+        source = LakeColumn(SOURCE_COLUMN, pa.string())
+        more = dest.generated_columns(ident, (*COLUMNS, source), generated)
+        columns = (*COLUMNS, *more, source)
         made = dest.create_table(ident, columns, owner=SHARED, relid=7, stamp=of(ONE, 10))
         assert (made.owner, made.stamp, dict(made.sources)) == (SHARED, None, {})
 
@@ -66,7 +69,12 @@ class SharedTable:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """(id, v, source)."""
-        return [(row[0], row[1], row[4]) for row in read_rows(self.dest, self.ident)]
+        return [(row[0], row[1], row[-1]) for row in read_rows(self.dest, self.ident)]
+
+    def computed(self, source: str) -> list[tuple[Any, ...]]:
+        """(id, v, big, twice, whose) of a source's rows."""
+        found = [row for row in read_rows(self.dest, self.ident) if row[-1] == source]
+        return [(*row[:3], *row[4:6]) for row in found]
 
     def positions(self) -> dict[str, int]:
         found = self.dest.table(self.ident)
@@ -74,9 +82,24 @@ class SharedTable:
         return {source: int(each.lsn) for source, each in found.sources.items()}
 
 
+DOUBLE: Generated = (("twice", "id * 2"), ("whose", "concat(v, coalesce(big, '-'), _pgsub_source)"))
+TRIPLE: Generated = (("twice", "id * 3"), ("whose", "concat(_pgsub_source, v)"))
+BIG = "x" * 10
+
+
 @pytest.fixture
 def shared(make: Make, lake_ident: LakeIdent) -> SharedTable:
     return SharedTable(make(), lake_ident)
+
+
+@pytest.fixture
+def generating(make: Make, lake_ident: LakeIdent) -> SharedTable:
+    """ONE doubles, TWO triples, THREE generates nothing; each has row 1 and 2."""
+    made = SharedTable(make(), lake_ident, DOUBLE)
+    for source, generated in ((ONE, DOUBLE), (TWO, TRIPLE), (THREE, ())):
+        rows = [(1, "a", BIG), (2, "b", None)]
+        made.batch(source, [append(made.dest, rows, generated=generated)], 20)
+    return made
 
 
 def test_rows_and_positions_of_two_sources(shared: SharedTable) -> None:
@@ -230,3 +253,80 @@ def test_an_adopted_table_has_no_position_of_its_own(make: Make, lake_ident: Lak
     assert (adopted.owner, dict(adopted.sources)) == (SHARED, {})
     joined = dest.adopt_table(lake_ident, owner=SHARED, stamp=of(TWO, 20))
     assert joined.position(TWO) is None
+
+
+# -- columns that are generated -------------------------------------------------------------------
+
+DOUBLED = [(1, "a", BIG, 2, f"a{BIG}{ONE}"), (2, "b", None, 4, f"b-{ONE}")]
+TRIPLED = [(1, "a", BIG, 3, f"{TWO}a"), (2, "b", None, 6, f"{TWO}b")]
+UNTOUCHED = [(1, "a", BIG, None, None), (2, "b", None, None, None)]
+
+
+def test_each_source_generates_by_its_own_expressions(generating: SharedTable) -> None:
+    """Also over the column that says whose row it is; a source without them leaves NULL."""
+    assert generating.computed(ONE) == DOUBLED
+    assert generating.computed(TWO) == TRIPLED
+    assert generating.computed(THREE) == UNTOUCHED
+
+
+def test_an_update_generates_for_its_source_only(generating: SharedTable) -> None:
+    """With another key, and with a value that did not travel."""
+    dest = generating.dest
+    changes = [(0, 1, 10, "n", None, True), (0, 2, 2, "m", "y", False)]
+    changed = merge(dest, changes, unchanged=True, generated=DOUBLE)
+    assert generating.batch(ONE, [changed], 30) == Counts(merged=2)
+    assert generating.computed(ONE) == [
+        (2, "m", "y", 4, f"my{ONE}"),
+        (10, "n", BIG, 20, f"n{BIG}{ONE}"),
+    ]
+    assert generating.computed(TWO) == TRIPLED
+    generating.batch(THREE, [merge(dest, [(0, 1, 1, "n", BIG, False)])], 30)
+    assert generating.computed(THREE) == [(1, "n", BIG, None, None), UNTOUCHED[1]]
+
+
+def test_so_does_one_of_a_whole_row(generating: SharedTable) -> None:
+    def resolve(hits: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
+        [(_, f, p)] = hits
+        return [(f, p, 0, 5, "c")], [(7, "d", None)]
+
+    changed = full(generating.dest, [(2, "b", 3)], resolve, generated=TRIPLE)
+    generating.batch(TWO, [changed], 30)
+    assert generating.computed(ONE) == DOUBLED
+    new = [(5, "c", None, 15, f"{TWO}c"), (7, "d", None, 21, f"{TWO}d")]
+    assert generating.computed(TWO) == [TRIPLED[0], *new]
+
+
+def test_so_do_rows_whose_keys_are_looked_for_first(generating: SharedTable) -> None:
+    dest = generating.dest
+
+    def resolve(found: list[int]) -> Segment:
+        assert found == [2]
+        return merge(dest, [(0, 2, 3, "c", None, False)], generated=DOUBLE, source=ONE)
+
+    generating.batch(ONE, [probe(dest, [2, 9], resolve, generated=DOUBLE)], 30)
+    assert generating.computed(ONE) == [DOUBLED[0], (3, "c", None, 6, f"c-{ONE}")]
+    assert generating.computed(TWO) == TRIPLED
+
+
+def test_behind_a_truncate_rows_are_generated_anew(generating: SharedTable) -> None:
+    dest = generating.dest
+    emptied = append(dest, [(4, "d", None)], truncate=True, generated=TRIPLE)
+    changed = merge(dest, [(0, 4, 5, "e", None, False)], generated=TRIPLE)
+    generating.batch(TWO, [emptied, changed], 30)
+    assert generating.computed(TWO) == [(5, "e", None, 15, f"{TWO}e")]
+    assert generating.computed(ONE) == DOUBLED
+
+
+def test_a_copy_that_main_has_outrun_brings_what_it_generated(generating: SharedTable) -> None:
+    dest, ident = generating.dest, generating.ident
+    copy = generating.branch()
+    rows = append(dest, [(3, "c", BIG)], truncate=True, generated=DOUBLE, source=ONE)
+    dest.write(ident, copy, [rows], of(ONE, 30))
+    generating.batch(TWO, [append(dest, [(4, "d", None)], generated=TRIPLE)], 25)
+    moved = generating.branch()
+    whole = Segment((), truncate=True, source=ONE, from_branch=copy)
+    dest.write(ident, moved, [whole], of(ONE, 30))
+    dest.publish(ident, moved, of(ONE, 30))
+    assert generating.computed(ONE) == [(3, "c", BIG, 6, f"c{BIG}{ONE}")]
+    assert generating.computed(TWO) == [*TRIPLED, (4, "d", None, 12, f"{TWO}d")]
+    assert generating.computed(THREE) == UNTOUCHED
