@@ -63,10 +63,10 @@ chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
 
-bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes)
-	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run
+bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)
 
-bench-quick: setup ## a tenth of that against what is on record; fails where a ratio halved
+bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick
 
 lock: ## renew requirements.lock (needs uv)

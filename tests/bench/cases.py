@@ -5,21 +5,29 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import sqlite3
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
-from catalog.pg_lsn import LSN
-from tests.bench.core import WIDE, Bench, Memory, median, must_equal
-from tests.bench.sides import SCHEMA, Side
+from tests.bench.core import WIDE, Bench, Memory, must_equal
+from tests.bench.figures import Run, median, p95
+from tests.bench.load import SmallChanges
+from tests.bench.sides import SCHEMA, Side, current_snapshot, lake_metadata
+from tests.fix_publisher import Database
+from tests.harness import Pgsub
+from tests.waiting import wait_until
 
-_PICKED: Final = """
+PICKED: Final = """
 CREATE TEMP TABLE picked AS
 SELECT DISTINCT 1 + (hashint8(n) & 2147483647) % {total} AS id
   FROM generate_series({first}, {last}) n LIMIT {some}
 """
+"""At most ``some`` of the rows 1 to ``total``, by chance; other numbers give others."""
 
 _KINDS: Final = (
     ("int", "(n % {k})::int"),
@@ -85,9 +93,9 @@ def warm_up(bench: Bench) -> None:
                 f"DELETE FROM {large} WHERE id % 100 = {turn + 10}",
             ):
                 bench.publisher.run(statement)
-                side.wait_visible(large, LSN.parse(bench.last_commit(large)))
-        bench.paced(small, 40 * bench.scale, mixed=True)
-        side.wait_visible(small, LSN.parse(bench.last_commit(small)))
+                side.wait_visible(large, bench.last_commit(large))
+        bench.paced(40 * bench.scale, 100, SmallChanges(small))
+        side.wait_visible(small, bench.last_commit(small))
         side.unsubscribe()
         bench.publisher.run("DROP PUBLICATION pub_warm", f"DROP TABLE {', '.join(tables)}")
         bench.publisher.run("CHECKPOINT")
@@ -105,22 +113,22 @@ def copy(bench: Bench, case: str, rounds: int, *, tables: int = 1) -> None:
         f"VACUUM (ANALYZE) {names}",
         "CHECKPOINT",
     )
-    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "native": []}
+    runs: dict[str, list[Run]] = {"ours": [], "native": []}
     for side in [side for _ in range(rounds) for side in bench.sides()]:
         os.sync()  # nobody waits for what was written before
         memory = Memory(side)
-        memory.start()
         begin = time.monotonic()
-        started = side.subscribe("pub_copy", copied, copy_data=True)
+        begun = side.subscribe("pub_copy", copied, copy_data=True)
         side.wait_synced(list(copied))
-        taken = time.monotonic() - started
+        taken, cpu = time.monotonic() - begun.at, side.cpu_seconds() - begun.cpu
         for table in copied:
             must_equal(side.count(table), each)
         runs[side.name].append(
             {
                 "s": round(taken, 2),
-                "create_s": round(started - begin, 2),
-                "rss_mb": memory.stop(),
+                "create_s": round(begun.at - begin, 2),
+                "cpu_s": round(cpu, 2),
+                **memory.figures(),
             }
         )
         side.unsubscribe()
@@ -168,7 +176,7 @@ def toast_jsonb(bench: Bench) -> None:
 def changes(bench: Bench, rounds: int) -> None:
     """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes."""
     total, some = bench.rows(3_000_000), bench.rows(200_000)
-    figures: dict[str, dict[str, dict[str, Any]]] = {"fill": {}, "update": {}, "delete": {}}
+    figures: dict[str, dict[str, Run]] = {"fill": {}, "update": {}, "delete": {}}
     for side, table in bench.streams():
         fill = f"INSERT INTO {table} SELECT * FROM made(1, {total})"
         figures["fill"][side.name] = bench.backlog(side, table, bench.writing(fill))
@@ -182,7 +190,7 @@ def changes(bench: Bench, rounds: int) -> None:
             runs = []
             for _ in range(rounds):
                 first = next(firsts)
-                pick = _PICKED.format(total=total, first=first, last=first + some * 2, some=some)
+                pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
                 write = bench.writing(pick, "ANALYZE picked", statement)
                 runs.append(bench.backlog(side, table, write))
             figures[what][side.name] = median(runs)
@@ -210,18 +218,17 @@ def tpcb(bench: Bench, seconds: float) -> None:
         side.subscribe("pub_tpcb", _TPCB_TABLES, copy_data=True)
         side.wait_synced(list(_TPCB_TABLES))
         memory = Memory(side)
-        memory.start()
         said = _pgbench(bench, "--client=4", f"--time={seconds}", "--no-vacuum")
         transactions = _processed(said)
         ended = time.monotonic()
-        target = _last_everywhere(bench)
+        target = bench.transaction(*_TPCB_LAST)
         for table in _TPCB_TABLES:
             side.wait_visible(table, target)
         behind = time.monotonic() - ended
         figures[side.name] = {
             "s": round(behind, 2),
             "tps": round(transactions / (seconds + behind), 1),
-            "rss_mb": memory.stop(),
+            **memory.figures(),
         }
         _equal_balances(bench, side)
         side.unsubscribe()
@@ -235,17 +242,54 @@ def freshness(bench: Bench, case: str, seconds: float, *, mixed: bool) -> None:
     figures = {}
     for side, table in bench.streams():
         memory = Memory(side)
-        memory.start()
-        written = bench.paced(table, seconds, mixed=mixed)
+        change = SmallChanges(table) if mixed else SmallChanges(table, inserts=1.0)
+        written = bench.paced(seconds, 100, change)
         side.wait_visible(table, written[-1][0])
-        delays = bench.delays(side, table, written)
+        delays = bench.delays(side, [table], written)
         figures[side.name] = {
-            "s": round(statistics.quantiles(delays, n=20)[-1], 3),
+            "s": round(p95(delays), 3),
             "median_s": round(statistics.median(delays), 3),
-            "rss_mb": memory.stop(),
+            **memory.figures(),
         }
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     bench.record(case, figures, transactions=len(written))
+
+
+def first_row(bench: Bench, rounds: int) -> None:
+    """``pgsub up`` on a new data directory, to the first row of a table that a reader sees."""
+    bench.publisher.run(
+        f"CREATE TABLE first_row ({WIDE})",
+        f"INSERT INTO first_row SELECT * FROM made(1, {bench.rows(1_000)})",
+        "CREATE PUBLICATION pub_first_row FOR TABLE first_row",
+    )
+    folders = [bench.folder / f"first_row_{number}" for number in range(rounds)]
+    runs = [_up(bench.publisher, folder) for folder in folders]
+    bench.record("first_row", {"ours": median(runs)})
+    bench.publisher.run("DROP PUBLICATION pub_first_row", "DROP TABLE first_row")
+
+
+def _up(publisher: Database, folder: Path) -> Run:
+    pgsub = Pgsub(folder)
+    subscription = {"connection": publisher.dsn, "publication": ["pub_first_row"]}
+    file = pgsub.file({"subscriptions": {"first_row": subscription}})
+
+    def visible() -> bool:
+        with suppress(sqlite3.OperationalError):  # the lake is being made
+            summary = current_snapshot(lake_metadata(pgsub, "first_row")).get("summary", {})
+            return int(summary.get("total-records", 0)) > 0
+        return False
+
+    started = time.monotonic()
+    pgsub.start("up", str(file))
+    try:
+        wait_until(visible, 120, pgsub.log_tail)
+        taken = time.monotonic() - started
+        [row] = pgsub.sql(f"SELECT count(*) AS n FROM lake.{SCHEMA}.first_row")
+        must_equal(row["n"], publisher.value("SELECT count(*) FROM first_row"))
+        pgsub.drop("first_row")
+    finally:
+        pgsub.stop()
+    return {"s": round(taken, 2)}
 
 
 def _backlogs(
@@ -270,16 +314,6 @@ def _processed(said: str) -> int:
     found = _PROCESSED.search(said)
     assert found is not None, said
     return int(found[1])
-
-
-def _last_everywhere(bench: Bench) -> LSN:
-    """A position inside one more transaction that touches all four tables."""
-    with bench.publisher.connect() as connection, connection.transaction():
-        for statement in _TPCB_LAST:
-            connection.execute(statement.encode())
-        row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-        assert row is not None
-        return LSN.parse(row[0])
 
 
 def _equal_balances(bench: Bench, side: Side) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import psycopg
 
 from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
-from tests.bench.sides import SCHEMA, SERVER_CONF, Native, Ours, Side
+from tests.bench.figures import Run, arrivals, entry_of
+from tests.bench.load import Change, Written, paced
+from tests.bench.meters import MB, Peaks
+from tests.bench.sides import PYTHON, SCHEMA, SERVER_CONF, Native, Ours, Side
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
 
@@ -27,6 +27,10 @@ WIDE: Final = (
     " flag boolean, note text"
 )
 """The table that most cases have: seven columns."""
+
+COLUMNS: Final = "id, customer, status, amount, placed, flag, note"
+
+_TOGETHER: Final = "Python together"
 
 ROWS: Final = f"""
 CREATE FUNCTION {SCHEMA}.made(first bigint, last bigint)
@@ -41,27 +45,32 @@ $$
 """
 
 
-class Memory(threading.Thread):
+class Memory(Peaks):
     """The largest RSS seen of each process of a side, by what it is, in MB."""
 
     def __init__(self, side: Side) -> None:
-        super().__init__(daemon=True)
-        self.side = side
-        self.peak: dict[str, float] = {}
-        self._ending = threading.Event()
+        super().__init__(partial(rss_mb, side))
+        self.start()
 
-    def run(self) -> None:
-        while not self._ending.wait(0.25):
-            with contextlib.suppress(psutil.Error, psycopg.Error):
-                for pid, role in self.side.pids().items():
-                    rss = psutil.Process(pid).memory_info().rss / 2**20
-                    self.peak[role] = max(self.peak.get(role, 0.0), round(rss, 1))
+    def figures(self) -> Run:
+        """End; ``rss_mb`` by what a process is, ``python_mb`` the most of all ours at once.
 
-    def stop(self) -> dict[str, float]:
-        """End, and say what was seen."""
-        self._ending.set()
-        self.join()
-        return self.peak
+        Pages that processes share count for each of them.
+        """
+        sizes = dict(self.stop())
+        together = sizes.pop(_TOGETHER, None)
+        return {"rss_mb": sizes} | ({"python_mb": together} if together else {})
+
+
+def rss_mb(side: Side) -> dict[str, float]:
+    """The largest process of each kind now, and all our Python processes together."""
+    seen: dict[str, float] = {}
+    for pid, role in side.pids().items():
+        rss = psutil.Process(pid).memory_info().rss / MB
+        seen[role] = max(seen.get(role, 0.0), rss)
+        if role in PYTHON:
+            seen[_TOGETHER] = seen.get(_TOGETHER, 0.0) + rss
+    return seen
 
 
 class Bench:
@@ -73,6 +82,7 @@ class Bench:
         self.server.create_database("bench")
         self.publisher = Database(self.server, "bench", SCHEMA)
         self.publisher.run(f"CREATE SCHEMA {SCHEMA}", ROWS)
+        self.folder = folder
         self.native = Native(self.publisher)
         self.ours = Ours(self.publisher, folder)
         self.scale = scale
@@ -86,9 +96,17 @@ class Bench:
         self.native.close()
         self.server.stop()
 
+    def version(self) -> str:
+        """Of PostgreSQL, on the publisher and on the native subscriber."""
+        return str(self.publisher.value("SHOW server_version"))
+
     def rows(self, number: int) -> int:
         """A number of rows at the chosen scale."""
         return max(1, int(number * self.scale))
+
+    def seconds(self, number: float) -> float:
+        """A time at the chosen scale; less than ten seconds would show nothing."""
+        return max(10.0, number * self.scale)
 
     def sides(self) -> Iterator[Side]:
         """Both, the first one alternating from case to case."""
@@ -96,24 +114,16 @@ class Bench:
         self._cases += 1
         yield from pair if self._cases % 2 else reversed(pair)
 
-    def record(self, case: str, figures: dict[str, dict[str, Any]], **more: Any) -> None:
+    def record(self, case: str, figures: dict[str, Run], **more: Any) -> None:
         """One case's object; figures are by side."""
-        entry: dict[str, Any] = {"case": case}
-        for side, values in figures.items():
-            entry |= {f"{side}_{name}": value for name, value in values.items()}
-        if entry.get("ours_s") and entry.get("native_s"):
-            entry["ratio"] = round(entry["native_s"] / entry["ours_s"], 3)
-        if "ours_create_s" in entry:
-            ours = entry["ours_s"] + entry["ours_create_s"]
-            native = entry["native_s"] + entry["native_create_s"]
-            entry["ratio_with_create"] = round(native / ours, 2)
-        self.results.append({**entry, **more})
+        self.results.append(entry_of(case, figures, **more))
         self.tell(self.results[-1])
 
-    def streams(self, definition: str = WIDE) -> Iterator[tuple[Side, str]]:
-        """Each side with a subscription on an empty table of its own, dropped afterwards.
+    def streams(self, definition: str = WIDE, *, rows: int = 0) -> Iterator[tuple[Side, str]]:
+        """Each side with a subscription on a table of its own, dropped afterwards.
 
-        All columns but ``id``, the key, may be NULL.
+        All columns but ``id``, the key, may be NULL. The table is empty, or has so many ``made``
+        rows that were copied.
         """
         for side in self.sides():
             table = f"t{len(self.results)}_{side.name}"
@@ -121,30 +131,53 @@ class Bench:
                 f"CREATE TABLE {table} ({definition})",
                 f"CREATE PUBLICATION pub_{table} FOR TABLE {table}",
             )
+            if rows:
+                self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
+                self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
             side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
             side.wait_synced([table])
-            self.publisher.run(f"INSERT INTO {table} (id) VALUES (0)")
-            side.wait_visible(table, LSN.parse(self.publisher.lsn()))
-            self.publisher.run(f"DELETE FROM {table}")
-            side.wait_visible(table, LSN.parse(self.publisher.lsn()))
+            for statement in (
+                f"INSERT INTO {table} (id) VALUES (0)",
+                f"DELETE FROM {table} WHERE id = 0",
+            ):
+                side.wait_visible(table, self.transaction(statement))
             yield side, table
             side.unsubscribe()
             self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}", "CHECKPOINT")
 
+    def transaction(self, *statements: str) -> LSN:
+        """Run them in one transaction; a position inside it, after their changes.
+
+        So it is at or before the end of the commit, and after every commit before it.
+        """
+        with self.publisher.connect() as connection, connection.transaction():
+            for statement in statements:
+                connection.execute(statement.encode())
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+            assert row is not None
+            return LSN.parse(row[0])
+
     def writing(self, *statements: str) -> Callable[[], None]:
         return lambda: self.publisher.run(*statements)
 
-    def backlog(self, side: Side, table: str, write: Callable[[], None]) -> dict[str, Any]:
-        """Write while the walsender stands still; seconds from its going on to visible."""
+    def backlog(self, side: Side, table: str, write: Callable[[], None]) -> Run:
+        """Write while the walsender stands still; seconds from its going on to visible.
+
+        ``cpu_s`` is what all processes of the side took in that time.
+        """
         memory = Memory(side)
-        memory.start()
         with self.held(side):
             write()
-            target = LSN.parse(self.last_commit(table))
+            target = self.last_commit(table)
             os.sync()
+            cpu = side.cpu_seconds()
         started = time.monotonic()
         side.wait_visible(table, target)
-        return {"s": round(time.monotonic() - started, 2), "rss_mb": memory.stop()}
+        return {
+            "s": round(time.monotonic() - started, 2),
+            "cpu_s": round(side.cpu_seconds() - cpu, 2),
+            **memory.figures(),
+        }
 
     @contextlib.contextmanager
     def held(self, side: Side) -> Iterator[None]:
@@ -159,70 +192,28 @@ class Bench:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def last_commit(self, table: str) -> str:
+    def last_commit(self, table: str) -> LSN:
         """A position at or before the end of the last commit, and after its start.
 
         One more small change of the table ends the backlog: its own position, taken before it
         commits, is one that every commit before lies below.
         """
-        with self.publisher.connect() as connection, connection.transaction():
-            connection.execute(f"INSERT INTO {table} (id) VALUES (-1)".encode())
-            connection.execute(f"DELETE FROM {table} WHERE id = -1".encode())
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-            assert row is not None
-            return str(row[0])
+        return self.transaction(
+            f"INSERT INTO {table} (id) VALUES (-1)", f"DELETE FROM {table} WHERE id = -1"
+        )
 
-    def paced(self, table: str, seconds: float, *, mixed: bool) -> list[tuple[LSN, datetime]]:
-        """Small transactions at 100 a second: a position inside each, and its commit time."""
-        written: list[tuple[str, str]] = []
-        chance = random.Random(7)
-        live: list[int] = []
-        with self.publisher.connect() as connection:
-            start = time.monotonic()
-            for number in range(1, int(seconds * 100) + 1):
-                time.sleep(max(0.0, start + number / 100 - time.monotonic()))
-                with connection.transaction():
-                    dice = chance.random() if mixed and len(live) > 100 else 0.0
-                    if dice < 0.5:
-                        text = f"INSERT INTO {table} SELECT * FROM made(%s, %s)"
-                        connection.execute(text.encode(), (number, number))
-                        live.append(number)
-                    elif dice < 0.85:
-                        text = f"UPDATE {table} SET amount = amount + 1 WHERE id = %s"
-                        connection.execute(text.encode(), (chance.choice(live),))
-                    else:
-                        victim = live.pop(chance.randrange(len(live)))
-                        connection.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (victim,))
-                    noted = connection.execute(
-                        "SELECT pg_current_wal_insert_lsn()::text, pg_current_xact_id()::text"
-                    ).fetchone()
-                    assert noted is not None
-                written.append(noted)
-            times = connection.execute(
-                "SELECT pg_xact_commit_timestamp(xid::xid)"
-                " FROM unnest(%s::text[]) WITH ORDINALITY AS noted (xid, n) ORDER BY n",
-                ([xid for _, xid in written],),
-            ).fetchall()
-        committed = [moment.astimezone(UTC) for (moment,) in times]
-        positions = [LSN.parse(position) for position, _ in written]
-        return list(zip(positions, committed, strict=True))
+    def paced(self, seconds: float, rate: float, change: Change) -> Written:
+        """Small transactions at a steady rate."""
+        return paced(self.publisher, seconds, rate, change)
 
-    def delays(self, side: Side, table: str, written: list[tuple[LSN, datetime]]) -> list[float]:
-        """Seconds from each commit to the moment a query of it would have answered."""
-        moves, alone = side.publications_of(table), side.query_alone(table)
-        # What is seen then ends with a commit, and each position was noted inside its
-        # transaction: that shows from the first move on that lies behind it.
-        arrivals = [
-            next(moment for moment, shown in moves if shown > position) for position, _ in written
-        ]
-        pairs = zip(arrivals, written, strict=True)
+    def delays(self, side: Side, tables: list[str], written: Written) -> list[float]:
+        """Seconds from each commit to the moment a query of each table would have answered."""
+        alone = side.query_alone(tables[0])
+        positions = [position for position, _ in written]
+        seen = [arrivals(side.publications_of(table), positions) for table in tables]
+        everywhere = [max(moments) for moments in zip(*seen, strict=True)]
+        pairs = zip(everywhere, written, strict=True)
         return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
-
-
-def median(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The middle one of an odd number of runs, and what all of them took."""
-    middle = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
-    return {**middle, "runs_s": [run["s"] for run in runs]}
 
 
 def must_equal(found: int, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""Measure ``pgsub`` beside PostgreSQL's own subscriber: ``make bench``, ``make bench-quick``.
+"""Measure ``pgsub`` beside PostgreSQL's own: ``make bench``, ``make bench-quick``.
 
 Both run on one publisher, one after the other: while one is measured the other has no
 subscription and no slot. Who is first alternates from case to case.
@@ -15,6 +15,9 @@ afterwards by a count in Spark; for the native one that the position is replayed
 
 Quick is a tenth of the rows, for every change: it fails where a ratio is less than half of what is
 on record (``quick_record.json``), twice in a row. A ratio at that scale says little by itself.
+
+Any case can be run by itself, and its result is kept as soon as it ends. Results of another scale
+than 1 go to a file of their own.
 """
 
 from __future__ import annotations
@@ -23,32 +26,28 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from tests.bench import cases
 from tests.bench.core import Bench
+from tests.bench.environment import environment
+from tests.bench.figures import verdicts
+from tests.bench.results import HERE, Kept, targets
+from tests.bench.sides import OUR_SETTINGS
 
-RESULTS: Final = Path(__file__).with_name("results.json")
-QUICK_RESULTS: Final = Path(__file__).with_name("quick_results.json")
-QUICK_RECORD: Final = Path(__file__).with_name("quick_record.json")
-BARS: Final[dict[str, list[tuple[str, float]]]] = {
-    "copy_1x2m": [("ratio", 2.0)],
-    "copy_4x500k": [("ratio", 2.0)],
-    "insert_1tx": [("ratio", 1.2)],
-    "insert_1000tx": [("ratio", 1.2)],
-    "update_random": [("ratio", 1.5)],
-    "delete_random": [("ratio", 1.5)],
-    "wide": [("ratio", 1.0)],
-    "toast_jsonb": [("ratio", 1.0)],
-    "tpcb": [("tps_ratio", 1.0), ("ratio", 2.0)],
-    "freshness_insert": [("ours_s", 1.0)],
-    "freshness_mixed": [("ours_s", 2.5)],
-    "apply_rss_3m_1tx": [("ours_mb", 512)],
-}
-"""What is aimed at: ratios at least, seconds and megabytes at most."""
-CASES: Final[dict[str, Callable[[Bench], None]]] = {
+RESULTS: Final = HERE / "results.json"
+SMALL_RESULTS: Final = HERE / "small_results.json"
+QUICK_RESULTS: Final = HERE / "quick_results.json"
+QUICK_RECORD: Final = HERE / "quick_record.json"
+
+Cases = Mapping[str, Callable[[Bench], None]]
+"""By the names of the results that each records."""
+
+COLD: Final[Cases] = {"copy_first": lambda bench: cases.copy(bench, "copy_first", 1)}
+CASES: Final[Cases] = {
     "copy_1x2m": lambda bench: cases.copy(bench, "copy_1x2m", 3),
     "copy_4x500k": lambda bench: cases.copy(bench, "copy_4x500k", 3, tables=4),
     "insert_1tx": lambda bench: cases.inserts(bench, "insert_1tx", 1_000_000, 1),
@@ -59,50 +58,76 @@ CASES: Final[dict[str, Callable[[Bench], None]]] = {
     "tpcb": lambda bench: cases.tpcb(bench, 60),
     "freshness_insert": lambda bench: cases.freshness(bench, "freshness_insert", 20, mixed=False),
     "freshness_mixed": lambda bench: cases.freshness(bench, "freshness_mixed", 30, mixed=True),
+    "first_row": lambda bench: cases.first_row(bench, 3),
 }
-"""By the names of the results that each records."""
-
 
 QUICK: Final = ("copy_1x2m", "insert_1tx", "insert_1000tx", "update_random")
 QUICK_SCALE: Final = 0.1
 _COLUMNS: Final = ("ours_s", "native_s", "ratio", "ours_mb")
 
 
-def _line(entry: dict[str, Any]) -> str:
-    def figure(name: str) -> str:
-        value = entry.get(name)
-        return f"{value:>9}" if value is not None else " " * 9
+def names_of(*several: Cases) -> list[str]:
+    """The names of all results, in the order in which they are measured."""
+    return [name for plays in several for names in plays for name in names.split()]
 
-    verdicts = []
-    for name, bar in BARS.get(entry["case"], []):
-        if (value := entry.get(name)) is not None:
-            most = name.startswith("ours")
-            met = value <= bar if most else value >= bar
-            verdicts.append(f"{name} {'≤' if most else '≥'} {bar}: {'yes' if met else 'NO'}")
-    if "tps_ratio" in entry:
-        verdicts.append(f"({entry['ours_tps']} and {entry['native_tps']} transactions a second)")
+
+def line(entry: dict[str, Any]) -> str:
+    """A result as it is printed."""
+    columns = "".join(f"{entry.get(column) or '':>9}" for column in _COLUMNS)
+    words = []
+    for verdict in entry["targets"]:
+        sign, bar = ("≥", "at_least") if "at_least" in verdict else ("≤", "at_most")
+        value = f"{verdict['figure']} {entry[verdict['figure']]}"
+        words.append(f"{value} {sign} {verdict[bar]}: {'yes' if verdict['met'] else 'NO'}")
     if "ratio_with_create" in entry:
-        verdicts.append(f"(with CREATE {entry['ratio_with_create']})")
-    columns = "".join(figure(column) for column in _COLUMNS)
-    return f"{entry['case']:<20}{columns}  {' '.join(verdicts)}"
+        words.append(f"(with CREATE {entry['ratio_with_create']})")
+    return f"{entry['case']:<20}{columns}  {', '.join(words)}"
 
 
-def measure(scale: float, wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """Play the cases whose results somebody wants, on new servers; prints each as it comes."""
+def measure(
+    plays: Cases,
+    scale: float,
+    wanted: Callable[[str], bool],
+    path: Path | None,
+    *,
+    cold: Cases,
+) -> list[dict[str, Any]]:
+    """Play the cases whose results somebody wants, on new servers.
+
+    Each result is printed and kept in ``path`` as it comes. ``cold`` cases come before anything is
+    warm.
+    """
+    aims = targets()
+    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="pgsub-bench-") as folder:
-        bench = Bench(Path(folder), scale, lambda entry: print(_line(entry), flush=True))
+        kept: Kept | None = None
+
+        def tell(entry: dict[str, Any]) -> None:
+            about = {"at": datetime.now(UTC).date().isoformat(), "scale": scale}
+            results.append({**entry, **about, "targets": verdicts(entry, aims)})
+            print(line(results[-1]), flush=True)
+            if kept is not None:
+                kept.keep(results[-1])
+
+        bench = Bench(Path(folder), scale, tell)
         try:
-            print(f"native: {bench.native.configuration()}\nours: default settings", flush=True)
+            where = environment(bench.version(), bench.native.configuration(), OUR_SETTINGS)
+            if path is not None:
+                kept = Kept(path, where, names_of(COLD, CASES))
+            print(*(f"{name}: {value}" for name, value in where.items()), sep="\n", flush=True)
             print(f"{'case':<20}" + "".join(f"{word:>9}" for word in _COLUMNS), flush=True)
-            if wanted("copy_first"):
-                cases.copy(bench, "copy_first", 1)
+            _play(bench, cold, wanted)
             cases.warm_up(bench)
-            for names, play in CASES.items():
-                if any(map(wanted, names.split())):
-                    play(bench)
+            _play(bench, plays, wanted)
         finally:
             bench.close()
-    return bench.results
+    return results
+
+
+def _play(bench: Bench, plays: Cases, wanted: Callable[[str], bool]) -> None:
+    for names, play in plays.items():
+        if any(map(wanted, names.split())):
+            play(bench)
 
 
 def quick() -> int:
@@ -110,8 +135,7 @@ def quick() -> int:
     record: dict[str, float] = json.loads(QUICK_RECORD.read_text())
     slipped: dict[str, str] = {}
     for _ in range(2):
-        results = measure(QUICK_SCALE, QUICK.__contains__)
-        QUICK_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        results = measure(CASES, QUICK_SCALE, QUICK.__contains__, QUICK_RESULTS, cold={})
         ratios = {entry["case"]: entry["ratio"] for entry in results if "ratio" in entry}
         slipped = {
             case: f"{ratios.get(case)} (on record: {before})"
@@ -127,16 +151,24 @@ def quick() -> int:
 def main() -> int:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description="measure pgsub beside PostgreSQL's own subscriber")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the rows")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the rows and minutes")
     parser.add_argument("--only", default="", help="run only cases whose name holds this")
-    parser.add_argument("--no-write", action="store_true", help="leave results.json alone")
+    parser.add_argument("--no-write", action="store_true", help="keep no results")
     parser.add_argument("--quick", action="store_true", help="a tenth, against the record")
     options = parser.parse_args()
     if options.quick:
         return quick()
-    results = measure(options.scale, lambda case: options.only in case)
-    if not options.no_write:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    names = names_of(COLD, CASES)
+    if not any(options.only in name for name in names):
+        parser.error(f"no case is named so; there are {', '.join(names)}")
+    path = RESULTS if options.scale == 1 else SMALL_RESULTS
+    measure(
+        CASES,
+        options.scale,
+        lambda case: options.only in case,
+        None if options.no_write else path,
+        cold=COLD,
+    )
     return 0
 
 

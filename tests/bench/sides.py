@@ -9,24 +9,42 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
+from tests.bench.meters import MB, cpu_seconds, files_mb, open_files_mb, tree
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
-POLL = 0.05
-SCHEMA = "bench"
+POLL: Final = 0.05
+PATIENCE: Final = 1800.0
+"""Seconds after which what is waited for is taken to have failed."""
+SCHEMA: Final = "bench"
 
-SERVER_CONF = {
+SERVER_CONF: Final = {
     "fsync": "on",
     "shared_buffers": "1GB",
     "max_wal_size": "8GB",
     "track_commit_timestamp": "on",
+    # A walsender is held for longer than a minute while a large transaction is written.
+    "wal_receiver_timeout": "0",
 }
+OUR_SETTINGS: Final = {"wal_receiver_timeout": "0"}
+"""The rest are the defaults."""
+
+LAKE_SERVER: Final = "lake server"
+PYTHON: Final = ("launcher", "apply worker", "sync worker", "Spark's Python")
+"""What our processes are."""
+
+
+class Begun(NamedTuple):
+    """When a subscription began to exist: by ``time.monotonic``, and its side's CPU time then."""
+
+    at: float
+    cpu: float
 
 
 class Side(Protocol):
@@ -34,11 +52,8 @@ class Side(Protocol):
 
     name: str
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
-        """Subscribe to a publication; ``tables`` holds each table's definition.
-
-        Returns when the subscription began to exist, by ``time.monotonic``.
-        """
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
+        """Subscribe to a publication; ``tables`` holds each table's definition."""
 
     def wait_synced(self, tables: list[str]) -> None:
         """Until each table's rows at the time of CREATE are visible."""
@@ -61,11 +76,32 @@ class Side(Protocol):
     def query_alone(self, table: str) -> float:
         """Seconds a new query of the table takes when nothing else happens."""
 
+    def rewritten(self, table: str) -> str:
+        """A copy of the table, written just now; its name."""
+
+    def scan(self, table: str, columns: str) -> tuple[float, int]:
+        """A query that reads each value of these columns: its seconds, and a sum of them.
+
+        Two tables with the same rows have the same sum. ``id`` is the first column.
+        """
+
+    def files(self, table: str) -> dict[str, float]:
+        """What the table consists of, as figures."""
+
+    def drop(self, table: str) -> None:
+        """Drop a table that no subscription writes."""
+
     def unsubscribe(self) -> None:
         """Drop the subscription with its slot, and the tables."""
 
     def pids(self) -> dict[int, str]:
         """Its processes and what each is."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes until now, the publisher's not counted."""
+
+    def on_disk(self) -> dict[str, float]:
+        """MB of received changes that lie on its disk now, by figure."""
 
 
 class Progress(threading.Thread):
@@ -114,20 +150,21 @@ class Native:
         self._tables: list[str] = []
 
     def configuration(self) -> str:
-        """What differs from the server's defaults."""
+        """What differs from the server's defaults and is not about where it listens and logs."""
         query = (
-            "SELECT string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)"
+            "SELECT string_agg(name || ' = ' || current_setting(name), ', ' ORDER BY name)"
             " FROM pg_settings WHERE source = 'command line'"
+            " AND name !~ '^(port$|listen_|unix_|log_|logging_)'"
         )
-        return f"{self.here.value('SELECT version()')}\n  {self.here.value(query)}"
+        return str(self.here.value(query))
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
         self._tables = list(tables)
         self.here.run(*(f"CREATE TABLE {name} ({text})" for name, text in tables.items()))
         self.twin.subscribe(
             self.here, self.publisher, "bench_native", [publication], copy_data=str(copy_data)
         )
-        begun = time.monotonic()
+        begun = Begun(time.monotonic(), self.cpu_seconds())
         self._progress = Progress(self.here)
         self._progress.start()
         return begun
@@ -136,7 +173,7 @@ class Native:
         query = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')"
         with self.here.connect() as connection:
             wait_until(
-                lambda: connection.execute(query).fetchone() == (len(tables),), 600, pause=POLL
+                lambda: connection.execute(query).fetchone() == (len(tables),), PATIENCE, pause=POLL
             )
 
     def wait_visible(self, table: str, target: LSN) -> None:
@@ -147,7 +184,7 @@ class Native:
                 row = connection.execute(query).fetchone()
                 return row is not None and row[0] is not None and LSN.parse(row[0]) >= target
 
-            wait_until(replayed, 600, f"the native subscriber replayed {target}", pause=POLL)
+            wait_until(replayed, PATIENCE, f"the native subscriber replayed {target}", pause=POLL)
 
     def count(self, table: str) -> int:
         return int(self.here.value(f"SELECT count(*) FROM {table}"))
@@ -171,6 +208,28 @@ class Native:
         del table
         return 0.0
 
+    def rewritten(self, table: str) -> str:
+        copy = f"{table}_fresh"
+        self.here.run(f"CREATE TABLE {copy} AS TABLE {table}", f"VACUUM (ANALYZE) {copy}")
+        return copy
+
+    def scan(self, table: str, columns: str) -> tuple[float, int]:
+        # Reading the last column of a row goes through all before it.
+        first, last = columns.split(", ")[0], columns.split(", ")[-1]
+        query = f"SELECT bit_xor(hashtextextended({last}, {first})) FROM {table}"
+        with self.here.connect() as connection:
+            started = time.monotonic()
+            row = connection.execute(query.encode()).fetchone()
+            taken = time.monotonic() - started
+        assert row is not None
+        return taken, int(row[0])
+
+    def files(self, table: str) -> dict[str, float]:
+        return {"table_mb": round(self.here.value(f"SELECT pg_table_size('{table}')") / MB, 1)}
+
+    def drop(self, table: str) -> None:
+        self.here.run(f"DROP TABLE {table}")
+
     def unsubscribe(self) -> None:
         self._progress.stop()
         self.here.execute("DROP SUBSCRIPTION bench_native")
@@ -180,24 +239,32 @@ class Native:
         query = "SELECT pid, backend_type FROM pg_stat_activity WHERE backend_type LIKE 'logical%'"
         return dict(self.here.execute(query))
 
+    def cpu_seconds(self) -> float:
+        pid = self.twin.server.pid
+        assert pid is not None
+        return cpu_seconds(tree(pid))
+
+    def on_disk(self) -> dict[str, float]:
+        return {"spool_mb": files_mb(self.twin.server.data_dir / "base" / "pgsql_tmp")}
+
     def close(self) -> None:
         """Stop the server."""
         self.twin.server.stop()
 
 
 class Ours:
-    """``pgsub`` with its default settings."""
+    """``pgsub`` with its default settings, but for those that measuring needs."""
 
     name = "ours"
 
     def __init__(self, publisher: Database, folder: Path) -> None:
         self.publisher = publisher
         self.pgsub = Pgsub(folder / "data")
-        self.pgsub.up({"subscriptions": {}})
+        self.pgsub.up({"subscriptions": {}, "settings": OUR_SETTINGS})
         self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
         self._tables: list[str] = []
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> float:
+    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
         self._tables = list(tables)
         query = "SELECT count(*) FROM pg_subscription WHERE subcreate = 'ready'"
         with ThreadPoolExecutor(1) as pool:
@@ -208,17 +275,17 @@ class Ours:
                 [publication],
                 copy_data=copy_data,
             )
-            wait_until(lambda: command.done() or self._catalog(query) == [(1,)], 60, pause=POLL)
-            created = time.monotonic()
+            wait_until(lambda: command.done() or self._catalog(query) == [(1,)], PATIENCE)
+            begun = Begun(time.monotonic(), self.cpu_seconds())
             command.result()
-        return created
+        return begun
 
     def wait_synced(self, tables: list[str]) -> None:
         wait_until(
             lambda: all(
                 self._ready(table) and self._position(table) is not None for table in tables
             ),
-            600,
+            PATIENCE,
             "the tables are copied",
             pause=POLL,
         )
@@ -226,7 +293,7 @@ class Ours:
     def wait_visible(self, table: str, target: LSN) -> None:
         wait_until(
             lambda: (self._position(table) or LSN(0)) >= target,
-            600,
+            PATIENCE,
             lambda: (
                 f"{table} carries {target}, not {self._position(table)}\n{self.pgsub.log_tail()}"
             ),
@@ -243,8 +310,7 @@ class Ours:
 
     def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
         """When ``main`` moved, and the position it then carried."""
-        metadata = self._metadata(table)
-        assert metadata is not None
+        metadata = lake_metadata(self.pgsub, table)
         carried = {
             snapshot["snapshot-id"]: snapshot.get("summary", {}).get("pgsub.lsn")
             for snapshot in metadata["snapshots"]
@@ -258,13 +324,47 @@ class Ours:
         return moves
 
     def query_alone(self, table: str) -> float:
-        """Seconds a count takes, without what any command takes."""
-        taken = []
-        for query in ("SELECT 1", f"SELECT count(*) FROM lake.{SCHEMA}.{table}") * 2:
-            started = time.monotonic()
-            self.pgsub.sql(query)
-            taken.append(time.monotonic() - started)
-        return max(0.0, min(taken[1::2]) - min(taken[::2]))
+        query = f"SELECT count(*) AS n FROM lake.{SCHEMA}.{table}"
+        return max(0.0, min(self._timed(query)[0] for _ in range(2)) - self._command())
+
+    def rewritten(self, table: str) -> str:
+        copy = f"{table}_fresh"
+        source = f"lake.{SCHEMA}.{table}"
+        self.pgsub.sql(f"CREATE TABLE lake.{SCHEMA}.{copy} USING iceberg AS SELECT * FROM {source}")
+        return copy
+
+    def scan(self, table: str, columns: str) -> tuple[float, int]:
+        query = f"SELECT bit_xor(xxhash64({columns})) AS n FROM lake.{SCHEMA}.{table}"
+        command = self._command()
+        taken, found = self._timed(query)
+        return max(1e-3, taken - command), found
+
+    def _timed(self, query: str) -> tuple[float, int]:
+        """Seconds a command takes, and the number ``n`` that it finds."""
+        started = time.monotonic()
+        [row] = self.pgsub.sql(query)
+        return time.monotonic() - started, int(row["n"])
+
+    def _command(self) -> float:
+        """Seconds any command takes."""
+        return min(self._timed("SELECT 1 AS n")[0] for _ in range(2))
+
+    def files(self, table: str) -> dict[str, float]:
+        metadata = lake_metadata(self.pgsub, table)
+        summary = current_snapshot(metadata)["summary"]
+        totals = {
+            name: int(summary.get(f"total-{what}", 0))
+            for name, what in (
+                ("files", "data-files"),
+                ("delete_files", "delete-files"),
+                ("size", "files-size"),
+            )
+        }
+        size = totals.pop("size") / MB
+        return {**totals, "snapshots": len(metadata["snapshots"]), "table_mb": round(size, 1)}
+
+    def drop(self, table: str) -> None:
+        self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table} PURGE")
 
     def application_name(self) -> str:
         return "bench"
@@ -272,7 +372,7 @@ class Ours:
     def unsubscribe(self) -> None:
         self.pgsub.drop("bench")
         for table in self._tables:
-            self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table} PURGE")
+            self.drop(table)
 
     def pids(self) -> dict[int, str]:
         # Workers are forked, so their command line is the fork server's; their name is their own.
@@ -280,10 +380,21 @@ class Ours:
         found = {}
         for process in self.pgsub.family():
             name = process.name()
-            found[process.pid] = "lake server" if "java" in name else roles.get(name, "launcher")
+            found[process.pid] = LAKE_SERVER if "java" in name else roles.get(name, "launcher")
             if "python_daemon" in " ".join(process.cmdline()):
                 found[process.pid] = "Spark's Python"
         return found
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pgsub.family())
+
+    def on_disk(self) -> dict[str, float]:
+        apply = [pid for pid, role in self.pids().items() if role == "apply worker"]
+        spool = self.pgsub.data_dir / "spool"
+        return {
+            "spool_mb": sum(open_files_mb(pid, spool) for pid in apply),
+            "staging_mb": files_mb(self.pgsub.data_dir / "staging"),
+        }
 
     def close(self) -> None:
         """Stop the family."""
@@ -302,28 +413,32 @@ class Ours:
 
     def _position(self, table: str) -> LSN | None:
         """The position that ``main`` of the table carries."""
-        metadata = self._metadata(table)
-        if metadata is None:
-            return None
+        metadata = lake_metadata(self.pgsub, table)
         by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
-        snapshot = by_id.get(metadata.get("current-snapshot-id"))
-        while snapshot is not None:
+        snapshot = current_snapshot(metadata)
+        while snapshot:
             text = snapshot.get("summary", {}).get("pgsub.lsn")
             if text:
                 return LSN.parse(text)
-            snapshot = by_id.get(snapshot.get("parent-snapshot-id"))
+            snapshot = by_id.get(snapshot.get("parent-snapshot-id"), {})
         return None
 
-    def _metadata(self, table: str) -> dict[str, Any] | None:
-        path = self.pgsub.lake_catalog_file()
-        if not path.exists():
-            return None
-        query = (
-            "SELECT metadata_location FROM iceberg_tables"
-            " WHERE table_namespace = ? AND table_name = ?"
-        )
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
-            row = connection.execute(query, (SCHEMA, table)).fetchone()
-        if row is None:
-            return None
-        return dict(json.loads(Path(row[0].removeprefix("file:")).read_text()))
+
+def lake_metadata(pgsub: Pgsub, table: str) -> dict[str, Any]:
+    """What the lake's catalog points to for a table now; {} when there is none."""
+    path = pgsub.lake_catalog_file()
+    if not path.exists():
+        return {}
+    query = (
+        "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+    )
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
+        row = connection.execute(query, (SCHEMA, table)).fetchone()
+    return dict(json.loads(Path(row[0].removeprefix("file:")).read_text())) if row else {}
+
+
+def current_snapshot(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The tip of ``main`` in a table's metadata; {} when there is none."""
+    current = metadata.get("current-snapshot-id")
+    found = (each for each in metadata.get("snapshots", []) if each["snapshot-id"] == current)
+    return next(found, {})

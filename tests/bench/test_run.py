@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench import run
+from tests.bench.results import targets
+
+MORE_IS_BETTER = ("ratio", "tps_ratio", "ours_rows_per_cpu_s")
+EVERY = run.names_of(run.COLD, run.CASES)
+
+
+def test_every_result_has_one_name() -> None:
+    assert len(EVERY) == len(set(EVERY))
+
+
+def test_a_target_is_of_a_case_and_has_one_bar() -> None:
+    for target in targets():
+        assert target["case"] in EVERY
+        assert len({"at_least", "at_most"} & set(target)) == 1
+        assert ("at_least" in target) == (target["figure"] in MORE_IS_BETTER)
+
+
+def test_every_case_has_a_target_but_the_cold_ones() -> None:
+    assert {target["case"] for target in targets()} == set(EVERY) - set(run.names_of(run.COLD))
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "cases"),
+    [
+        ([], run.RESULTS, run.names_of(run.COLD, run.CASES)),
+        (["--only", "copy"], run.RESULTS, ["copy_first", "copy_1x2m", "copy_4x500k"]),
+        (["--scale", "0.5", "--no-write", "--only", "wide"], None, ["wide"]),
+    ],
+)
+def test_what_the_command_line_asks_for(
+    words: list[str], path: Path | None, cases: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def measure(
+        plays: run.Cases,
+        scale: float,
+        wanted: Callable[[str], bool],
+        kept_in: Path | None,
+        *,
+        cold: run.Cases,
+    ) -> list[dict[str, Any]]:
+        asked.extend([kept_in, list(filter(wanted, run.names_of(cold, plays)))])
+        return []
+
+    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["run", *words])
+    assert run.main() == 0
+    assert asked == [path, cases]
+
+
+def test_a_case_that_there_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run", "--only", "no case"])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert "there are copy_first, copy_1x2m" in capsys.readouterr().err
+
+
+def test_a_result_is_printed_with_its_verdicts() -> None:
+    entry = {
+        "case": "copy_1x2m",
+        "ours_s": 5.14,
+        "native_s": 7.36,
+        "ratio": 1.432,
+        "targets": [
+            {"figure": "ratio", "at_least": 2.0, "met": False},
+            {"figure": "ours_s", "at_most": 6, "met": True},
+        ],
+        "ratio_with_create": 0.77,
+    }
+    said = " ".join(run.line(entry).split())
+    assert said == (
+        "copy_1x2m 5.14 7.36 1.432 ratio 1.432 ≥ 2.0: NO, ours_s 5.14 ≤ 6: yes, (with CREATE 0.77)"
+    )
