@@ -10,7 +10,7 @@ PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)
+
+bench-long: setup ## the same for what is large, long or wide (two hours, 30 GB of disk; CASE=name SCALE=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --long --only "$(CASE)" --scale $(or $(SCALE),1)
 
 bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick

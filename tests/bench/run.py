@@ -1,4 +1,4 @@
-"""Measure ``pgsub`` beside PostgreSQL's own: ``make bench``, ``make bench-quick``.
+"""Measure ``pgsub`` beside PostgreSQL's own: ``make bench``, ``bench-quick``, ``bench-long``.
 
 Both run on one publisher, one after the other: while one is measured the other has no
 subscription and no slot. Who is first alternates from case to case.
@@ -16,8 +16,8 @@ afterwards by a count in Spark; for the native one that the position is replayed
 Quick is a tenth of the rows, for every change: it fails where a ratio is less than half of what is
 on record (``quick_record.json``), twice in a row. A ratio at that scale says little by itself.
 
-Any case can be run by itself, and its result is kept as soon as it ends. Results of another scale
-than 1 go to a file of their own.
+Long is what takes minutes to an hour each. Any case can be run by itself, and its result is kept as
+soon as it ends. Results of another scale than 1 go to a file of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench import cases
+from tests.bench import cases, long_cases
 from tests.bench.core import Bench
 from tests.bench.environment import environment
 from tests.bench.figures import verdicts
@@ -39,6 +39,7 @@ from tests.bench.results import HERE, Kept, targets
 from tests.bench.sides import OUR_SETTINGS
 
 RESULTS: Final = HERE / "results.json"
+LONG_RESULTS: Final = HERE / "long_results.json"
 SMALL_RESULTS: Final = HERE / "small_results.json"
 QUICK_RESULTS: Final = HERE / "quick_results.json"
 QUICK_RECORD: Final = HERE / "quick_record.json"
@@ -59,6 +60,13 @@ CASES: Final[Cases] = {
     "freshness_insert": lambda bench: cases.freshness(bench, "freshness_insert", 20, mixed=False),
     "freshness_mixed": lambda bench: cases.freshness(bench, "freshness_mixed", 30, mixed=True),
     "first_row": lambda bench: cases.first_row(bench, 3),
+}
+LONG: Final[Cases] = {
+    "transaction_10m": long_cases.transaction,
+    "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
+    "reader_scan": lambda bench: long_cases.reader(bench, 1800, 3),
+    "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),
+    "many_updates": lambda bench: long_cases.many_tables(bench, "many_updates", 180, updates=True),
 }
 
 QUICK: Final = ("copy_1x2m", "insert_1tx", "insert_1000tx", "update_random")
@@ -113,7 +121,7 @@ def measure(
         try:
             where = environment(bench.version(), bench.native.configuration(), OUR_SETTINGS)
             if path is not None:
-                kept = Kept(path, where, names_of(COLD, CASES))
+                kept = Kept(path, where, names_of(COLD, CASES, LONG))
             print(*(f"{name}: {value}" for name, value in where.items()), sep="\n", flush=True)
             print(f"{'case':<20}" + "".join(f"{word:>9}" for word in _COLUMNS), flush=True)
             _play(bench, cold, wanted)
@@ -155,19 +163,22 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run only cases whose name holds this")
     parser.add_argument("--no-write", action="store_true", help="keep no results")
     parser.add_argument("--quick", action="store_true", help="a tenth, against the record")
+    parser.add_argument("--long", action="store_true", help="the cases that take long instead")
     options = parser.parse_args()
     if options.quick:
         return quick()
-    names = names_of(COLD, CASES)
+    plays, cold, path = (LONG, {}, LONG_RESULTS) if options.long else (CASES, COLD, RESULTS)
+    names = names_of(cold, plays)
     if not any(options.only in name for name in names):
         parser.error(f"no case is named so; there are {', '.join(names)}")
-    path = RESULTS if options.scale == 1 else SMALL_RESULTS
+    if options.scale != 1:
+        path = SMALL_RESULTS
     measure(
-        CASES,
+        plays,
         options.scale,
         lambda case: options.only in case,
         None if options.no_write else path,
-        cold=COLD,
+        cold=cold,
     )
     return 0
 

@@ -11,7 +11,7 @@ from tests.bench import run
 from tests.bench.results import targets
 
 MORE_IS_BETTER = ("ratio", "tps_ratio", "ours_rows_per_cpu_s")
-EVERY = run.names_of(run.COLD, run.CASES)
+EVERY = run.names_of(run.COLD, run.CASES, run.LONG)
 
 
 def test_every_result_has_one_name() -> None:
@@ -34,6 +34,9 @@ def test_every_case_has_a_target_but_the_cold_ones() -> None:
     [
         ([], run.RESULTS, run.names_of(run.COLD, run.CASES)),
         (["--only", "copy"], run.RESULTS, ["copy_first", "copy_1x2m", "copy_4x500k"]),
+        (["--long"], run.LONG_RESULTS, run.names_of(run.LONG)),
+        (["--long", "--only", "growth_random"], run.LONG_RESULTS, ["growth_random"]),
+        (["--long", "--scale", "0.01"], run.SMALL_RESULTS, run.names_of(run.LONG)),
         (["--scale", "0.5", "--no-write", "--only", "wide"], None, ["wide"]),
     ],
 )
@@ -62,10 +65,10 @@ def test_what_the_command_line_asks_for(
 def test_a_case_that_there_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["run", "--only", "no case"])
+    monkeypatch.setattr(sys, "argv", ["run", "--long", "--only", "copy_1x2m"])
     with pytest.raises(SystemExit):
         run.main()
-    assert "there are copy_first, copy_1x2m" in capsys.readouterr().err
+    assert "there are transaction_10m, growth_clustered" in capsys.readouterr().err
 
 
 def test_a_result_is_printed_with_its_verdicts() -> None:
