@@ -63,11 +63,13 @@ chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
 
-bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1)
+bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1); renews docs/performance.md
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)
+	$(BIN)/python -P docs/make_performance.py
 
 bench-long: setup ## the same for what is large, long or wide (two hours, 30 GB of disk; CASE=name SCALE=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --long --only "$(CASE)" --scale $(or $(SCALE),1)
+	$(BIN)/python -P docs/make_performance.py
 
 bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick
