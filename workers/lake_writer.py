@@ -128,7 +128,8 @@ class LakeWriter:
         opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
         self._tables[rel.srrelid] = opened
         self._upkeep.opened(rel.srrelid, lake)
-        return opened
+        self._distrust_others(lake, opened)
+        return self._tables[rel.srrelid]
 
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
         """``open`` for several tables at a time; those that must be read are read in parallel."""
@@ -244,6 +245,20 @@ class LakeWriter:
         elif failed.error.code == _NOT_UNIQUE:
             # A key came twice: not all that happens to the table arrives.
             self.distrust(rel)
+
+    def _distrust_others(self, lake: LakeTable, table: OpenTable) -> bool:
+        """Rows that somebody else added may have keys that are inserted; whether that is news."""
+        if self._needs_probe(table) or not lake.written_by_others:
+            return False
+        log.warning(
+            'action=other_writer subid=%d relid=%d somebody else added rows to lake table "%s"; '
+            "inserted keys are looked for",
+            table.rel.srsubid,
+            table.rel.srrelid,
+            lake.ident,
+        )
+        self.distrust(table.rel)
+        return True
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
@@ -366,6 +381,13 @@ class LakeWriter:
         lake = self._existing(first.rel) if first.source else self._dest.fence(ident)
         name = self._sub.subname
         stamps = [check_stamp(each.table.as_left, lake, name, each.table.source) for each in unit]
+        news = [self._distrust_others(lake, each.table) for each in unit]
+        if any(news):
+            raise ReplicationError(
+                f'somebody else added rows to lake table "{ident}" beside a batch',
+                hint="Nothing: the worker starts again, and looks for the keys of inserted rows.",
+                sqlstate=MAIN_MOVED,
+            )
         fresh = self._with_branch(replace(first, lake=lake, branch=None))
         again = [
             replace(each, table=replace(each.table, lake=lake, branch=fresh.branch))

@@ -112,7 +112,8 @@ class Subscribed:
         """Make these a table's rows, as another writer of the lake would."""
         table = self.lake.tables[LakeIdent("public", name)]
         columns = [column.name for column in COLUMNS]
-        self.lake.commit(table, MAIN, [dict(zip(columns, row, strict=True)) for row in rows])
+        there = [dict(zip(columns, row, strict=True)) for row in rows]
+        self.lake.commit(table, MAIN, there, foreign=True)
 
     def position(self) -> LSN:
         """Where the origin stands."""

@@ -134,6 +134,39 @@ def test_an_error_while_publishing_is_left_to_the_successor(world: Subscribed) -
     assert keys(world, "a") == keys(world, "b") == [0, 1, 2, 3]
 
 
+def test_a_row_that_somebody_else_added_is_met(world: Subscribed) -> None:
+    """As natively; without a look at the lake its key would be there twice."""
+    world.worker().apply_batch(batch(both(0)))
+    world.put("a", (0, 0), (2, 7))
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(both(0), both(1), both(2)))
+    assert "finished at 0/12B" in caught.value.context[0]
+    assert caught.value.code == "23505"
+    assert (keys(world, "a"), keys(world, "b")) == ([0, 1, 2], [0, 1])
+    assert (world.rel("a").copied, world.rel("b").copied) == (False, True)
+
+
+def test_a_row_that_somebody_else_adds_beside_a_batch_is_met(world: Subscribed) -> None:
+    """What is staged takes the table for ours alone, so it is not written again as it is."""
+    dest = Interfered(world.lake)
+    worker = world.worker(dest)
+    worker.apply_batch(batch(both(0)))
+
+    def interfere(table: str) -> None:
+        if table == "a" and keys(world, "a") == [0]:
+            world.put("a", (0, 0), (1, 7))
+
+    dest.before_publish = interfere
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch(both(0), both(1)))
+    assert caught.value.code == "40001"
+    assert world.rows("a") == [(0, 0), (1, 7)]
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(both(0), both(1)))
+    assert caught.value.code == "23505"
+    assert world.rows("a") == [(0, 0), (1, 7)]
+
+
 def test_what_a_table_holds_already_is_skipped_in_that_table_only(world: Subscribed) -> None:
     transactions: Sequence[list[Message]] = [both(n) for n in range(3)]
 

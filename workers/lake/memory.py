@@ -50,6 +50,7 @@ from workers.lake.memory_rows import (
     repeated,
 )
 from workers.lake.memory_work import Work
+from workers.lake.snapshots import written_by_others
 
 MAIN: Final = "main"
 
@@ -63,6 +64,7 @@ class MemorySnapshot:
     rows: tuple[Row, ...]
     stamp: Stamp | None = None
     sources: Mapping[str, Stamp] | None = None
+    foreign: bool = False
 
 
 @dataclass(slots=True)
@@ -85,15 +87,21 @@ class MemoryLake:
         self._ids = itertools.count(1)
 
     def commit(
-        self, table: MemoryTable, ref: str, rows: Iterable[Row], stamp: Stamp | None = None
+        self,
+        table: MemoryTable,
+        ref: str,
+        rows: Iterable[Row],
+        stamp: Stamp | None = None,
+        *,
+        foreign: bool = False,
     ) -> MemorySnapshot:
-        """A new snapshot at the tip of a ref."""
+        """A new snapshot at the tip of a ref; ``foreign``: as somebody else who adds rows."""
         with self.lock:
             sources = None
             if stamp is not None and stamp.source:
                 sources = {**_sources(table, ref), stamp.source: stamp}
             tip = table.refs.get(ref)
-            snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources)
+            snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources, foreign)
             table.snapshots[snapshot.snapshot_id] = snapshot
             table.refs[ref] = snapshot.snapshot_id
             return snapshot
@@ -141,8 +149,18 @@ class MemoryDestination:
                 return None
             stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
             rows = len(self._rows(table, MAIN))
-            found = (table.refs.get(MAIN), stamp, _sources(table, MAIN), rows)
-            return LakeTable(ident, table.columns, table.owner, *found, len(table.snapshots))
+            sources = _sources(table, MAIN)
+            return LakeTable(
+                ident,
+                table.columns,
+                table.owner,
+                table.refs.get(MAIN),
+                stamp,
+                sources,
+                rows,
+                len(table.snapshots),
+                written_by_others=written_by_others(_ancestors(table, MAIN), sources),
+            )
 
     def create_table(
         self,

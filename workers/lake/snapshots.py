@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
@@ -25,10 +25,23 @@ OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 
 _TOTALS: Final = ("total-records", "total-data-files")
-_READ: Final = (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE, SOURCES, *_TOTALS)
 _DELETED: Final = "added-position-deletes"
 _CARRIED: Final = "removed-position-deletes"
 _ADDED: Final = "added-records"
+_READ: Final = (
+    ORIGIN,
+    LSN_KEY,
+    EPOCH,
+    FLOOR,
+    SOURCE,
+    SOURCES,
+    *_TOTALS,
+    OPERATION,
+    FENCE,
+    _ADDED,
+)
+_MOVES_ROWS: Final = "replace"
+"""What Iceberg calls a commit that only writes rows to other files."""
 _MERGED: Final = (
     "spark.merge-into.num-target-rows-matched-updated",
     "spark.merge-into.num-target-rows-matched-deleted",
@@ -40,7 +53,8 @@ class Snapshot:
     """One snapshot; ``stamp`` as its own summary carries it.
 
     In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
-    ``records`` is how many rows its ``files`` data files hold, deleted ones included.
+    ``records`` is how many rows its ``files`` data files hold, deleted ones included. ``foreign``:
+    somebody else added rows by it.
     """
 
     snapshot_id: int
@@ -49,6 +63,33 @@ class Snapshot:
     sources: Mapping[str, Stamp] | None = None
     records: int | None = None
     files: int = 0
+    foreign: bool = False
+
+
+class _Commit(Protocol):
+    @property
+    def stamp(self) -> Stamp | None: ...
+    @property
+    def foreign(self) -> bool: ...
+
+
+def written_by_others(ancestors: Iterable[_Commit], sources: Mapping[str, Stamp]) -> bool:
+    """Whether somebody else added rows after a commit of ours; ``ancestors`` from the newest on.
+
+    Ours are those of the copy that the newest stamp is of, and of the ``sources`` of a shared
+    table: what was in a table before it was copied is none of this.
+    """
+    epochs = {stamp.epoch for stamp in sources.values()}
+    newest, found = True, False
+    for commit in ancestors:
+        if commit.stamp is not None:
+            if newest:
+                epochs.add(commit.stamp.epoch)
+            newest = False
+            if found and commit.stamp.epoch in epochs:
+                return True
+        found = found or commit.foreign
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +143,7 @@ def lake_table(
         tip.records if tip else None,
         len(history.snapshots),
         tip.files if tip else 0,
+        written_by_others(history.ancestors(MAIN), history.sources()),
     )
 
 
@@ -130,11 +172,11 @@ def write_options(properties: Mapping[str, str]) -> dict[str, str]:
 def read_history(session: LakeSession, ident: LakeIdent) -> History:
     """Refs and snapshots in one query."""
     summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _READ)
-    nothing = ", ".join(["CAST(NULL AS STRING)"] * len(_READ))
+    nothing = ", ".join(["CAST(NULL AS STRING)"] * (len(_READ) + 1))
     sql = join(
         f"SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, {nothing} FROM",
         table_path(ident, "refs"),
-        f"UNION ALL SELECT NULL, snapshot_id, parent_id, {summary} FROM",
+        f"UNION ALL SELECT NULL, snapshot_id, parent_id, {summary}, operation FROM",
         table_path(ident, "snapshots"),
     )
     rows = session.query(sql, f'reading the snapshots of lake table "{ident}"')
@@ -153,8 +195,21 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
                 _sources(values[5]),
                 None if values[6] is None else int(values[6]),
                 int(values[7] or 0),
+                foreign=_foreign(values[0], *values[8:]),
             )
     return History(refs, snapshots)
+
+
+def _foreign(
+    origin: str | None,
+    operation_of_ours: str | None,
+    fence: str | None,
+    added: str | None,
+    operation: str | None,
+) -> bool:
+    """Each commit of ours that brings rows bears a mark."""
+    ours = origin is not None or operation_of_ours is not None or fence is not None
+    return not ours and operation != _MOVES_ROWS and int(added or 0) > 0
 
 
 def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:

@@ -190,6 +190,28 @@ def test_pyiceberg_reads_the_same_catalog(
     catalog.close()
 
 
+def test_rows_that_somebody_else_added_are_known(dest: Any, lake_ident: LakeIdent) -> None:
+    """Also under a fence; what only moves rows, or takes some away, is nothing of the kind."""
+    branch, session = "pgsub_1_1_1", dest._sessions.get()
+
+    def batch(lsn: int, *segments: Segment) -> bool:
+        dest.create_branch(lake_ident, branch)
+        dest.compact(lake_ident, branch)
+        dest.write(lake_ident, branch, segments, stamp(lsn))
+        dest.publish(lake_ident, branch, stamp(lsn))
+        dest.drop_branches(lake_ident)
+        return bool(dest.table(lake_ident).written_by_others)
+
+    for n in range(10):
+        assert not batch(20 + n, append(dest, n * 10, 10), delete(dest, n * 10))
+    session.command(join("DELETE FROM", table_path(lake_ident), "WHERE id = 1"), "deleting")
+    assert not batch(40, append(dest, 200, 1))
+    session.command(join("UPDATE", table_path(lake_ident), "SET id = 300 WHERE id = 2"), "updating")
+    assert dest.table(lake_ident).written_by_others
+    assert dest.fence(lake_ident).written_by_others
+    assert batch(50, append(dest, 201, 1))
+
+
 def test_large_stagings_are_private_files(
     iceberg: Make, lake_server: Lake, lake_ident: LakeIdent
 ) -> None:
