@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from catalog.errcodes import InternalError, ProtocolViolation
+from catalog.errcodes import InternalError
 from workers.columnar.binary_catalog import Form
 from workers.columnar.columns import Changes
 from workers.columnar.frame import Frame, frame
 from workers.proto.decode import message
 from workers.proto.messages import Relation, Truncate
-from workers.relation import LogicalRepRelMap, RelName, name_of
+from workers.relation import LogicalRepRelMap, RelName, in_force, name_of
 from workers.replica_identity import Coverage
 from workers.spool import Batch
 
@@ -128,17 +128,11 @@ def _pieces(
         for cut_at, changed in cuts.get(relid, []):
             end = int(np.searchsorted(positions, cut_at, side="left"))
             if end > start:
-                pieces.append(_Piece(_in_force(relation, relid), positions[start:end]))
+                pieces.append(_Piece(in_force(relation, relid), positions[start:end]))
             start, relation = end, changed
         if start < len(positions):
-            pieces.append(_Piece(_in_force(relation, relid), positions[start:]))
+            pieces.append(_Piece(in_force(relation, relid), positions[start:]))
     return pieces
-
-
-def _in_force(relation: Relation | None, relid: int) -> Relation:
-    if relation is None:
-        raise ProtocolViolation(f"no relation map entry for remote relation ID {relid}")
-    return relation
 
 
 def _runs(

@@ -89,10 +89,17 @@ class LogicalRepRelMap:
 
     def open(self, relid: int) -> Relation:
         """``logicalrep_rel_open``'s first half; 08P01 when no Relation message came."""
-        relation = self._relations.get(relid)
-        if relation is None:
-            raise ProtocolViolation(f"no relation map entry for remote relation ID {relid}")
-        return relation
+        return in_force(self._relations.get(relid), relid)
+
+
+def in_force(relation: Relation | None, relid: int) -> Relation:
+    """The Relation message that a change goes by; 08P01 when none came before it."""
+    if relation is None:
+        raise ProtocolViolation(
+            f"no relation map entry for remote relation ID {relid}",
+            detail="Before a change of a relation its relation message was expected.",
+        )
+    return relation
 
 
 def name_of(relation: Relation) -> RelName:

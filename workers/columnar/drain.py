@@ -31,16 +31,18 @@ import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding
 from numba import types
 
-from catalog.errcodes import InternalError, ProtocolViolation
+from catalog.errcodes import InternalError
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be64
+from workers.proto import decode
+from workers.proto.messages import XLogData
 
 COMMIT_ROWS: Final = 4096
 """Commits one call can report."""
@@ -77,7 +79,7 @@ _RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 4, 5, 6, 7, 8
 _MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 9, 10, 11, 12, 13
 _CELLS: Final = 14
 
-_MALFORMED: Final = 6  # only inside: becomes a ProtocolViolation
+_MALFORMED: Final = 6  # only inside: ``_raise_malformed``
 _IDLE, _MORE, _FULL, _ASKED, _END, _ERROR = range(6)
 
 _W, _K, _C = (np.uint8(ord(byte)) for byte in "wkC")
@@ -152,7 +154,7 @@ class Drain:
         limits = (budget_ns, self._longest_nap)
         _drain(self._conn, buf, self._commits, state, self._scratch, self._words, limits)
         if state[_STATUS] == _MALFORMED:
-            raise ProtocolViolation("invalid message in the replication stream")
+            self._raise_malformed()
         return DrainResult(
             position=int(state[_POSITION]),
             status=DrainStatus(int(state[_STATUS])),
@@ -165,6 +167,14 @@ class Drain:
             bytes=int(state[_BYTES]),
             commits=self._commits[: state[_COMMITS]].copy(),
         )
+
+    def _raise_malformed(self) -> NoReturn:
+        """The kept message is read again: the error says what was expected at which byte."""
+        raw = ctypes.string_at(int(self._state[_PENDING]), int(self._state[_PENDING_LENGTH]))
+        received = decode.copy_data(raw)
+        if isinstance(received, XLogData):
+            decode.message(received.data)
+        raise InternalError("a message is refused in one place and taken in another")
 
     def close(self) -> None:
         """Free a message that is still kept; the connection itself is the caller's."""
@@ -270,8 +280,8 @@ def _drain(
                     return
                 continue
         status = _take(out, commits, state, scratch)
-        if status == _FULL:
-            state[_STATUS] = _FULL
+        if status in (_FULL, _MALFORMED):  # the message stays kept
+            state[_STATUS] = status
             return
         since_read += state[_PENDING_LENGTH]
         _release(state)

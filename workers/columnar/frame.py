@@ -7,7 +7,8 @@ and Commit) and leaves the row data where it is: row changes become one entry in
 arrays, everything that is not a row change becomes a ``Control``.
 
 Only version 1 of the protocol is framed; a streamed or prepared transaction is no part of it and
-raises 08P01. All errors are ``ProtocolViolation`` and carry an offset, never a value.
+raises 08P01. All errors are ``ProtocolViolation`` and carry an offset, never a value. A message
+whose bytes are wrong is read again by ``workers.proto.decode``, to say what was expected where.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from catalog.errcodes import ProtocolViolation
 from workers.columnar.columns import Changes
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
+from workers.proto import decode
 
 _B, _C, _O, _R, _Y, _T, _M = (np.uint8(ord(byte)) for byte in "BCORYTM")
 _I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
@@ -34,22 +36,39 @@ _WINDOW_BYTES: Final = 16 << 20
 """What is walked over before pages are given back; a kernel does that in some milliseconds."""
 
 # What went wrong, as the kernels report it: (code, offset of the record).
-_SHORT: Final = 1
-_TRAILING: Final = 2
-_UNKNOWN: Final = 3
-_BAD_FIELD: Final = 4
-_OUT_OF_ORDER: Final = 5
-_WRONG_COMMIT: Final = 6
-_UNFINISHED: Final = 7
-_MESSAGES: Final = {
-    _SHORT: "insufficient data left in message",
-    _TRAILING: "invalid message format",
-    _UNKNOWN: "invalid logical replication message type",
-    _BAD_FIELD: "invalid field in logical replication message",
-    _OUT_OF_ORDER: "logical replication message sent out of order",
-    _WRONG_COMMIT: "incorrect commit LSN in commit message",
-    _UNFINISHED: "transaction ends without a commit message",
+_MALFORMED: Final = 1
+_CUT_OFF: Final = 2
+_OUT_OF_ORDER: Final = 3
+_WRONG_COMMIT: Final = 4
+_UNFINISHED: Final = 5
+_ERRORS: Final = {
+    _CUT_OFF: ("insufficient data left in message", "The record of a message was cut off."),
+    _OUT_OF_ORDER: (
+        "logical replication message sent out of order",
+        "Outside of a transaction a begin message was expected; inside, any other.",
+    ),
+    _WRONG_COMMIT: (
+        "incorrect commit LSN in commit message",
+        "At byte 2 of the commit message the final_lsn of the begin message was expected.",
+    ),
+    _UNFINISHED: (
+        "transaction ends without a commit message",
+        "Behind the last message a commit message was expected.",
+    ),
 }
+"""Primary and DETAIL of all but malformed messages."""
+
+_STRICTER: Final = {
+    ord("B"): (
+        "invalid final_lsn in begin message",
+        "At byte 1 of the begin message the final_lsn was expected (below 80000000/0).",
+    ),
+    ord("C"): (
+        "invalid end_lsn in commit message",
+        "At byte 10 of the commit message the end_lsn was expected (behind the commit_lsn).",
+    ),
+}
+"""The same of fields that only framing refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +172,7 @@ def frame(
     arrays, filled = (kind, relid, txn, old_kind, old_off, new_off), np.zeros(4, np.int64)
     walk(lambda pos, stop: _fill(view, pos, stop, end, arrays, control, txns, filled, state))
     if filled[3]:
-        state[:] = _UNFINISHED, start
+        state[:] = _UNFINISHED, end
         _check(view, state)
     txns[6, transactions] = changes
     return Frame(
@@ -175,15 +194,24 @@ def _transactions(fields: npt.NDArray[np.int64]) -> Transactions:
 
 
 def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
+    """Raise what a kernel reported, if it did."""
     code, offset = int(state[0]), int(state[1])
     if not code:
         return
-    primary = _MESSAGES[code]
-    if code == _UNKNOWN:
-        byte = int(buf[offset + 4])
-        shown = chr(byte) if 32 < byte < 127 else "???"
-        primary += f' "{shown} ({byte})"'
-    raise ProtocolViolation(primary, detail=f"The message lies at byte {offset} of the spool.")
+    primary, detail = _malformed(buf, offset) if code == _MALFORMED else _ERRORS[code]
+    place = f"The message lies at byte {offset} of the spool."
+    raise ProtocolViolation(primary, detail=f"{detail} {place}")
+
+
+def _malformed(buf: Bytes, offset: int) -> tuple[str, str]:
+    """Primary and DETAIL of the message in the record at ``offset``: it is read again."""
+    length = int.from_bytes(buf[offset : offset + 4].tobytes(), "little")
+    raw = buf[offset + 4 : offset + 4 + length].tobytes()
+    try:
+        decode.message(raw)
+    except ProtocolViolation as error:
+        return error.primary, str(error.detail)
+    return _STRICTER[raw[0]]
 
 
 @kernel
@@ -212,7 +240,7 @@ def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> 
     while pos < stop:
         after = _record(buf, pos, end)
         if after < 0:
-            state[0], state[1] = _SHORT, pos
+            state[0], state[1] = _CUT_OFF, pos
             return pos
         byte = buf[pos + 4]
         if byte in (_I, _U, _D):
@@ -222,7 +250,7 @@ def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> 
         elif byte in (_R, _Y, _T, _M, _O):
             counts[1] += 1
         elif byte != _C:
-            state[0], state[1] = _UNKNOWN, pos
+            state[0], state[1] = _MALFORMED, pos
             return pos
         pos = after
     return pos
@@ -283,24 +311,24 @@ def _fill(
 def _tuple(buf: Any, pos: int, end: int) -> Any:
     """The position after the tuple at ``pos``, or minus an error code."""
     if end - pos < 2:
-        return -_SHORT
+        return -_MALFORMED
     ncols = be16(buf, pos)
     if ncols > _MOST_COLUMNS:
-        return -_BAD_FIELD
+        return -_MALFORMED
     pos += 2
     for _ in range(ncols):
         if pos >= end:
-            return -_SHORT
+            return -_MALFORMED
         status = buf[pos]
         pos += 1
         if status in (_TEXT, _BINARY):
             if end - pos < 4:
-                return -_SHORT
+                return -_MALFORMED
             pos += 4 + be32(buf, pos)
             if pos > end:
-                return -_SHORT
+                return -_MALFORMED
         elif status != _NULL and status != _UNCHANGED:
-            return -_BAD_FIELD
+            return -_MALFORMED
     return pos
 
 
@@ -309,7 +337,7 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     """Check the I, U or D at ``at`` and fill its entry; 0 or an error code."""
     kind, relid, _, old_kind, old_off, new_off = changes
     if end - at < 6:
-        return _SHORT
+        return _MALFORMED
     byte = buf[at]
     kind[index], relid[index] = byte, be32(buf, at + 1)
     old_kind[index], old_off[index], new_off[index] = 0, -1, -1
@@ -322,45 +350,39 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
             return -pos
         if byte == _U:
             if pos >= end:
-                return _SHORT
+                return _MALFORMED
             mark = buf[pos]
             pos += 1
     elif byte == _D:
-        return _BAD_FIELD
+        return _MALFORMED
     if byte != _D:
         if mark != _N:
-            return _BAD_FIELD
+            return _MALFORMED
         new_off[index] = pos
         pos = _tuple(buf, pos, end)
         if pos < 0:
             return -pos
-    return 0 if pos == end else _TRAILING
+    return 0 if pos == end else _MALFORMED
 
 
 @kernel
 def _begin(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
-    if end - at < 21:
-        return _SHORT
-    if end - at > 21:
-        return _TRAILING
+    if end - at != 21:
+        return _MALFORMED
     txns[0, index], txns[2, index] = be64(buf, at + 1), be64(buf, at + 9)
     txns[3, index] = be32(buf, at + 17)
-    return 0 if txns[0, index] > 0 else _BAD_FIELD
+    return 0 if txns[0, index] > 0 else _MALFORMED
 
 
 @kernel
 def _commit(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
-    if end - at < 26:
-        return _SHORT
-    if end - at > 26:
-        return _TRAILING
-    if buf[at + 1] != 0:
-        return _BAD_FIELD
+    if end - at != 26 or buf[at + 1] != 0:
+        return _MALFORMED
     if be64(buf, at + 2) != txns[0, index]:
         return _WRONG_COMMIT
     txns[1, index], txns[2, index] = be64(buf, at + 10), be64(buf, at + 18)
     txns[5, index] = end
-    return 0 if txns[1, index] > txns[0, index] else _BAD_FIELD
+    return 0 if txns[1, index] > txns[0, index] else _MALFORMED
 
 
 @kernel
@@ -372,7 +394,7 @@ def _string(buf: Any, pos: int, end: int) -> Any:
         pos += 1
         if buf[pos - 1] == 0:
             return pos
-    return -_SHORT
+    return -_MALFORMED
 
 
 @kernel
@@ -388,20 +410,18 @@ def _control(buf: Any, at: int, end: int) -> Any:
         pos = _string(buf, pos + 8, end)
     elif byte == _T:
         if end - pos < 5:
-            return _SHORT
+            return _MALFORMED
         count = be32(buf, pos)
         pos += 5 + 4 * count
     else:
         pos = _string(buf, pos + 9, end)
         if pos >= 0:
             if end - pos < 4:
-                return _SHORT
+                return _MALFORMED
             pos += 4 + be32(buf, pos)
     if pos < 0:
         return -pos
-    if pos > end:
-        return _SHORT
-    return 0 if pos == end else _TRAILING
+    return 0 if pos == end else _MALFORMED
 
 
 @kernel
@@ -410,13 +430,13 @@ def _relation(buf: Any, pos: int, end: int) -> Any:
     if pos < 0:
         return pos
     if end - pos < 3:
-        return -_SHORT
+        return -_MALFORMED
     identity = buf[pos]
     if identity not in (ord("d"), ord("n"), ord("f"), ord("i")):
-        return -_BAD_FIELD
+        return -_MALFORMED
     ncols = be16(buf, pos + 1)
     if ncols > _MOST_COLUMNS:
-        return -_BAD_FIELD
+        return -_MALFORMED
     pos += 3
     for _ in range(ncols):
         pos = _string(buf, pos + 1, end)
@@ -424,5 +444,5 @@ def _relation(buf: Any, pos: int, end: int) -> Any:
             return pos
         pos += 8
         if pos > end:
-            return -_SHORT
+            return -_MALFORMED
     return pos

@@ -1,7 +1,8 @@
 """Reading a message field by field: ``pq_getmsg…`` of PostgreSQL's ``pqformat.c``.
 
-Every read is checked against what is left; running out is 08P01 with what was expected, never an
-``IndexError``. Integers are big-endian, strings end in NUL and are UTF-8.
+Every read is checked: 08P01 says in its DETAIL what was expected at which byte, and never what
+stands there, which may be of a row's value. Integers are big-endian, strings end in NUL and are
+UTF-8.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import struct
 from typing import Final
 
 from catalog.errcodes import ProtocolViolation
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
 _INT16: Final = struct.Struct("!h")
 _INT32: Final = struct.Struct("!i")
@@ -19,7 +21,7 @@ _UINT64: Final = struct.Struct("!Q")
 
 
 class MessageReader:
-    """A cursor over one message's bytes."""
+    """A cursor over one message's bytes; ``what`` is what its errors call the message."""
 
     __slots__ = ("_data", "_position", "what")
 
@@ -29,16 +31,17 @@ class MessageReader:
         self.what = what
 
     def _take(self, count: int, field: str) -> bytes:
-        end = self._position + count
-        if count < 0 or end > len(self._data):
+        position, left = self._position, len(self._data) - self._position
+        if count > left:
             raise ProtocolViolation(
                 "insufficient data left in message",
-                detail=f"A {self.what} needs {count} bytes for {field} at byte "
-                f"{self._position}; {len(self._data) - self._position} are left.",
+                detail=f"{self._where(position, field)} (length {count}); bytes left: {left}.",
             )
-        taken = self._data[self._position : end]
-        self._position = end
-        return taken
+        self._position += count
+        return self._data[position : self._position]
+
+    def _where(self, position: int, field: str) -> str:
+        return f"At byte {position} of the {self.what} the {field} was expected"
 
     def byte(self, field: str) -> int:
         """``pq_getmsgbyte``: 0 to 255."""
@@ -69,35 +72,83 @@ class MessageReader:
         value: int = _UINT64.unpack(self._take(8, field))[0]
         return value
 
+    def lsn(self, field: str) -> LSN:
+        """A position, which may not be 0/0."""
+        position = self._position
+        lsn = LSN(self.uint64(field))
+        if lsn == InvalidXLogRecPtr:
+            raise ProtocolViolation(
+                f"{field} not set in {self.what}",
+                detail=f"{self._where(position, field)} (not 0/0).",
+            )
+        return lsn
+
+    def count(self, size: int, field: str) -> int:
+        """A signed integer of 2 or 4 bytes that says how many there are."""
+        position = self._position
+        count = self.int16(field) if size == 2 else self.int32(field)
+        if count < 0:
+            raise ProtocolViolation(
+                f"negative {field} in {self.what}",
+                detail=f"{self._where(position, field)} (0 or more).",
+            )
+        return count
+
+    def one_of(self, letters: str, field: str, primary: str) -> str:
+        """A byte that is one of some letters; ``primary`` is the error of any other."""
+        position = self._position
+        found = chr(self.byte(field))
+        if found not in letters:
+            allowed = " or ".join(f'"{letter}"' for letter in letters)
+            raise ProtocolViolation(primary, detail=f"{self._where(position, field)} ({allowed}).")
+        return found
+
     def string(self, field: str) -> str:
         """``pq_getmsgstring``: up to the NUL, as UTF-8."""
-        end = self._data.find(b"\0", self._position)
+        position = self._position
+        end = self._data.find(b"\0", position)
         if end < 0:
             raise ProtocolViolation(
-                "invalid string in message", detail=f"{field} of a {self.what} has no end."
+                "invalid string in message",
+                detail=f"{self._where(position, field)} (with a NUL at its end).",
             )
-        raw = self._data[self._position : end]
         self._position = end + 1
         try:
-            return raw.decode()
+            return self._data[position:end].decode()
         except UnicodeDecodeError:
             raise ProtocolViolation(
-                "invalid string in message", detail=f"{field} of a {self.what} is not UTF-8."
+                "invalid string in message", detail=f"{self._where(position, field)} (in UTF-8)."
             ) from None
 
-    def bytes(self, count: int, field: str) -> bytes:
-        """``pq_getmsgbytes``."""
+    def bytes(self, field: str) -> bytes:
+        """``pq_getmsgbytes``, behind their count.
+
+        Its error does not say the count: in a message gone wrong it may be bytes of a value.
+        """
+        position = self._position
+        count = self.int32(f"length of {field}")
+        left = len(self._data) - self._position
+        if not 0 <= count <= left:
+            where = self._where(position, f"length of {field}")
+            raise ProtocolViolation(
+                "insufficient data left in message",
+                detail=f"{where} (0 or more); bytes left behind it: {left}.",
+            )
         return self._take(count, field)
 
-    def flags(self, field: str) -> None:
-        """A flags byte that must be zero."""
-        if value := self.byte(field):
-            raise ProtocolViolation(f"unrecognized flags {value} in {self.what} message")
+    def flags(self) -> None:
+        """A byte of flags that must be zero: there are none yet."""
+        position = self._position
+        if value := self.byte("byte of flags"):
+            raise ProtocolViolation(
+                f"unrecognized flags {value} in {self.what}",
+                detail=f"{self._where(position, 'byte of flags')} (0).",
+            )
 
     def end(self) -> None:
         """``pq_getmsgend``: nothing may be left."""
-        if self._position != len(self._data):
+        if left := len(self._data) - self._position:
             raise ProtocolViolation(
                 "invalid message format",
-                detail=f"{len(self._data) - self._position} bytes are left after a {self.what}.",
+                detail=f"{self._where(self._position, 'end')}; bytes left: {left}.",
             )

@@ -1,8 +1,11 @@
 """Bytes in, messages out: PostgreSQL's ``logicalrep_read_…``. No socket, no clock, no state.
 
 On the hot path row messages never come here (``workers.columnar`` walks them many at a time); the
-control messages between them do. The reader of a row message is what the columnar path is tested
-against. ``encode.py`` holds the inverse of every reader.
+control messages between them do, and any message that is refused there, so that its error says what
+was expected at which byte. The reader of a row message is what the columnar path is tested against.
+``encode.py`` holds the inverse of every reader.
+
+The errors' words are PostgreSQL's, without the byte that was found where that may be of a row.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from catalog.errcodes import ProtocolViolation
-from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_lsn import LSN
 from workers.proto.buffer import MessageReader
 from workers.proto.messages import (
     Begin,
@@ -34,7 +37,8 @@ from workers.proto.messages import (
     XLogData,
 )
 
-_REPLIDENTS: Final = frozenset("dnfi")
+_REPLIDENTS: Final = "dnfi"
+_STATUSES: Final = "".join(map(chr, ColumnStatus))
 _TRUNCATE_CASCADE: Final = 1
 _TRUNCATE_RESTART_SEQS: Final = 2
 
@@ -61,8 +65,13 @@ def message(data: bytes) -> Message:
     read = READERS.get(kind)
     if read is None:
         shown = chr(kind) if 32 < kind < 127 else "???"
-        raise ProtocolViolation(f'invalid logical replication message type "{shown} ({kind})"')
-    reader.what = LogicalRepMsgType(kind).name.lower()
+        raise ProtocolViolation(
+            f'invalid logical replication message type "{shown} ({kind})"',
+            detail="At byte 0 of the message the message type was expected (one of "
+            f'"{"".join(map(chr, READERS))}").',
+        )
+    name = LogicalRepMsgType(kind).name.lower()
+    reader.what = "logical message" if name == "message" else f"{name} message"
     decoded = read(reader)
     reader.end()
     return decoded
@@ -70,18 +79,14 @@ def message(data: bytes) -> Message:
 
 def read_begin(reader: MessageReader) -> Begin:
     """``logicalrep_read_begin``."""
-    final_lsn = LSN(reader.uint64("final_lsn"))
-    if final_lsn == InvalidXLogRecPtr:
-        raise ProtocolViolation("final_lsn not set in begin message")
+    final_lsn = reader.lsn("final_lsn")
     return Begin(final_lsn, reader.int64("commit time"), reader.uint32("xid"))
 
 
 def read_commit(reader: MessageReader) -> Commit:
     """``logicalrep_read_commit``."""
-    reader.flags("flags")
-    commit_lsn, end_lsn = LSN(reader.uint64("commit_lsn")), LSN(reader.uint64("end_lsn"))
-    if InvalidXLogRecPtr in (commit_lsn, end_lsn):
-        raise ProtocolViolation("commit_lsn or end_lsn not set in commit message")
+    reader.flags()
+    commit_lsn, end_lsn = reader.lsn("commit_lsn"), reader.lsn("end_lsn")
     return Commit(commit_lsn, end_lsn, reader.int64("commit time"))
 
 
@@ -95,12 +100,10 @@ def read_rel(reader: MessageReader) -> Relation:
     relid = reader.uint32("relation oid")
     nspname = reader.string("schema name") or "pg_catalog"
     relname = reader.string("relation name")
-    replident = chr(reader.byte("replica identity"))
-    if replident not in _REPLIDENTS:
-        raise ProtocolViolation("unrecognized replica identity in relation message")
-    count = reader.int16("column count")
-    if count < 0:
-        raise ProtocolViolation("negative column count in relation message")
+    replident = reader.one_of(
+        _REPLIDENTS, "replica identity", "unrecognized replica identity in relation message"
+    )
+    count = reader.count(2, "column count")
     columns = tuple(_read_attribute(reader) for _ in range(count))
     return Relation(relid, nspname, relname, replident, columns)
 
@@ -124,63 +127,46 @@ def read_typ(reader: MessageReader) -> Type:
 
 def read_tuple(reader: MessageReader) -> TupleData:
     """``logicalrep_read_tuple``."""
-    count = reader.int16("column count")
-    if count < 0:
-        raise ProtocolViolation("negative column count in tuple")
+    count = reader.count(2, "column count")
     return tuple(_read_column(reader) for _ in range(count))
 
 
 def _read_column(reader: MessageReader) -> TupleColumn:
-    raw = reader.byte("column status")
-    try:
-        status = ColumnStatus(raw)
-    except ValueError:
-        raise ProtocolViolation(
-            f'unrecognized data representation type "{chr(raw) if 32 < raw < 127 else raw}"'
-        ) from None
+    kind = reader.one_of(_STATUSES, "kind of value", "unrecognized data representation type")
+    status = ColumnStatus(ord(kind))
     if status in (ColumnStatus.NULL, ColumnStatus.UNCHANGED):
         return TupleColumn(status)
-    length = reader.int32("value length")
-    return TupleColumn(status, reader.bytes(length, "value"))
+    return TupleColumn(status, reader.bytes("a value"))
 
 
 def read_insert(reader: MessageReader) -> Insert:
     """``logicalrep_read_insert``."""
     relid = reader.uint32("relation oid")
-    if (action := reader.byte("action")) != ord("N"):
-        raise ProtocolViolation(f"expected new tuple but got {action}")
+    reader.one_of("N", "action", "expected new tuple")
     return Insert(relid, read_tuple(reader))
 
 
 def read_update(reader: MessageReader) -> Update:
     """``logicalrep_read_update``."""
     relid = reader.uint32("relation oid")
-    action = reader.byte("action")
-    old_kind: str | None = None
-    old: TupleData | None = None
-    if action in (ord("K"), ord("O")):
-        old_kind = chr(action)
-        old = read_tuple(reader)
-        action = reader.byte("action")
-    if action != ord("N"):
-        raise ProtocolViolation(f"expected action 'N', 'O' or 'K', got {action}")
-    return Update(relid, old_kind, old, read_tuple(reader))
+    action = reader.one_of("NOK", "action", "expected action 'N', 'O' or 'K'")
+    if action == "N":
+        return Update(relid, None, None, read_tuple(reader))
+    old = read_tuple(reader)
+    reader.one_of("N", "action", "expected action 'N'")
+    return Update(relid, action, old, read_tuple(reader))
 
 
 def read_delete(reader: MessageReader) -> Delete:
     """``logicalrep_read_delete``."""
     relid = reader.uint32("relation oid")
-    action = reader.byte("action")
-    if action not in (ord("K"), ord("O")):
-        raise ProtocolViolation(f"expected action 'O' or 'K', got {action}")
-    return Delete(relid, chr(action), read_tuple(reader))
+    action = reader.one_of("OK", "action", "expected action 'O' or 'K'")
+    return Delete(relid, action, read_tuple(reader))
 
 
 def read_truncate(reader: MessageReader) -> Truncate:
     """``logicalrep_read_truncate``."""
-    count = reader.int32("relation count")
-    if count < 0:
-        raise ProtocolViolation("negative relation count in truncate message")
+    count = reader.count(4, "relation count")
     flags = reader.byte("flags")
     relids = tuple(reader.uint32("relation oid") for _ in range(count))
     return Truncate(bool(flags & _TRUNCATE_CASCADE), bool(flags & _TRUNCATE_RESTART_SEQS), relids)
@@ -191,8 +177,7 @@ def read_message(reader: MessageReader) -> LogicalMessage:
     transactional = bool(reader.byte("flags") & 1)
     lsn = LSN(reader.uint64("LSN"))
     prefix = reader.string("prefix")
-    length = reader.int32("content length")
-    return LogicalMessage(transactional, lsn, prefix, reader.bytes(length, "content"))
+    return LogicalMessage(transactional, lsn, prefix, reader.bytes("the content"))
 
 
 READERS: Final[Mapping[int, Callable[[MessageReader], Message]]] = {

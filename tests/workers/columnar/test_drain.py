@@ -143,18 +143,42 @@ def test_unknown_kinds_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "stream",
+    ("stream", "detail"),
     [
-        copy_data(b"w" + bytes(24)),
-        copy_data(b"w" + bytes(10)),
-        copy_data(b"k" + bytes(16)),
-        copy_data(b"k" + bytes(18)),
-        wal(b"C\0" + bytes(23)),
+        (
+            copy_data(b"w" + bytes(24)),
+            "At byte 0 of the message the message type was expected (length 1); bytes left: 0.",
+        ),
+        (
+            copy_data(b"w" + bytes(10)),
+            "At byte 9 of the replication message the end LSN was expected (length 8); "
+            "bytes left: 2.",
+        ),
+        (
+            copy_data(b"k" + bytes(16)),
+            "At byte 17 of the replication message the reply was expected (length 1); "
+            "bytes left: 0.",
+        ),
+        (
+            copy_data(b"k" + bytes(80)),
+            "At byte 18 of the replication message the end was expected; bytes left: 63.",
+        ),
+        (
+            wal(b"C\0" + bytes(7) + b"\1" + bytes(15)),
+            "At byte 10 of the commit message the end_lsn was expected (not 0/0).",
+        ),
+        (
+            wal(b"C\0" + (bytes(7) + b"\1") * 2 + bytes(7)),
+            "At byte 18 of the commit message the commit time was expected (length 8); "
+            "bytes left: 7.",
+        ),
     ],
+    ids=["empty", "no end", "no reply", "longer", "no end of a commit", "no time of a commit"],
 )
-def test_a_malformed_envelope_is_a_protocol_violation(stream: bytes) -> None:
-    with streaming(sends(stream)) as conn, pytest.raises(ProtocolViolation):
+def test_a_malformed_envelope_is_a_protocol_violation(stream: bytes, detail: str) -> None:
+    with streaming(sends(stream)) as conn, pytest.raises(ProtocolViolation) as caught:
         drain_all(conn, 64)
+    assert caught.value.detail == detail
 
 
 def test_the_end_of_the_connection_is_an_error_of_libpq() -> None:

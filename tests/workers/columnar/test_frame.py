@@ -78,32 +78,51 @@ def test_every_message_is_framed_as_the_decoder_reads_it(name: str, data: bytes)
     assert len(result) + len(result.control) == 1
 
 
+def refused(*payloads: bytes) -> tuple[str, str | None]:
+    """Primary and DETAIL, which ends with the place in the spool."""
+    buf = spool(*payloads)
+    with pytest.raises(ProtocolViolation) as caught:
+        frame(buf, 0, len(buf))
+    assert caught.value.code == "08P01"
+    return caught.value.primary, caught.value.detail
+
+
+def as_decoded(wrong: bytes, at: int) -> tuple[str, str]:
+    """The error of the decoder of single messages, for a message whose record begins at ``at``."""
+    with pytest.raises(ProtocolViolation) as caught:
+        decode.message(wrong)
+    detail = f"{caught.value.detail} The message lies at byte {at} of the spool."
+    return caught.value.primary, detail
+
+
 @pytest.mark.parametrize(("name", "data"), INSIDE, ids=[name for name, _ in INSIDE])
-def test_a_message_cut_short_anywhere_or_too_long_is_no_frame(name: str, data: bytes) -> None:
+def test_a_message_cut_short_anywhere_or_too_long_is_the_decoders_error(
+    name: str, data: bytes
+) -> None:
     begin, commit = transaction([])
     for wrong in [*truncated(data), data + b"\0"]:
-        buf = spool(begin, wrong, commit)
-        with pytest.raises(ProtocolViolation) as caught:
-            frame(buf, 0, len(buf))
-        assert caught.value.code == "08P01"
+        assert refused(begin, wrong, commit) == as_decoded(wrong, len(record(begin)))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_begin_and_commit_cut_short_or_too_long_are_the_decoders_error(which: int) -> None:
+    whole = transaction([])
+    for wrong in [*truncated(whole[which]), whole[which] + b"\0"]:
+        found = refused(*whole[:which], wrong, *whole[which + 1 :])
+        assert found == as_decoded(wrong, which * len(record(whole[0])))
 
 
 @pytest.mark.parametrize(("name", "data"), BROKEN, ids=[name for name, _ in BROKEN])
 def test_what_the_decoder_refuses_is_no_frame(name: str, data: bytes) -> None:
     begin, commit = transaction([])
-    outside = data[:1] in b"BC" and data
-    buf = spool(data, commit) if outside else spool(begin, data, commit)
-    with pytest.raises(ProtocolViolation):
-        frame(buf, 0, len(buf))
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_begin_and_commit_cut_short_or_too_long_are_no_frame(which: int) -> None:
-    whole = transaction([])
-    for wrong in [*truncated(whole[which]), whole[which] + b"\0"]:
-        buf = spool(*whole[:which], wrong, *whole[which + 1 :])
-        with pytest.raises(ProtocolViolation):
-            frame(buf, 0, len(buf))
+    around = ([], [commit]) if data[:1] == b"B" else ([begin], [commit])
+    found = refused(*around[0], data, *around[1])
+    at = sum(len(record(each)) for each in around[0])
+    if data:
+        assert found == as_decoded(data, at)
+    else:  # no record is empty
+        place = f"The message lies at byte {at} of the spool."
+        assert found[1] == f"The record of a message was cut off. {place}"
 
 
 def test_a_spool_cut_anywhere_but_between_transactions_is_no_frame() -> None:
@@ -153,21 +172,59 @@ def test_a_message_may_stand_outside_a_transaction_and_a_change_may_not() -> Non
         frame(lonely, 0, len(lonely))
 
 
+ORDER = "Outside of a transaction a begin message was expected; inside, any other."
+
+
 @pytest.mark.parametrize(
-    "messages",
+    ("messages", "primary", "detail", "which"),
     [
-        [Begin(100, 0, 1), Begin(100, 0, 1)],  # type: ignore[arg-type] # an int will do here
-        [Commit(100, 150, 0)],  # type: ignore[arg-type] # the same
-        [Begin(100, 0, 1), Commit(101, 150, 0)],  # type: ignore[arg-type] # the same
-        [Begin(100, 0, 1), Commit(100, 100, 0)],  # type: ignore[arg-type] # the same
-        [Begin(100, 0, 1)],  # type: ignore[arg-type] # the same
+        (
+            [Begin(100, 0, 1), Begin(100, 0, 1)],  # type: ignore[arg-type] # an int will do here
+            "logical replication message sent out of order",
+            ORDER,
+            1,
+        ),
+        (
+            [Commit(100, 150, 0)],  # type: ignore[arg-type] # the same
+            "logical replication message sent out of order",
+            ORDER,
+            0,
+        ),
+        (
+            [Begin(100, 0, 1), Commit(101, 150, 0)],  # type: ignore[arg-type] # the same
+            "incorrect commit LSN in commit message",
+            "At byte 2 of the commit message the final_lsn of the begin message was expected.",
+            1,
+        ),
+        (
+            [Begin(100, 0, 1), Commit(100, 100, 0)],  # type: ignore[arg-type] # the same
+            "invalid end_lsn in commit message",
+            "At byte 10 of the commit message the end_lsn was expected (behind the commit_lsn).",
+            1,
+        ),
+        (
+            [Begin(1 << 63, 0, 1), Commit(1 << 63, 150, 0)],  # type: ignore[arg-type] # the same
+            "invalid final_lsn in begin message",
+            "At byte 1 of the begin message the final_lsn was expected (below 80000000/0).",
+            0,
+        ),
+        (
+            [Begin(100, 0, 1)],  # type: ignore[arg-type] # the same
+            "transaction ends without a commit message",
+            "Behind the last message a commit message was expected.",
+            1,
+        ),
     ],
-    ids=["nested", "no begin", "other position", "ends at its start", "no commit"],
+    ids=["nested", "no begin", "other position", "ends at its start", "too far", "no commit"],
 )
-def test_transactions_out_of_order_are_no_frame(messages: list[Message]) -> None:
-    buf = spool(*(encode.message(message) for message in messages))
-    with pytest.raises(ProtocolViolation):
-        frame(buf, 0, len(buf))
+def test_transactions_out_of_order_are_no_frame(
+    messages: list[Message], primary: str, detail: str, which: int
+) -> None:
+    """What only framing refuses, in words of its own."""
+    payloads = [encode.message(message) for message in messages]
+    at = sum(len(record(each)) for each in payloads[:which])
+    place = f"The message lies at byte {at} of the spool."
+    assert refused(*payloads) == (primary, f"{detail} {place}")
 
 
 def test_the_buffer_may_be_a_read_only_mapping(tmp_path: object) -> None:
@@ -231,12 +288,12 @@ def test_damaged_bytes_are_framed_exactly_when_the_decoder_takes_them(data: st.D
     for _ in range(data.draw(st.integers(0, 3))):
         raw[data.draw(st.integers(1, len(raw) - 1))] = data.draw(st.integers(0, 255))
     begin, commit = transaction([])
-    buf = spool(begin, bytes(raw), commit)
     try:
         message = decode.message(bytes(raw))
     except ProtocolViolation as error:
-        if error.detail is None or "UTF-8" not in error.detail:  # names are the decoder's business
-            with pytest.raises(ProtocolViolation):
-                frame(buf, 0, len(buf))
+        if "UTF-8" not in str(error.detail):  # names are the decoder's business
+            wanted = as_decoded(bytes(raw), len(record(begin)))
+            assert refused(begin, bytes(raw), commit) == wanted
         return
+    buf = spool(begin, bytes(raw), commit)
     assert_framed_as_decoded(frame(buf, 0, len(buf)), [message])
