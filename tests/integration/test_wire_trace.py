@@ -1,8 +1,9 @@
 """What a publisher hears from us, against what it hears from PostgreSQL's own subscriber.
 
-``wire_trace.txt`` is the latter. Ours must be the same once the statements of ``OWN_STATEMENTS``
-are taken out and the words of ``OWN_WORDS`` are put into PostgreSQL's: with ``sync_slot:
-permanent``. A temporary slot of the sync worker is made as one, and vanishes with its connection.
+``wire_trace.txt`` is the latter. Ours must be the same once the statements that are listed in
+``docs/protocol.md`` as ours are taken out and the words of ``OWN_WORDS`` are put into PostgreSQL's:
+with ``sync_slot: permanent``. A temporary slot of the sync worker is made as one, and vanishes with
+its connection.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.proxy import Proxy
+from tests.docs.own_statements import APPLY, CREATE, SYNC, own_statements
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.integration.wire import Conversation, Said, WireTrace
@@ -23,47 +25,8 @@ from tests.waiting import wait_until
 
 EXPECTED = Path(__file__).with_name("wire_trace.txt")
 
-CREATE, APPLY, SYNC = "CREATE", "apply worker", "sync worker"
-
-EVERYWHERE = {
-    "search_path": r"SELECT pg_catalog\.set_config\('search_path', '', false\)",
-    "timeouts that a role may have set": r"SELECT count\(pg_catalog\.set_config\(name, '0'",
-    "which database is it": r"SELECT oid FROM pg_catalog\.pg_database",
-    "is it a standby": r"SELECT pg_catalog\.pg_is_in_recovery\(\)",
-}
-SHAPE = {
-    "fingerprint: what each publication publishes": r"SELECT .*p\.pubinsert",
-    "types down to their base": r"WITH RECURSIVE needed .*pg_catalog\.pg_type",
-}
-OWN_STATEMENTS = {
-    CREATE: {
-        **EVERYWHERE,
-        **SHAPE,
-        "which server is it": r"IDENTIFY_SYSTEM",
-        "is the slot's name free": r"SELECT .*pg_catalog\.pg_replication_slots",
-        "may every column be read": r"SELECT .*has_column_privilege",
-        "relation": r"SELECT c\.oid, c\.relreplident",
-        "column list": r"SELECT DISTINCT CASE .*gpt\.attrs",
-        "columns": r"SELECT a\.attnum",
-        "row filters": r"SELECT DISTINCT pg_catalog\.pg_get_expr\(gpt\.qual",
-    },
-    APPLY: {
-        **EVERYWHERE,
-        "is the slot what it was": r"SELECT .*pg_catalog\.pg_replication_slots",
-        "how often to report": r"SHOW wal_sender_timeout",
-    },
-    SYNC: {
-        **EVERYWHERE,
-        **SHAPE,
-        "which server is it": r"IDENTIFY_SYSTEM",
-        "lock": r"LOCK TABLE ONLY .* IN ACCESS SHARE MODE",
-        "size of a block": r"SELECT pg_catalog\.current_setting\('block_size'\)",
-        "size of the table": r"SELECT pg_catalog\.pg_relation_size",
-        "was it rewritten": r"SELECT count\(\*\) .*c\.relfilenode",
-        "how often to report": r"SHOW wal_sender_timeout",
-    },
-}
-"""Statements that only we send, by why; each is sent at least once."""
+OWN_STATEMENTS = own_statements()
+"""Statements that only we send, by why and connection; each is sent at least once."""
 
 OWN_WORDS = {
     "a partition of a listed root is not listed, the order is fixed": (

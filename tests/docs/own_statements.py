@@ -1,0 +1,26 @@
+"""The statements that only we send, as ``docs/protocol.md`` lists them."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import rows, section, text
+
+CREATE, APPLY, SYNC = CONNECTIONS = ("CREATE", "apply", "sync")
+HOLE = "…"
+
+
+def listed() -> list[tuple[str, str, str]]:
+    """Connections, statement (holes in it) and why, row by row."""
+    table = rows(section(text("protocol.md"), "## 6. Statements that only we send"))
+    return [(on, statement.strip("`"), why) for on, statement, why in table]
+
+
+def own_statements() -> dict[str, dict[str, str]]:
+    """By connection and why: what such a statement matches, put on one line."""
+    found: dict[str, dict[str, str]] = {each: {} for each in CONNECTIONS}
+    for on, statement, why in listed():
+        pattern = re.escape(statement).replace(HOLE, ".*")
+        for each in CONNECTIONS if on == "all" else on.split(", "):
+            found[each][why] = pattern
+    return found
