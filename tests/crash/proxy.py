@@ -1,9 +1,9 @@
 """A TCP proxy before a publisher that understands just enough of the protocol to disturb it.
 
 It can tell what passes, hold a connection when a certain statement comes, stop passing the answers
-of certain connections on, put garbage into the next change that is streamed, cut all connections,
-and pass nothing on for a while. Connections through it must use neither TLS nor GSS (``conninfo``
-sees to it).
+of certain connections on, put garbage into the next message of a kind that is streamed, cut all
+connections, and pass nothing on for a while. Connections through it must use neither TLS nor GSS
+(``conninfo`` sees to it).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tests.fix_publisher import Database
 
 _CHUNK = 2**16
 _COPY_DATA = b"d"
-_XLOG_HEADER = 25  # w, start, end, send time
+XLOG_HEADER = 25
+"""Bytes before a streamed message: w, start, end, send time."""
 
 Garble = Callable[[bytes], bytes]
-"""A CopyData payload that holds a change, made wrong."""
+"""A CopyData payload that holds a message, made wrong."""
 
 Watch = Callable[[int, bool, bytes], None]
 """Told of each message before it is passed on: the connection's number, whether it is the
@@ -57,7 +58,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._garble: Garble | None = None
+        self._garble: tuple[bytes, Garble] | None = None
         self._statement: Hold | None = None
         self._answers: Hold | None = None
         self._open_road = threading.Event()
@@ -80,9 +81,9 @@ class Proxy:
             self._database.name, port=port, sslmode="disable", gssencmode="disable"
         )
 
-    def garble_next_change(self, garble: Garble) -> None:
-        """Make one message with an Insert wrong; all that come after it are right again."""
-        self._garble = garble
+    def garble_next(self, garble: Garble, kind: bytes = b"I") -> None:
+        """Make one message of a kind wrong; all that come after it are right again."""
+        self._garble = (kind, garble)
 
     def hold_statement(self, text: str) -> Hold:
         """Keep back the next statement that contains a text."""
@@ -146,11 +147,12 @@ class Proxy:
             for run in (link.pass_statements, link.pass_answers):
                 threading.Thread(target=run, daemon=True).start()
 
-    def change_to_send(self, payload: bytes) -> bytes:
+    def message_to_send(self, payload: bytes) -> bytes:
         """What becomes of a CopyData payload."""
-        garble = self._garble
-        is_insert = payload[:1] == b"w" and payload[_XLOG_HEADER : _XLOG_HEADER + 1] == b"I"
-        if garble is None or not is_insert:
+        if self._garble is None or payload[:1] != b"w":
+            return payload
+        kind, garble = self._garble
+        if payload[XLOG_HEADER : XLOG_HEADER + 1] != kind:
             return payload
         self._garble = None
         self.garbled += 1
@@ -214,7 +216,7 @@ class _Link:
                         hold, asked = self._proxy.answer_hold(self._startup), True
                     if hold is not None:
                         hold.pass_by()
-                    payload = self._proxy.change_to_send(message[5:])
+                    payload = self._proxy.message_to_send(message[5:])
                     message = _COPY_DATA + struct.pack(">I", len(payload) + 4) + payload
                 self._proxy.watch(self._number, False, message)
                 self._proxy.wait_for_road()

@@ -349,7 +349,7 @@ def test_garbage_is_a_protocol_violation_and_nothing_is_lost(subscribed: Subscri
         subscribed.family.pgsub.wait(subscribed.name)
         for number, garble in enumerate(GARBLES.values(), 1):
             since = subscribed.family.log_size()
-            proxy.garble_next_change(garble)
+            proxy.garble_next(garble)
             subscribed.insert()
             subscribed.logged("sqlstate=08P01", since=since)
             subscribed.logged("HINT:  Nothing of it was applied.", since=since)
