@@ -1,6 +1,6 @@
 """SQL text beside PostgreSQL's own: what it refuses we refuse, with its words, at its place.
 
-It takes a server; no publication, no lake.
+It takes a server, which is its own publisher where one is needed; no lake.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import psycopg
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.namespace import quote_literal
 from subscriber import keywords
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
+from tests.subscriber.bad_input import ERRORS, MISSING, ORIGINS
 from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, STATE, SYNTAX
 from tests.subscriber.test_execute import prepared, session
 from tests.subscriber.twins import around
@@ -25,24 +27,28 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def native(publisher: EmbeddedPublisher) -> Iterator[Database]:
-    """A database with subscriptions that do nothing."""
+    """A database with subscriptions that do nothing, and publications of its own table."""
     made = new_database(publisher, "sql_text")
     create, with_ = "CREATE SUBSCRIPTION", "WITH (connect = false, slot_name"
+    idle = "WITH (enabled = false, create_slot = false, slot_name = NONE, copy_data = false)"
+    itself = quote_literal(made.dsn)
     made.run(
+        "CREATE TABLE a (id int PRIMARY KEY, v int)",
+        "CREATE PUBLICATION p FOR TABLE a",
+        "CREATE PUBLICATION part FOR TABLE a (id)",
         f"{create} s CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = NONE)",
         f"{create} with_slot CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = x)",
         f"{create} enabled CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p, r {with_} = y)",
         "ALTER SUBSCRIPTION enabled ENABLE",
+        f"{create} slot_is_gone CONNECTION {itself} PUBLICATION p {with_} = x)",
+        f"{create} feeds CONNECTION {itself} PUBLICATION p {idle}",
     )
     yield made
-    made.run(
-        "ALTER SUBSCRIPTION enabled DISABLE",
-        "ALTER SUBSCRIPTION enabled SET (slot_name = NONE)",
-        "ALTER SUBSCRIPTION with_slot SET (slot_name = NONE)",
-        "DROP SUBSCRIPTION s",
-        "DROP SUBSCRIPTION with_slot",
-        "DROP SUBSCRIPTION enabled",
-    )
+    made.run("ALTER SUBSCRIPTION enabled DISABLE")
+    for name in ("enabled", "with_slot", "slot_is_gone"):
+        made.run(f"ALTER SUBSCRIPTION {name} SET (slot_name = NONE)")
+    for name in ("s", "with_slot", "enabled", "slot_is_gone", "feeds"):
+        made.run(f"DROP SUBSCRIPTION {name}")
     made.drop()
 
 
@@ -120,6 +126,52 @@ def test_blocks_are_refused_as_by_the_server(native: Database, tmp_path: Path) -
         assert mine is not None
         assert diag is not None
         assert (mine.code, mine.primary) == (diag.sqlstate, diag.message_primary)
+
+
+NEEDS_A_PUBLISHER = {
+    "C-14": "CREATE SUBSCRIPTION t CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p",
+    "C-16": "CREATE SUBSCRIPTION t CONNECTION {itself} PUBLICATION p, part WITH"
+    " (enabled = false, create_slot = false, slot_name = NONE)",
+    "D-2": "DROP SUBSCRIPTION with_slot",
+    "D-4": "DROP SUBSCRIPTION slot_is_gone",
+}
+"""What the server is asked where ``bad_input`` has a statement for the twins."""
+
+
+@pytest.mark.parametrize("code", NEEDS_A_PUBLISHER)
+def test_errors_about_a_publisher_are_the_server_s(code: str, native: Database) -> None:
+    """The unit tests have ours say the same."""
+    text = NEEDS_A_PUBLISHER[code].format(itself=quote_literal(native.dsn))
+    [(sqlstate, said)] = [(each[1], each[2]) for each in ERRORS if each[0] == code]
+    diag = theirs(text, native)
+    assert diag is not None
+    assert (diag.sqlstate, said in str(diag.message_primary)) == (sqlstate, True), (
+        diag.message_primary
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "warning", "sqlstate"),
+    [("x, p, y", MISSING, "42704"), ("p", ORIGINS, "55000")],
+    ids=["C-17", "C-18"],
+)
+def test_warnings_about_a_publisher_are_the_server_s(
+    words: str, warning: str, sqlstate: str, native: Database
+) -> None:
+    """A warning of ours has no SQLSTATE; its words are the server's."""
+    idle = "enabled = false, create_slot = false, slot_name = NONE, copy_data = true"
+    text = f"CREATE SUBSCRIPTION t CONNECTION {quote_literal(native.dsn)} PUBLICATION {words}"
+    noticed: list[tuple[str | None, ...]] = []
+
+    def notice(diag: psycopg.errors.Diagnostic) -> None:  # it is empty when this has returned
+        noticed.append((diag.severity_nonlocalized, diag.sqlstate, diag.message_primary))
+
+    with native.connect() as connection:
+        connection.add_notice_handler(notice)
+        connection.execute(f"BEGIN; {text} WITH ({idle}, origin = none)".encode())
+        connection.execute(b"ROLLBACK")
+    found = [each[:2] for each in noticed if warning in str(each[2])]
+    assert found == [("WARNING", sqlstate)], noticed
 
 
 @pytest.mark.parametrize("text", GOOD)

@@ -10,16 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from catalog.errcodes import ConnectionFailure
-from config.load import from_stored, parse
-from subscriber.execute import altering
-from subscriber.subscriptioncmds import create_subscription, drop_subscription
-from subscriber.up import _create_or_bring_in_line
+from config.load import from_stored
 from tests.subscriber.statements import CONNECTION, OFFLINE
-from tests.subscriber.test_execute import session
 from tests.subscriber.twins import Around, WorkerTwin
+from tests.subscriber.ways import Ask, alter, both, create, drop, sql, up
 from workers.publication import Row
 
-Ask = Callable[[Around], object]
 Arrange = Callable[[Around], object]
 
 CODES: Final = [
@@ -29,42 +25,6 @@ CODES: Final = [
 ]
 WAYS: Final = ("sql", "command", "file")
 CREATE: Final = "CREATE SUBSCRIPTION t CONNECTION 'dbname=nowhere'"
-
-
-# -- ways to ask ---------------------------------------------------------------------------------
-
-
-def sql(text: str) -> Ask:
-    return lambda world: session(world, []).run(text)
-
-
-def alter(name: str, *words: str) -> Ask:
-    return sql(altering(name, words))
-
-
-def drop(name: str) -> Ask:
-    return lambda world: drop_subscription(name, world.site)
-
-
-def _statement(body: str, name: str, connection: str) -> Any:
-    text = f"subscriptions:\n  {name}: {{connection: {connection}, {body}}}"
-    (stmt,) = parse(text, "f.yaml").subscriptions
-    return stmt
-
-
-def create(body: str, name: str = "t", connection: str = "dbname=nowhere") -> Ask:
-    """``pgsub create`` of a file with that subscription."""
-    return lambda world: create_subscription(_statement(body, name, connection), world.site)
-
-
-def up(body: str, name: str = "t", connection: str = "dbname=nowhere") -> Ask:
-    """``pgsub up`` of a file with that subscription."""
-    return lambda world: _create_or_bring_in_line(_statement(body, name, connection), world.site)
-
-
-def both(body: str, **more: str) -> dict[str, Ask]:
-    """The file by ``create`` and by ``up``."""
-    return {"command": create(body, **more), "file": up(body, **more)}
 
 
 # -- what has to be so before --------------------------------------------------------------------
@@ -424,15 +384,13 @@ BEFORE: Final[dict[str, Arrange]] = {
 """What is done before an error, by what it says."""
 
 
-def said_and_done(ask: Ask, warning: str, arrange: Arrange) -> Ask:
-    """It goes through, with a warning."""
-
-    def run(world: Around) -> None:
-        arrange(world)
-        ask(world)
-        assert any(warning in line for line in world.said()), world.said()
-
-    return run
+IN_THE_FILE: Final = {
+    said
+    for code, sqlstate, said, _ in ERRORS
+    if (code in ("C-1", "C-2", "C-3", "C-4", "C-10", "C-11", "C-12", "C-13"))
+    or (code, sqlstate) == ("C-9", "42601")
+}
+"""What is seen to be wrong in a file before anybody is asked: status 2."""
 
 
 def _publish(world: Around) -> None:
@@ -444,29 +402,27 @@ def _other_origin(world: Around) -> None:
     world.publisher.other_origins = [("public", "a", "p")]
 
 
-MISSING: Final = 'WARNING: publications "x", "y" do not exist on the publisher'
+MISSING: Final = 'publications "x", "y" do not exist on the publisher'
 ORIGINS: Final = "requested copy_data with origin = NONE"
-WARNINGS: Final[dict[str, dict[str, Ask]]] = {
-    "C-17": {
-        "sql": said_and_done(sql(f"{CREATE} PUBLICATION x, p, y"), MISSING, _publish),
-        "command": said_and_done(create("publication: [x, p, y]"), MISSING, _publish),
-        "file": said_and_done(up("publication: [x, p, y]"), MISSING, _publish),
-    },
-    "C-18": {
-        "sql": said_and_done(
-            sql(f"{CREATE} PUBLICATION p WITH (origin = none)"), ORIGINS, _other_origin
-        ),
-        "command": said_and_done(
-            create("publication: p, with: {origin: none}"), ORIGINS, _other_origin
-        ),
-        "file": said_and_done(up("publication: p, with: {origin: none}"), ORIGINS, _other_origin),
-    },
-    "D-3": {
-        "sql": lambda world: (unreachable(world), sql("DROP SUBSCRIPTION s")(world)),
-        "command": lambda world: (unreachable(world), drop("s")(world)),
-    },
-}
-"""What is no error."""
+WARNINGS: Final[list[tuple[str, Arrange, str, dict[str, Ask]]]] = [
+    (
+        "C-17",
+        _publish,
+        MISSING,
+        {"sql": sql(f"{CREATE} PUBLICATION x, p, y"), **both("publication: [x, p, y]")},
+    ),
+    (
+        "C-18",
+        _other_origin,
+        ORIGINS,
+        {
+            "sql": sql(f"{CREATE} PUBLICATION p WITH (origin = none)"),
+            **both("publication: p, with: {origin: none}"),
+        },
+    ),
+    ("D-3", unreachable, "", {"sql": sql("DROP SUBSCRIPTION s"), "command": drop("s")}),
+]
+"""What is no error: what has to be so before, and the warning, if there is one."""
 
 NOTHING_LIKE_IT: Final = {
     "C-6": "there are no roles; is_superuser is the one difference between owners",
