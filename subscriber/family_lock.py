@@ -2,8 +2,8 @@
 
 The lock is ``flock`` on an open file which every child of the launcher inherits, the lake server
 too. It is free only when the last of them is gone, so a new launcher cannot start while a worker
-of a killed one is still inside a commit. The pid in the file is for people: in a container it is
-always 1, and another host's pids mean nothing here.
+of a killed one is still inside a commit. The pid in the file is for people, and told only where it
+means something: in a container it is always 1, and another host's pids mean nothing here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
-from workers.launcher_socket import LOCK_FILE, LockInfo, read_lock_file
+from workers.launcher_socket import LOCK_FILE, LockInfo, own_pid_space, read_lock_file
 
 FAMILY_WAIT: Final = 30.0
 """Seconds a new launcher waits for an old family to end."""
@@ -127,6 +127,9 @@ def _holders(data_dir: Path) -> str:
     """The processes that hold the lock, for people."""
     info = read_lock_file(data_dir)
     pids = _open_in(data_dir / LOCK_FILE)
+    if info is not None and info.pid_space != own_pid_space():
+        here = f" (here PID {', '.join(map(str, pids))})" if pids else ""
+        return f"a launcher of another host or container{here}, or a process that it started"
     if info is not None and info.pid in pids:
         return f"the launcher with PID {info.pid}"
     if pids:

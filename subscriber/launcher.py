@@ -182,7 +182,7 @@ class Launcher:
         self._requests = Requests(self)
         self._socket = make_socket_path(self.data_dir)
         self._server = LocalServer(self._selector, self._socket, self._requests.take, self._hung_up)
-        lock.describe(LockInfo(os.getpid(), self._socket, self.start_time))
+        lock.describe(LockInfo.own(self._socket, self.start_time))
         self._catch_signals()
         starter = self._lake_starter or EmbeddedLake(
             self.data_dir, self._config.lake, self._config.spark, self._settings

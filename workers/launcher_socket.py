@@ -7,13 +7,13 @@ folder of the runtime or the temporary directory. Either way the lock file says 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,28 +27,44 @@ MAX_LINE: Final = 4 * 2**20
 _CHUNK: Final = 2**16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class LockInfo:
     """What the lock file says of the launcher that holds it, or held it last; information only.
 
-    ``start_time`` is in microseconds since 1970.
+    ``start_time`` is in microseconds since 1970, ``pid_space`` where the pid means something.
     """
 
     pid: int
     socket: Path
     start_time: int
+    pid_space: str = ""
+
+    @classmethod
+    def own(cls, path: Path, start_time: int) -> LockInfo:
+        """What this process says of itself."""
+        return cls(os.getpid(), path, start_time, own_pid_space())
 
     def to_json(self) -> bytes:
         """The lock file's content."""
-        row = {"pid": self.pid, "socket": str(self.socket), "start_time": self.start_time}
+        row = dataclasses.asdict(self) | {"socket": str(self.socket)}
         return json.dumps(row).encode() + b"\n"
+
+
+def own_pid_space() -> str:
+    """Among whom this process's pid is unique: a container's processes, or a host's since boot."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
 
 
 def read_lock_file(data_dir: Path) -> LockInfo | None:
     """What the lock file says; None if there is none or it says nothing (yet, or any more)."""
     try:
         row = json.loads((data_dir / LOCK_FILE).read_bytes())
-        return LockInfo(int(row["pid"]), Path(row["socket"]), int(row["start_time"]))
+        pid, start_time = int(row["pid"]), int(row["start_time"])
+        return LockInfo(pid, Path(row["socket"]), start_time, str(row.get("pid_space", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,11 @@ class Family:
             for name in names
         ]
 
-    def begin(self, **options: Any) -> subprocess.Popen[str]:
-        """Start a launcher and return at once."""
+    def begin(self, *, inside: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+        """Start a launcher and return at once; ``inside`` is the command that runs it."""
         launcher = subprocess.Popen(
             [
+                *inside,
                 # As a script, as the command is: the current directory counts for nothing.
                 *(sys.executable, str(ROOT / "tests/subscriber/fake_launcher.py")),
                 json.dumps({**self.options, **options}),

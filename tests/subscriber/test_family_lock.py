@@ -18,7 +18,13 @@ from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
 from subscriber.family_lock import FamilyLock
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
-from workers.launcher_socket import MAX_SOCKET_PATH, LockInfo, read_lock_file
+from workers.bgworker import query_launcher
+from workers.launcher_socket import (
+    MAX_SOCKET_PATH,
+    LockInfo,
+    own_pid_space,
+    read_lock_file,
+)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
 
 def test_the_lock_is_exclusive_and_says_who_holds_it(tmp_path: Path) -> None:
     held = FamilyLock.acquire(tmp_path, wait=0)
-    held.describe(LockInfo(4711, tmp_path / "s", 1))
+    held.describe(LockInfo(4711, tmp_path / "s", 1, own_pid_space()))
     waited: list[str] = []
     with pytest.raises(ObjectInUse, match="is used by another pgsub") as caught:
         FamilyLock.acquire(tmp_path, wait=0.2, on_wait=waited.append)
@@ -91,6 +97,47 @@ def test_a_second_launcher_is_told_whom_it_waits_for(family: Family) -> None:
     assert "ERROR:  55006" in said
     assert f"The lock is held by the launcher with PID {first.pid}." in said
     assert family.status().pid == first.pid
+
+
+CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Process ids of its own, from 1 on, and no sight of anybody else's."""
+
+
+def in_containers() -> bool:
+    try:
+        return (
+            subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode == 0
+        )
+    except FileNotFoundError:
+        return False
+
+
+containers = pytest.mark.skipif(not in_containers(), reason="nobody here may make a PID namespace")
+
+
+@containers
+def test_the_launcher_of_another_container_is_kept_out(family: Family) -> None:
+    """Two containers on one volume: neither sees the other's processes."""
+    first = family.start()
+    _, said = family.begin(inside=CONTAINER, family_wait=0.5).communicate(timeout=20)
+    assert "ERROR:  55006" in said
+    assert "The lock is held by a launcher of another host or container, or a process" in said
+    assert "PID" not in said
+    assert family.status().pid == first.pid
+
+
+@containers
+def test_the_first_process_of_a_container_is_not_taken_for_ours(family: Family) -> None:
+    """Its launcher has PID 1 there, which is somebody else here."""
+    family.begin(inside=CONTAINER)
+    wait_until(lambda: query_launcher(family.data_dir) is not None, 30, family.log)
+    assert family.status().pid == 1
+    for inside in ((), CONTAINER):
+        _, said = family.begin(inside=inside, family_wait=0.5).communicate(timeout=20)
+        assert "ERROR:  55006" in said
+        assert "a launcher of another host or container" in said
+        assert "the launcher with PID" not in said
+        assert "PID 1," not in said
 
 
 def test_a_second_launcher_takes_over_when_the_first_ends(family: Family) -> None:
