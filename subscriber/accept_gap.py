@@ -284,12 +284,10 @@ def _store(
     sub, store = found.sub, site.store
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
+    # Else workers may have confirmed more: those of a launcher that came after this one's death.
+    flush = {"max_flush_lsn": begin} if moved else {}
     with store.transaction():
-        now = store.update_subscription(
-            sub.oid,
-            **identity.stored(),
-            max_flush_lsn=begin if moved else sub.max_flush_lsn,
-        )
+        now = store.update_subscription(sub.oid, **identity.stored(), **flush)
         left = leave_server(sub, now, site)
         if server is not None:
             where = f"gap accepted by {sub.subname}"

@@ -420,6 +420,24 @@ def test_a_command_that_dies_leaves_an_error_and_the_next_finishes(
         assert after == before
 
 
+def test_what_workers_confirm_after_the_death_of_a_launcher_is_not_forgotten(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one does not know that they were to be stopped; the other tables go on."""
+    set_back(left)
+
+    def confirm(name: str) -> None:
+        if name == "accept_gap.slot_settled":
+            left.world.store.update_subscription(left.sub.oid, max_flush_lsn=LSN(700))
+            left.world.publisher.slots["mysub"].confirmed = LSN(700)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("workers.failpoints.reach", confirm)
+        accept_gap("mysub", left.site)
+    assert left.sub.max_flush_lsn == 700
+    assert not _something_does_not_fit(left)
+
+
 def _something_does_not_fit(left: Left) -> bool:
     identity: Any = left.world.publisher.identity
     slot = left.world.publisher.slots.get("mysub")
