@@ -90,7 +90,7 @@ def recopy_tables(name: str, tables: Sequence[str], site: Site) -> None:
     for relid in copying:
         # A copy that went on would hold up the one that replaces it.
         site.stop_sync_worker(sub.oid, relid)
-    await_workers(sub, site)
+    await_workers(must_be_ready(name, site), site)  # it may have been enabled meanwhile
     for rel in chosen:
         site.notify(
             notice(f'table "{qualified_name(rel.nspname, rel.relname)}" will be copied again')

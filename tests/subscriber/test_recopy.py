@@ -240,6 +240,22 @@ def test_a_command_that_dies_is_repeated(
     begin_anew(world)
 
 
+def test_a_subscription_that_is_enabled_meanwhile_has_workers_that_stay(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the end of those that ENABLE has started."""
+    drop(world)
+    world.store.update_subscription(row(world).oid, subenabled=False)
+
+    def enable(place: str) -> None:
+        if place == "recopy.slot_made":
+            world.store.update_subscription(row(world).oid, subenabled=True)
+
+    monkeypatch.setattr(failpoints, "reach", enable)
+    recopy_tables("mysub", [], world.site)
+    assert world.events == ["hold", "let go", "take effect"]
+
+
 def test_a_slot_that_cannot_be_made(world: Around) -> None:
     drop(world)
     world.publisher.fail["create_slot"] = ReplicationError("no free slot", sqlstate="53400")
