@@ -6,21 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash.cases import ALWAYS
 from tests.crash.family import Family
 from tests.fix_lake import Lake
 
 CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
-
-
-ALWAYS = (
-    "test_chaos.py",
-    "test_commands.py",
-    "test_die.py",
-    "test_kill.py",
-    "test_kill_launcher.py",
-    "test_permanent_slot.py",
-)
-"""The modules that run with every other test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

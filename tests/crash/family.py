@@ -99,9 +99,13 @@ class Family:
             entry["tables"] = {table: dict(words) for table, words in tables.items()}
         if sync_slot:
             entry["sync_slot"] = sync_slot
-        content = {"subscriptions": {name: entry}, **self._common}
-        self.pgsub.command("create", str(self.pgsub.file(content, f"{name}.yaml")))
+        self.pgsub.command("create", str(self.file_of({name: entry})))
         self.subscriptions[name] = entry
+
+    def file_of(self, entries: Mapping[str, Mapping[str, Any]]) -> Path:
+        """A file with these subscriptions, named for the first, and the family's settings."""
+        content = {"subscriptions": dict(entries), **self._common}
+        return self.pgsub.file(content, f"{next(iter(entries))}.yaml")
 
     def drop(self, name: str) -> None:
         """``pgsub drop``."""

@@ -21,14 +21,13 @@ that were synchronised in it. A round that finds a difference blames its places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-import pytest
-
 from subscriber.publisher import EmbeddedPublisher
+from tests.crash.cases import Case, Findings, Way, cases_of
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
     BUSY,
@@ -45,23 +44,7 @@ from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 PATIENCE = 240.0
 """Seconds until something that takes a few on an idle machine counts as never."""
 
-VERSIONS: Final = (
-    pytest.param(18, id="pg18"),
-    pytest.param(16, id="pg16", marks=pytest.mark.matrix_only),
-)
-"""Publishers that the phases are played on."""
-
 PLACES: Final = (*APPLY, *FENCE, *READY, *TABLESYNC, *UNDO)
-Way = tuple[str, str]
-"""Who dies at a place, and how; each way has a phase and a schema of tables of its own."""
-
-ITSELF: Final[tuple[Way, ...]] = (("itself", "kill"), ("itself", "raise"))
-LAKE_SERVER: Final[Way] = ("lake server", "kill")
-LAUNCHER: Final[Way] = ("launcher", "kill")
-
-Case = tuple[str, str, str]
-"""Victim, action, place."""
-
 BUSY_SUBSCRIPTIONS = tuple(f"crash_{schema}" for schema in BUSY)
 
 ONE_BY_ONE: Final = (
@@ -138,16 +121,14 @@ TOGETHER: Final = (
 Difference = tuple[Counter[Any], Counter[Any]]
 
 
-@dataclass
-class KillRounds:
-    """Plays all phases; ``found`` has what was wrong in each case."""
+@dataclass(kw_only=True)
+class KillRounds(Findings):
+    """Plays all phases, each way's with a schema of tables of its own."""
 
     family: Family
     database: Database
     workload: MixedWorkload
     ways: tuple[Way, ...]
-    found: dict[Case, str] = field(default_factory=dict)
-    reached: set[Case] = field(default_factory=set)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
     def play(self) -> None:
@@ -159,7 +140,7 @@ class KillRounds:
             self.family.pgsub.wait(name)
         self.workload.start()
         for (victim, action), schema in zip(self.ways, SYNCED, strict=False):
-            cases = cases_of((victim, action))
+            cases = cases_of(PLACES, (victim, action))
             try:
                 if victim == "itself":
                     self._play_itself(action, schema)
@@ -168,14 +149,10 @@ class KillRounds:
                 self._finish(schema, cases)
             except Exception as error:
                 open_cases = [case for case in cases if case not in self.reached]
-                self._blame(open_cases or cases, f"{type(error).__name__}: {error}")
+                self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
             finally:
                 self.family.failpoints.clear()
         self.workload.end()
-
-    def _blame(self, cases: Iterable[Case], what: str) -> None:
-        for case in cases:
-            self.found[case] = f"{self.found[case]}\n{what}" if case in self.found else what
 
     # -- whoever comes to a place dies there -----------------------------------------------------
 
@@ -248,7 +225,7 @@ class KillRounds:
         difference = (published - ours, ours - published)
         if any(difference) and difference != self.differences.get((schema, table)):
             lost, extra = (dict(list(rows.items())[:5]) for rows in difference)
-            self._blame(
+            self.blame(
                 cases,
                 f"{schema}.{table}: {difference[0].total()} rows lost: {lost}; "
                 f"{difference[1].total()} rows too many: {extra}",
@@ -268,26 +245,6 @@ class KillRounds:
             self.workload.resume()
         self.family.drop(f"crash_{schema}")
 
-    # -- what is told ----------------------------------------------------------------------------
-
-    def outcome(self, case: Case) -> str | None:
-        """What went wrong in a case; None if nothing did."""
-        if case in self.found:
-            return self.found[case]
-        return None if case in self.reached else "not reached"
-
-
-def assert_right(rounds: KillRounds, case: Case) -> None:
-    """Fails with what was found in the case."""
-    what = rounds.outcome(case)
-    if what is not None:
-        pytest.fail(what, pytrace=False)
-
-
-def cases_of(*ways: Way) -> list[Case]:
-    """Each way at each place."""
-    return [(*way, place) for way in ways for place in PLACES]
-
 
 def play_rounds(
     publisher: EmbeddedPublisher, family: Family, name: str, ways: tuple[Way, ...]
@@ -295,7 +252,8 @@ def play_rounds(
     """For a fixture: all phases of these ways in a database of their own, then clean."""
     database = new_database(publisher, name)
     create_tables(database)
-    played = KillRounds(family, database, MixedWorkload(database), ways)
+    workload = MixedWorkload(database)
+    played = KillRounds(family=family, database=database, workload=workload, ways=ways)
     played.play()
     yield played
     for name in list(family.subscriptions):

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import pytest
 
+from tests.crash.cases import ITSELF, VERSIONS, Case, cases_of, each
 from tests.crash.family import FAMILY_SETTINGS, Family
-from tests.crash.kill_rounds import VERSIONS
 from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.twin import native_rows
 from workers.failpoints import CREATE, DROP
 
 NAME: Final = "commands"
-WAYS: Final = ("kill", "raise")
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -67,9 +67,9 @@ def died_as_told(action: str, status: int, stderr: str, place: str) -> None:
         assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("action", WAYS)
-@pytest.mark.parametrize("place", CREATE)
-def test_create_dies(family: Family, database: Database, place: str, action: str) -> None:
+@each(cases_of(CREATE, *ITSELF))
+def test_create_dies(family: Family, database: Database, case: Case) -> None:
+    _, action, place = case
     file = file_of(family, database)
     swept_later = passfiles(family)  # a DROP that was killed leaves its own for an hour
     family.failpoints.arm(place, action=action)
@@ -85,17 +85,16 @@ def test_create_dies(family: Family, database: Database, place: str, action: str
     else:
         assert status == 0, stderr
     family.pgsub.wait(NAME)
-    rows = family.pgsub.sql("SELECT count(*) AS n, count(DISTINCT id) AS keys FROM lake.commands.t")
-    assert rows == [{"n": 50, "keys": 50}]
+    assert family.pgsub.rows("commands", "t") == native_rows(database, "t")
     assert slots(database) == [NAME]
     family.pgsub.drop(NAME)
     assert slots(database) == []
-    family.pgsub.sql("DROP TABLE lake.commands.t PURGE")
+    family.forget_tables("commands")
 
 
-@pytest.mark.parametrize("action", WAYS)
-@pytest.mark.parametrize("place", DROP)
-def test_drop_dies(family: Family, database: Database, place: str, action: str) -> None:
+@each(cases_of(DROP, *ITSELF))
+def test_drop_dies(family: Family, database: Database, case: Case) -> None:
+    _, action, place = case
     assert run(family, "create", str(file_of(family, database)))[0] == 0
     family.pgsub.wait(NAME)
     family.failpoints.arm(place, action=action)
@@ -109,4 +108,4 @@ def test_drop_dies(family: Family, database: Database, place: str, action: str) 
         assert status == 0, stderr
     assert slots(database) == []
     assert not any(sub["subname"] == NAME for sub in family.pgsub.status("pg_subscription"))
-    family.pgsub.sql("DROP TABLE lake.commands.t PURGE")
+    family.forget_tables("commands")

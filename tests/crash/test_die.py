@@ -9,25 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from tests.crash.cases import ITSELF, VERSIONS, Case, assert_right, cases_of, each
 from tests.crash.family import Family
-from tests.crash.kill_rounds import (
-    ITSELF,
-    ONE_BY_ONE,
-    PATIENCE,
-    VERSIONS,
-    Case,
-    KillRounds,
-    assert_right,
-    cases_of,
-    play_rounds,
-)
+from tests.crash.kill_rounds import ONE_BY_ONE, PATIENCE, PLACES, KillRounds, play_rounds
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
 from workers.failpoints import APPLY, FENCE
 
-CASES = cases_of(*ITSELF)
+CASES = cases_of(PLACES, *ITSELF)
 
 HELD_AT = {"in_w": "tablesync.waiting", "in_c": "tablesync.caught_up"}
 """Table and subscription → where its sync worker stands when the apply worker dies."""
@@ -43,7 +33,7 @@ def test_every_place_of_an_apply_worker_is_armed() -> None:
     assert {place for group in ONE_BY_ONE for place in group} == {*APPLY, *FENCE}
 
 
-@pytest.mark.parametrize("case", CASES, ids=["-".join(case) for case in CASES])
+@each(CASES)
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
     """H-1, H-2: the origin is a commit's end, and an error does not move it."""
     assert_right(rounds, case)
@@ -65,10 +55,10 @@ def test_s_p_5_killed_between_the_lake_and_the_origin(rounds: KillRounds) -> Non
     assert_right(rounds, ("itself", "kill", "apply.all_tables_published"))
 
 
-@pytest.fixture(scope="module")
-def handed_over(publisher: EmbeddedPublisher, family: Family) -> Iterator[Database]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def handed_over(request: pytest.FixtureRequest) -> Iterator[Database]:
     """Tables to be copied, each by a publication of its own."""
-    database = new_database(publisher, "crash_handed_over")
+    database = new_database(requested_publisher(request), "crash_handed_over")
     for table in HELD_AT:
         database.run(
             f"CREATE TABLE {table} (id int PRIMARY KEY, v text)",

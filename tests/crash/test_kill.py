@@ -9,21 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash.cases import LAKE_SERVER, VERSIONS, Case, assert_right, cases_of, each
 from tests.crash.family import Family
-from tests.crash.kill_rounds import (
-    LAKE_SERVER,
-    PLACES,
-    TOGETHER,
-    VERSIONS,
-    Case,
-    KillRounds,
-    assert_right,
-    cases_of,
-    play_rounds,
-)
+from tests.crash.kill_rounds import PLACES, TOGETHER, KillRounds, play_rounds
 from tests.fix_publisher import requested_publisher
 
-CASES = cases_of(LAKE_SERVER)
+CASES = cases_of(PLACES, LAKE_SERVER)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -36,7 +27,7 @@ def test_every_place_is_in_some_round() -> None:
     assert sorted(place for each in TOGETHER for place in each.places) == sorted(PLACES)
 
 
-@pytest.mark.parametrize("case", CASES, ids=["-".join(case).replace(" ", "_") for case in CASES])
+@each(CASES)
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
     assert_right(rounds, case)
 

@@ -10,19 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash.cases import LAUNCHER, VERSIONS, Case, assert_right, cases_of, each
 from tests.crash.family import Family
-from tests.crash.kill_rounds import (
-    LAUNCHER,
-    VERSIONS,
-    Case,
-    KillRounds,
-    assert_right,
-    cases_of,
-    play_rounds,
-)
+from tests.crash.kill_rounds import PLACES, KillRounds, play_rounds
 from tests.fix_publisher import requested_publisher
 
-CASES = cases_of(LAUNCHER)
+CASES = cases_of(PLACES, LAUNCHER)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -32,7 +25,7 @@ def rounds(request: pytest.FixtureRequest, family_on_a_remote_lake: Family) -> I
     yield from play_rounds(publisher, family_on_a_remote_lake, "crash_launcher", (LAUNCHER,))
 
 
-@pytest.mark.parametrize("case", CASES, ids=[place for _, _, place in CASES])
+@each(CASES)
 def test_no_row_is_lost_or_doubled(rounds: KillRounds, case: Case) -> None:
     assert_right(rounds, case)
 

@@ -7,7 +7,7 @@ that comes to it dies there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -15,10 +15,10 @@ import pytest
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from tests.crash.cases import ITSELF, VERSIONS, Case, Findings, assert_right, cases_of, each
 from tests.crash.family import Family
 from tests.crash.kill_rounds import PATIENCE
-from tests.fix_publisher import Database, new_database
+from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
 from workers.failpoints import FINISHEDCOPY, TABLESYNC
@@ -29,9 +29,12 @@ PLACES = (*(place for place in TABLESYNC if place != "tablesync.published"), *FI
 SLOTS = "SELECT slot_name, temporary FROM pg_replication_slots WHERE slot_name LIKE 'pg_%_sync_%'"
 
 
-@pytest.fixture(scope="module")
-def database(publisher: EmbeddedPublisher) -> Iterator[Database]:
-    made = new_database(publisher, "crash_permanent", schema=SCHEMA)
+CASES = cases_of(PLACES, *ITSELF)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    made = new_database(requested_publisher(request), "crash_permanent", schema=SCHEMA)
     for table in TABLES:
         made.run(
             f"CREATE TABLE {table} (id int PRIMARY KEY, v text)",
@@ -42,18 +45,27 @@ def database(publisher: EmbeddedPublisher) -> Iterator[Database]:
     made.drop()
 
 
-@pytest.fixture(autouse=True)
-def dropped(family: Family, database: Database) -> Iterator[None]:
-    """Each test makes the subscription; nothing of it stays."""
-    yield
-    family.failpoints.clear()
-    if NAME in family.subscriptions:
-        family.drop(NAME)
+@contextmanager
+def dropped_at_the_end(family: Family, database: Database) -> Iterator[None]:
+    """Who makes the subscription leaves nothing of it."""
+    try:
+        yield
+    finally:
+        family.failpoints.clear()
+        if NAME in family.subscriptions:
+            family.drop(NAME)
     assert database.execute(SLOTS) == []
     with closing(CatalogStore.open(family.pgsub.data_dir)) as store:
         assert [o.roname for o in store.origins() if o.roname.count("_") > 1] == []
         assert store.leaked_slots() == []
     family.forget_tables(SCHEMA)
+
+
+@pytest.fixture
+def alone(family: Family, database: Database) -> Iterator[None]:
+    """For a test that makes the subscription."""
+    with dropped_at_the_end(family, database):
+        yield
 
 
 def create(family: Family, database: Database, publication: str = "one") -> None:
@@ -86,6 +98,7 @@ def write(database: Database, *tables: str) -> None:
     database.run(*statements)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_table_comes_through_f(family: Family, database: Database) -> None:
     place = "tablesync.finishedcopy_stored"
     family.failpoints.arm(place)
@@ -108,6 +121,7 @@ def test_a_table_comes_through_f(family: Family, database: Database) -> None:
     assert origin(family, rel) is None
 
 
+@pytest.mark.usefixtures("alone")
 def test_s_p_2_killed_after_f_it_is_not_copied_again(family: Family, database: Database) -> None:
     place = "tablesync.finishedcopy_stored"
     family.failpoints.arm(place, action="kill")
@@ -124,6 +138,7 @@ def test_s_p_2_killed_after_f_it_is_not_copied_again(family: Family, database: D
     assert f"slot=pg_{rel.srsubid}_sync_{rel.srrelid}_" in said
 
 
+@pytest.mark.usefixtures("alone")
 def test_h_9_dropped_while_a_copy_s_worker_is_dead(family: Family, database: Database) -> None:
     """H-8 as well: what it leaves on both sides goes with the subscription."""
     place = "tablesync.copied"
@@ -135,8 +150,22 @@ def test_h_9_dropped_while_a_copy_s_worker_is_dead(family: Family, database: Dat
     family.drop(NAME)
 
 
-@pytest.mark.parametrize("action", ["kill", pytest.param("raise", marks=pytest.mark.crash)])
-def test_no_row_is_lost_or_doubled(family: Family, database: Database, action: str) -> None:
+@pytest.fixture(scope="module")
+def deaths(family: Family, database: Database) -> Findings:
+    """At all places, first by SIGKILL, then by an error."""
+    findings = Findings()
+    for way in ITSELF:
+        cases = cases_of(PLACES, way)
+        try:
+            with dropped_at_the_end(family, database):
+                die(family, database, way[1])
+            findings.reached.update(cases)
+        except AssertionError as error:
+            findings.blame(cases, str(error))
+    return findings
+
+
+def die(family: Family, database: Database, action: str) -> None:
     family.failpoints.arm(*PLACES, action=action)
     create(family, database, "all_of_them")
     missing: list[str] = []
@@ -152,3 +181,8 @@ def test_no_row_is_lost_or_doubled(family: Family, database: Database, action: s
     assert sum(attempts.values()) > len(TABLES), attempts
     for table in TABLES:
         same(family, database, table)
+
+
+@each(CASES)
+def test_no_row_is_lost_or_doubled(deaths: Findings, case: Case) -> None:
+    assert_right(deaths, case)

@@ -1,10 +1,29 @@
 from __future__ import annotations
 
-from tests.crash.kill_rounds import ITSELF, LAKE_SERVER, LAUNCHER, PLACES
-from tests.docs.pages import script, text
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+from tests.crash.cases import cases_in
+from tests.docs.pages import ROOT, script, text
 from workers import failpoints
 
 PAGE = "reliability.md"
+MODULES = [
+    import_module(f"tests.crash.{path.stem}")
+    for path in sorted(Path(ROOT, "tests", "crash").glob("test_*.py"))
+]
+
+
+def named() -> list[str]:
+    """All places."""
+    return [
+        place
+        for value in vars(failpoints).values()
+        if isinstance(value, tuple)
+        for place in value
+        if isinstance(place, str)
+    ]
 
 
 def test_generated_part_is_up_to_date() -> None:
@@ -13,22 +32,13 @@ def test_generated_part_is_up_to_date() -> None:
 
 
 def test_every_place_is_in_the_table() -> None:
-    named = [
-        place
-        for value in vars(failpoints).values()
-        if isinstance(value, tuple)
-        for place in value
-        if isinstance(place, str)
-    ]
-    told = [place for _, places, _, _ in script("make_crash_table").GROUPS for place in places]
-    assert sorted(told) == sorted(named)
+    told = [place for _, places in script("make_crash_table").GROUPS for place in places]
+    assert sorted(told) == sorted(named())
 
 
-def test_what_it_says_of_workers_is_what_the_rounds_play() -> None:
-    table = script("make_crash_table")
-    rounds = {
-        place for _, places, ways, _ in table.GROUPS for place in places if ways == table.WAYS
-    }
-    assert rounds == set(PLACES)
-    assert ITSELF == (("itself", "kill"), ("itself", "raise"))
-    assert [LAKE_SERVER, LAUNCHER] == [("lake server", "kill"), ("launcher", "kill")]
+def test_what_dies_does_so_on_all_versions() -> None:
+    """Every module that plays cases has a fixture that serves them on each."""
+    playing = [module for module in MODULES if list(cases_in(module))]
+    assert len(playing) >= 5
+    for module in playing:
+        assert "params=VERSIONS" in inspect.getsource(module), module.__name__

@@ -1,0 +1,85 @@
+"""Who dies where, and how: the parameters of every test that plays it.
+
+The table in ``docs/reliability.md`` is made from them, so that what it says is what is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+VERSIONS: Final = (
+    pytest.param(18, id="pg18"),
+    pytest.param(16, id="pg16", marks=pytest.mark.matrix_only),
+)
+"""Publishers that every case is played on."""
+
+ALWAYS: Final = (
+    "test_chaos.py",
+    "test_commands.py",
+    "test_die.py",
+    "test_kill.py",
+    "test_kill_launcher.py",
+    "test_permanent_slot.py",
+)
+"""The modules here that run with every other test; the rest is for ``make test-full``."""
+
+Way = tuple[str, str]
+"""Who dies at a place, and how."""
+
+ITSELF: Final[tuple[Way, ...]] = (("itself", "kill"), ("itself", "raise"))
+LAKE_SERVER: Final[Way] = ("lake server", "kill")
+LAUNCHER: Final[Way] = ("launcher", "kill")
+
+Case = tuple[str, str, str]
+"""Victim, action, place."""
+
+
+def cases_of(places: Iterable[str], *ways: Way) -> list[Case]:
+    """Each way at each place."""
+    return [(*way, place) for way in ways for place in places]
+
+
+def each(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    """One test per case; what ``cases_in`` finds."""
+    cases = list(cases)
+    ids = ["-".join(case).replace(" ", "_") for case in cases]
+    return pytest.mark.parametrize("case", cases, ids=ids)
+
+
+def cases_in(module: ModuleType) -> Iterator[Case]:
+    """The cases that the tests of a module play."""
+    for function in vars(module).values():
+        for mark in getattr(function, "pytestmark", ()):
+            if mark.name == "parametrize" and mark.args[0] == "case":
+                yield from mark.args[1]
+
+
+@dataclass
+class Findings:
+    """What a flow through many cases has found out about each of them."""
+
+    found: dict[Case, str] = field(default_factory=dict)
+    reached: set[Case] = field(default_factory=set)
+
+    def blame(self, cases: Iterable[Case], what: str) -> None:
+        """Something went wrong, in one of these cases."""
+        for case in cases:
+            self.found[case] = f"{self.found[case]}\n{what}" if case in self.found else what
+
+    def outcome(self, case: Case) -> str | None:
+        """What went wrong in a case; None if nothing did."""
+        if case in self.found:
+            return self.found[case]
+        return None if case in self.reached else "not reached"
+
+
+def assert_right(findings: Findings, case: Case) -> None:
+    """Fails with what was found in the case."""
+    what = findings.outcome(case)
+    if what is not None:
+        pytest.fail(what, pytrace=False)
