@@ -24,6 +24,7 @@ ALWAYS: Final = (
     "test_die.py",
     "test_kill.py",
     "test_kill_launcher.py",
+    "test_other_places.py",
     "test_permanent_slot.py",
 )
 """The modules here that run with every other test; the rest is for ``make test-full``."""

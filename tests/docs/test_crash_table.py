@@ -36,9 +36,25 @@ def test_every_place_is_in_the_table() -> None:
     assert sorted(told) == sorted(named())
 
 
+def test_every_way_to_die_is_played_at_every_place_with_every_other_test() -> None:
+    page = script("make_crash_table")
+    cells = {
+        (place, head): page.cell(place, *way)
+        for place in named()
+        for head, way in page.WAYS.items()
+    }
+    assert {where: cell for where, cell in cells.items() if cell != page.ALWAYS} == {}
+
+
+def test_nothing_is_played_that_the_table_does_not_tell() -> None:
+    page = script("make_crash_table")
+    told = {(*way, place) for way in page.WAYS.values() for place in named()}
+    assert set(page.played()) == told
+
+
 def test_what_dies_does_so_on_all_versions() -> None:
     """Every module that plays cases has a fixture that serves them on each."""
     playing = [module for module in MODULES if list(cases_in(module))]
-    assert len(playing) >= 5
+    assert len(playing) >= 6
     for module in playing:
         assert "params=VERSIONS" in inspect.getsource(module), module.__name__
