@@ -14,6 +14,7 @@ import pytest
 
 from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
+from tests.crash.cases import VERSIONS
 from tests.crash.family import Family
 from tests.crash.kill_rounds import PATIENCE
 from tests.fix_publisher import Database, new_database
@@ -132,10 +133,10 @@ class Recopied:
         self.same()
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A server of the module's own, whose settings it may change."""
-    with EmbeddedPublisher(18) as server:
+    with EmbeddedPublisher(request.param) as server:
         made = new_database(server, NAME, SCHEMA)
         made.run(
             "CREATE TABLE t (id int PRIMARY KEY, v text)",

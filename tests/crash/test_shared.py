@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from tests.crash.cases import VERSIONS
 from tests.crash.family import Family
-from tests.fix_publisher import Database, new_database
+from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
 
@@ -89,8 +89,9 @@ def _write(database: Database, number: int) -> None:
         database.run("TRUNCATE account, audit")
 
 
-@pytest.fixture(scope="module")
-def databases(publisher: EmbeddedPublisher) -> Iterator[list[Database]]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def databases(request: pytest.FixtureRequest) -> Iterator[list[Database]]:
+    publisher = requested_publisher(request)
     made = [new_database(publisher, f"crash_share_{n}") for n in (1, 2, 3)]
     for database in made:
         for name, columns in TABLES.items():
