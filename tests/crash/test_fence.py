@@ -7,23 +7,33 @@ session each. What the zombie does after the fence stands for a call that was st
 from __future__ import annotations
 
 import itertools
+import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.crash.family import Family
+from tests.waiting import wait_until
 from workers import tablesync
 from workers.lake import iceberg
+from workers.lake.conf import embedded_catalog
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, Segment, Stamp
 from workers.lake.iceberg import IcebergDestination
+from workers.lake.server import LakeServer
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.string()))
 EPOCH = "11111111-2222-3333-4444-555555555555"
@@ -78,6 +88,21 @@ def workers(family: Family, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made = Workers(url, tmp_path_factory.mktemp("fence"))
     yield made
     made.release_all()
+
+
+@pytest.fixture(scope="module")
+def second_server(
+    family: Family, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LakeServer, Workers]]:
+    """A lake server of its own on the family's tables, which may be stopped, and its clients."""
+    folder = tmp_path_factory.mktemp("second")
+    catalog = embedded_catalog(family.pgsub.lake_dir)
+    server = LakeServer.start(folder, memory=1 << 30, catalog=catalog)
+    try:
+        yield server, Workers(server.ready(), folder / "staging")
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        server.stop()
 
 
 @pytest.fixture
@@ -245,6 +270,79 @@ def test_a_call_that_races_the_release_of_its_session_is_seen_or_never_lands(
     assert ids_in(family, table) == ([1, 2, 3] if seen == 500 else [])
 
 
+@contextmanager
+def stopped_before_its_commit(
+    family: Family, server: LakeServer, table: LakeIdent, publish: Callable[[], Any]
+) -> Iterator[threading.Thread]:
+    """``publish`` has written the table's next metadata, and its server stands until the end.
+
+    The catalog's row, which is the commit, is kept from it by a lock of ours.
+    """
+    location = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
+    with closing(sqlite3.connect(family.pgsub.lake_catalog_file(), isolation_level=None)) as lake:
+        before = lake.execute(location, (table.table,)).fetchall()
+        folder = Path(urlsplit(before[0][0]).path).parent
+        there = set(folder.glob("*.metadata.json"))
+        assert there, folder
+        lake.execute("BEGIN IMMEDIATE")
+        thread = _race(publish, 0)
+        wait_until(lambda: set(folder.glob("*.metadata.json")) - there, 60, "it writes")
+        server.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(server.process.pid).status() == psutil.STATUS_STOPPED)
+        lake.execute("ROLLBACK")
+        assert lake.execute(location, (table.table,)).fetchall() == before
+    try:
+        yield thread
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.crash  # a lake server of its own
+def test_a_server_that_stood_still_in_its_commit_does_not_land_it(
+    family: Family,
+    second_server: tuple[LakeServer, Workers],
+    heir: Worker,
+    table: LakeIdent,
+) -> None:
+    """Not a client that is late but the commit itself: its metadata is written before the fence."""
+    server, clients = second_server
+    zombie = clients.make()
+    late = put(zombie, table, 500, 1, 2, 3)
+    session = zombie._sessions.get()
+    ahead = iceberg.call("fast_forward", table, branch="main", to=late)
+    refused: list[str] = []
+
+    def publish() -> None:
+        try:
+            session.command(ahead, "publishing")
+        except ReplicationError as error:
+            refused.append(str(error))
+
+    with stopped_before_its_commit(family, server, table, publish) as thread:
+        assert heir.fence(table).stamp == stamp(100)
+    thread.join(60)
+    assert len(refused) == 1
+    assert (lsn_of(heir, table), ids_in(family, table)) == (100, [])
+
+
+@pytest.mark.crash  # a lake server of its own
+def test_a_server_that_stood_still_in_its_commit_lands_it_where_nobody_fenced(
+    family: Family,
+    second_server: tuple[LakeServer, Workers],
+    heir: Worker,
+    table: LakeIdent,
+) -> None:
+    """What the fence is there for: the position that was read before it counts for nothing."""
+    server, clients = second_server
+    zombie = clients.make()
+    late = put(zombie, table, 500, 1, 2, 3)
+    publish = partial(zombie.publish, table, late, stamp(500))
+    with stopped_before_its_commit(family, server, table, publish) as thread:
+        assert lsn_of(heir, table) == 100
+    thread.join(60)
+    assert (lsn_of(heir, table), ids_in(family, table)) == (500, [1, 2, 3])
+
+
 def test_a_late_fence_does_not_hide_a_newer_position(
     workers: Workers,
     zombie: Worker,
@@ -305,6 +403,7 @@ def test_a_copy_that_is_taken_back_cannot_be_published_late(
         epoch=EPOCH,
         base_snapshot=base.snapshot_id,
     )
-    tablesync._undo_published_attempt(rel, base, heir)
+    sub = Subscription("fence", "host=nowhere", ("pub",), oid=rel.srsubid)
+    tablesync._undo_published_attempt(sub, rel, base, heir)
     assert len(refused) == 1
     assert ids_in(family, table) == []
