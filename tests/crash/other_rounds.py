@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 from typing import Any, Final
 
+from catalog.pg_subscription import SubCreate
 from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.cases import ITSELF, Case, Findings, Way, cases_of
@@ -39,7 +40,7 @@ DIE_HERE: Final = (*EMPTIED, *RECOPY, *ACCEPT_GAP)
 
 FINISHED = "other_finished"
 AGAIN = "other_again"
-COPIES = ("log", "keyed", *(f"log{n}" for n in range(2, 5)))
+COPIES = ("log", "keyed", "log2", "log3")
 
 NOT_AGAIN: Final = {
     **dict.fromkeys(CREATE, "already exists"),
@@ -157,7 +158,8 @@ class OtherRounds(Findings):
         """The command that comes to a place."""
         name = subscription_of(place)
         if place in CREATE:
-            entry = self._entry(name, copy_data=False)  # else the lake has nothing to do with it
+            # Without copy_data the command makes the lake table.
+            entry = self._entry(name, enabled=False, copy_data=False)
             return ("create", str(self.family.file_of({name: entry})))
         if place in DROP:
             return ("drop", name)
@@ -250,14 +252,16 @@ class OtherRounds(Findings):
     # -- what became of the rows -----------------------------------------------------------------
 
     def _finish(self) -> None:
-        """All tables follow, and are compared."""
-        names = dict.fromkeys(subscription_of(place) for place in PLACES if place not in DROP)
+        """All tables follow, and are compared; what CREATE and DROP leave is looked at."""
+        settled = (*CREATE, *DROP)
+        names = dict.fromkeys(subscription_of(place) for place in PLACES if place not in settled)
         notify_launcher(self.family.pgsub.data_dir)
         wait_until(lambda: not self._not_ready(names), PATIENCE, lambda: self._not_ready(names))
         self._write(*names)
         wait_confirmed(self.family, self.database, *names)
         for place in PLACES:
-            wrong = self._left(place) if place in DROP else self._differs(subscription_of(place))
+            wrong = self._left(place) if place in settled else None
+            wrong = wrong or (None if place in DROP else self._differs(subscription_of(place)))
             if wrong:
                 self.blame([case for case in self.cases if case[2] == place], wrong)
 
@@ -280,12 +284,14 @@ class OtherRounds(Findings):
         return None
 
     def _left(self, place: str) -> str | None:
+        """After CREATE a slot and a row that is ready are to be there, after DROP neither."""
         name = subscription_of(place)
         slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s"
         with self._store() as store:
             row = store.subscription_by_name(name)
-        left = (row, self.database.execute(slots, (name,)))
-        return None if left == (None, []) else f"left: {left}"
+        left = (row and row.subcreate, self.database.execute(slots, (name,)))
+        wanted = (SubCreate.READY, [(name,)]) if place in CREATE else (None, [])
+        return None if left == wanted else f"left: {left}"
 
 
 def play_other_rounds(
