@@ -22,12 +22,15 @@ ALWAYS: Final = (
     "test_chaos.py",
     "test_commands.py",
     "test_die.py",
+    "test_fence.py",
     "test_kill.py",
     "test_kill_launcher.py",
     "test_other_places.py",
+    "test_other_worlds.py::test_a_standby_that_has_everything_takes_over",
     "test_permanent_slot.py",
+    "test_publisher.py::test_a_rewrite_before_the_lock_is_noticed",
 )
-"""The modules here that run with every other test; the rest is for ``make test-full``."""
+"""The modules and tests here that run with every other; the rest is for ``make test-full``."""
 
 Way = tuple[str, str]
 """Who dies at a place, and how."""

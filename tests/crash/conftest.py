@@ -17,12 +17,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is here kills processes, and takes longer than a test may."""
     for item in items:
         if "crash" in item.path.parts:
-            if item.path.name not in ALWAYS:
+            if not {item.path.name, _name(item)} & set(ALWAYS):
                 item.add_marker(pytest.mark.crash)
             item.add_marker(pytest.mark.postgres)
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(CRASH_TIMEOUT))
+
+
+def _name(item: pytest.Item) -> str:
+    """Module and function, whatever the parameters."""
+    return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
 
 
 @pytest.fixture(scope="session")
