@@ -34,7 +34,7 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
-from workers.lake.memory import MAIN, MemoryDestination
+from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.latch import Latch
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert
@@ -53,6 +53,24 @@ OTHER = "other"
 
 class Killed(BaseException):
     """The worker is dead from here on."""
+
+
+class Late(MemoryDestination):
+    """Its worker dies in its ``at``-th fast-forward, which may land any time later."""
+
+    def __init__(self, lake: MemoryLake, *, at: int) -> None:
+        super().__init__(lake)
+        self.left = at
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+        self.left -= 1
+        if self.left:
+            return super().publish(ident, branch, stamp)
+        self.late = (ident, branch, stamp)
+        raise Killed
+
+    def land(self) -> None:
+        super().publish(*self.late)
 
 
 @dataclass(slots=True)

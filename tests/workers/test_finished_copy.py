@@ -13,11 +13,11 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState
 from tests.workers.subscribed import Subscribed
-from tests.workers.synchronised import IDENT, TIMELINE, Killed, Synchronised
+from tests.workers.synchronised import IDENT, TIMELINE, Killed, Late, Synchronised
 from workers import upkeep
 from workers.exits import WorkerExit
 from workers.finished_copy import unfit
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.destination import Stamp
 from workers.lake.memory import MemoryDestination
 from workers.remote_slots import RemoteSlot
 
@@ -261,26 +261,10 @@ def test_nor_if_the_publisher_is_called_otherwise_by_then(synced: Synchronised) 
     assert store.leaked_slots() == []
 
 
-class Late(MemoryDestination):
-    """Its worker dies in the middle of a fast-forward, which may land any time later."""
-
-    left = 2
-
-    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
-        self.left -= 1
-        if self.left:
-            return super().publish(ident, branch, stamp)
-        self.late = (ident, branch, stamp)
-        raise Killed
-
-    def land(self) -> None:
-        super().publish(*self.late)
-
-
 @pytest.mark.parametrize("place", ["tablesync.before_fence", "tablesync.fenced"])
 def test_a_late_fast_forward_is_seen_or_does_not_land(synced: Synchronised, place: str) -> None:
     synced.link.gated = LSN(600)
-    late = Late(synced.world.lake)
+    late = Late(synced.world.lake, at=2)
     with pytest.raises(Killed):
         synced.worker(late)
 
