@@ -6,17 +6,19 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from catalog.last_error import LastError
-from catalog.pg_lsn import LSN
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
-from tests.workers.subscribed import Subscribed
+from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, relation, row
 from workers.apply import (
     LogicalRepApplyLoop,
@@ -25,6 +27,8 @@ from workers.apply import (
     reread_subscription,
 )
 from workers.exits import WorkerExit
+from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.memory import MAIN
 from workers.latch import Latch
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
@@ -36,6 +40,7 @@ from workers.tablesync import _one_turn
 from workers.walreceiver import SystemIdentity
 
 A = relation(1, "a", "id", "v")
+B = relation(2, "b", "id", "v")
 
 
 @dataclass(slots=True)
@@ -66,6 +71,9 @@ class ReceiverTwin:
 
     def idle_position(self) -> LSN | None:
         return None
+
+    def flush_position(self) -> LSN:
+        return LSN(self.durable[-1] if self.durable else 0)
 
     def mark_durable(self, end_lsn: LSN) -> None:
         self.durable.append(int(end_lsn))
@@ -313,3 +321,77 @@ def test_an_error_is_over_once_a_batch_is_durable(loop: Loop) -> None:
     loop.world.store.put_last_error(LastError(loop.world.sub.oid, 0, 1, "08006", "lost"))
     loop.run(*inserts(0, 1))
     assert loop.world.store.last_errors() == []
+
+
+@dataclass(slots=True)
+class Copying(LinkTwin):
+    """A launcher with a sync worker of table a; ``workers`` is asked for it once a turn.
+
+    It is in ``d`` until that many batches are durable, then in ``w`` at ``waits_at``; answered
+    with ``c`` it takes three turns to ``s`` there. Row n was inserted up to 100 * (n + 1).
+    """
+
+    loop: Any = None
+    batches: int = 0
+    waits_at: LSN = InvalidXLogRecPtr
+    caught: LSN | None = None
+    durable: list[int] = field(default_factory=list)
+    turns: int = 3
+
+    def workers(self, _subid: int) -> list[Any]:
+        self.latch.set()  # there is something to look at in every turn
+        rel = self.loop.world.rel("a")
+        if not self.turns:
+            return []
+        if self.caught is None:
+            waits = len(self.loop.receiver.durable) >= self.batches
+            state = ("w", self.waits_at) if waits else ("d", None)
+        else:
+            state = ("c", self.caught)
+            assert self.loop.receiver.durable == self.durable, "a batch was closed"
+            self.turns -= 1
+            if not self.turns:
+                self._done(rel.srsubid, rel.srrelid, self.caught)
+                return []
+        return [SimpleNamespace(relid=rel.srrelid, relstate=state[0], relstate_lsn=state[1])]
+
+    def set_relstate(self, _subid: int, _relid: int, state: SubRelState, lsn: LSN) -> None:
+        assert (state, self.caught) == (SubRelState.CATCHUP, None)
+        self.caught = lsn
+        self.durable = list(self.loop.receiver.durable)
+
+    def _done(self, subid: int, relid: int, at: LSN) -> None:
+        world = self.loop.world
+        rows = [{"id": key, "v": 0} for key in range(at // 100)]
+        stamp = Stamp(origin_name(subid), at, EPOCH, at)
+        world.lake.commit(world.lake.tables[LakeIdent("public", "a")], MAIN, rows, stamp)
+        world.store.set_rel_state(subid, relid, SubRelState.SYNCDONE, at, Setter.TABLESYNC)
+        world.store.update_rel(subid, relid, lake_lsn=at, floor=at)
+
+
+@pytest.mark.parametrize(
+    ("batches", "waits_at", "caught"),
+    [(40, 500, 20_000), (1, 50_050, 50_050)],
+    ids=["apply worker in front", "sync worker in front"],
+)
+def test_no_batch_is_closed_while_a_table_catches_up(
+    loop: Loop, batches: int, waits_at: int, caught: int
+) -> None:
+    """A thousand transactions wait meanwhile; each is the copy's or the apply worker's, once."""
+    loop.say(batch_max_rows=10)  # five of them
+    rel = loop.world.rel("a")
+    key = rel.srsubid, rel.srrelid
+    loop.world.store.delete_rel(*key)
+    loop.world.store.insert_rel(replace(rel, srsubstate=SubRelState.INIT))
+    loop.world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    stop = loop.process.link.shutdown_requested
+    copying = Copying(shutdown_requested=stop, loop=loop, batches=batches, waits_at=LSN(waits_at))
+    loop.process.link = cast("Any", copying)
+    values = [row(str(number), "0") for number in range(1000)]
+    loop.run(*([A, B, Insert(1, value), Insert(2, value)] for value in values))
+    assert copying.caught == caught
+    assert len(copying.durable) == batches
+    assert len(loop.receiver.durable) == 200
+    for table in ("a", "b"):
+        assert [number for number, _ in loop.world.rows(table)] == list(range(1000)), table
+    assert loop.world.rel("a").srsubstate == "r"
