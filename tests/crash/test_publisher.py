@@ -287,9 +287,14 @@ def test_a_walsender_is_kept_alive_while_the_lake_is_busy(
     failpoints.arm("apply.branches_written")
     subscribed.insert()
     failpoints.wait_held("apply.branches_written")
+    held = subscribed.database.lsn()  # it ends there or before, and is not durable
     subscribed.insert()
     _pass_time(subscribed.database, 3 * timeout)
     assert server.execute(streams, (subscribed.name,)) == walsender
+    confirmed = (
+        "SELECT confirmed_flush_lsn < %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+    )
+    assert server.execute(confirmed, (held, subscribed.name)) == [(True,)]
     failpoints.release("apply.branches_written")
     subscribed.confirmed()
     subscribed.same()

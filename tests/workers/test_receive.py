@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +15,15 @@ import numpy as np
 import pytest
 
 from catalog.errcodes import ConnectionFailure
+from catalog.pg_lsn import LSN
+from tests.workers.columnar.stub_publisher import keepalive, status_update, streaming, wal
 from tests.workers.transactions import batch, put
 from workers.columnar.drain import DrainResult, DrainStatus
+from workers.proto import encode
+from workers.proto.messages import Begin, Commit
 from workers.receive import ReceiveLimits, Receiver
 from workers.spool import Spool
+from workers.walreceiver import WalReceiverConn
 
 LIMITS = ReceiveLimits(
     wal_receiver_timeout=0,
@@ -139,3 +147,36 @@ def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Rec
     buf[position : position + 100] = 1
     receiver._spool.wrote(position + 100, np.empty((0, 5), np.int64))
     assert not receiver._paused()
+
+
+def test_a_reply_that_is_asked_for_confirms_nothing_that_is_pending(tmp_path: Path) -> None:
+    """The keepalive names a position beyond two transactions of which neither is durable yet."""
+    updates: queue.Queue[tuple[int, int]] = queue.Queue()
+    remembered: list[int] = []
+
+    def publisher(sock: socket.socket) -> None:
+        for end in (300, 500):
+            for message in (Begin(LSN(end - 1), 0, end), Commit(LSN(end - 1), LSN(end), 0)):
+                sock.sendall(wal(encode.message(message), end=end))
+        sock.sendall(keepalive(510, reply=True))
+        with suppress(ConnectionError):
+            while True:
+                updates.put(status_update(sock))
+
+    with streaming(publisher) as pgconn:
+        receiver = Receiver(
+            WalReceiverConn(pgconn, lambda: False),
+            Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
+            LIMITS,
+            wake_main=lambda: None,
+            report=lambda _: None,
+            remember_flush=remembered.append,
+        )
+        receiver.start()
+        assert updates.get(timeout=60) == (510, 0)
+        assert remembered == []
+        for durable, confirmed in ((300, 300), (500, 510)):
+            receiver.mark_durable(LSN(durable))
+            assert updates.get(timeout=60) == (510, confirmed)
+        receiver.stop()
+    assert remembered == [300, 510]

@@ -24,6 +24,16 @@ def keepalive(end: int, *, clock: int = 0, reply: bool = False) -> bytes:
     return copy_data(b"k" + struct.pack(">qqb", end, clock, reply))
 
 
+def status_update(sock: socket.socket) -> tuple[int, int]:
+    """The next one that comes: what was received, and what is flushed."""
+    kind, size = struct.unpack(">cI", _read(sock, 5))
+    if kind == b"X":  # Terminate
+        raise ConnectionError
+    message, write, flush, *_ = struct.unpack(">cqqqqb", _read(sock, size - 4))
+    assert message == b"r"
+    return write, flush
+
+
 COPY_DONE = b"c" + struct.pack(">I", 4)
 
 
