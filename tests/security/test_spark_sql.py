@@ -2,106 +2,29 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any
+from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.fix_lake import Lake
 from tests.security.lexers import PIECES, SPARK, hostile, same_but_for_names, tokens
-from workers.lake.destination import LakeColumn, LakeIdent
-from workers.lake.merge import (
-    Bound,
-    KeyBounds,
-    count_repeated,
-    find_any_key,
-    find_keys,
-    find_positions,
-    find_ranges,
-    merge_by_key,
-    merge_by_position,
-)
+from tests.security.spark_builders import BUILDERS, Names
+from workers.lake import merge
+from workers.lake.destination import LakeIdent
+from workers.lake.merge import Bound, KeyBounds, merge_by_key
 from workers.lake.session import LakeSession
-from workers.lake.snapshots import read_history, read_outcomes, read_ref
-from workers.lake.statements import (
-    branch_path,
-    call,
-    create_branch,
-    create_namespace,
-    create_table,
-    drop_branch,
-    identifier,
-    join,
-    name_of,
-    set_properties,
-    table_path,
-    text,
-)
+from workers.lake.statements import identifier, join, name_of, text
 
-BRANCH = "pgsub_1_2"
-Names = list[str]
-Build = Callable[[Names], str]
-
-
-class SaidError(Exception):
-    """What a session was asked."""
-
-
-class Listening:
-    """In a session's place; the statement comes back as an error."""
-
-    def query(self, sql: str, what: str) -> pa.Table:
-        raise SaidError(sql)
-
-
-def asked(read: Callable[[Any], object]) -> str:
-    with pytest.raises(SaidError) as said:
-        read(Listening())
-    return str(said.value)
-
-
-def ident(names: Names) -> LakeIdent:
-    return LakeIdent(names[0], names[1])
-
-
-def bounds(names: Names) -> KeyBounds:
-    return KeyBounds(names[2], names[3], names[4])
-
-
-BUILDERS: dict[str, Build] = {
-    "merge by key": lambda n: merge_by_key(
-        ident(n), BRANCH, columns=n[2:], key=n[2:4], unchanged=n[3:], bounds=bounds(n)
-    ),
-    "merge by position": lambda n: merge_by_position(
-        ident(n), BRANCH, columns=n[2:], deletes=True, updates=True
-    ),
-    "find positions": lambda n: find_positions(ident(n), BRANCH, n[2:]),
-    "find keys": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n)),
-    "find any key": lambda n: find_any_key(ident(n), BRANCH, [("s", n[2:4]), ("s1", n[4:])], n[2]),
-    "count repeated": lambda n: count_repeated(ident(n), BRANCH, n[2:4], n[2]),
-    "find ranges": lambda n: find_ranges(ident(n), n[2]),
-    "create namespace": lambda n: create_namespace(ident(n)),
-    "create table": lambda n: create_table(
-        ident(n),
-        [LakeColumn(n[2], pa.int64()), LakeColumn(n[3], pa.list_(pa.string()), nullable=False)],
-        properties={n[4]: n[3]},
-        location=n[2],
-    ),
-    "set properties": lambda n: set_properties(ident(n), {n[2]: n[3]}),
-    "create branch": lambda n: create_branch(ident(n), n[2]),
-    "drop branch": lambda n: drop_branch(ident(n), n[2]),
-    "procedure": lambda n: call("fast_forward", ident(n), branch=n[2], to=n[3]),
-    "path": lambda n: name_of(branch_path(ident(n), BRANCH)),
-    "property": lambda n: join("SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"),
-    "history": lambda n: asked(lambda session: read_history(session, ident(n))),
-    "ref": lambda n: asked(lambda session: read_ref(session, ident(n), n[2])),
-    "outcomes": lambda n: asked(lambda session: read_outcomes(session, ident(n), n[2:])),
-}
+LAKE = Path(merge.__file__).parent
+BUILDING = frozenset({"join", "call", "name_of"})
+"""What ``workers.lake.statements`` has for who puts a statement together."""
 
 FIVE = st.lists(hostile(), min_size=5, max_size=5, unique=True)
 
@@ -112,6 +35,50 @@ FIVE = st.lists(hostile(), min_size=5, max_size=5, unique=True)
 def test_a_statement_is_the_same_whatever_the_names(names: Names) -> None:
     for build in BUILDERS.values():
         same_but_for_names(build, names, SPARK)
+
+
+def builders() -> set[tuple[str, str]]:
+    """File and name of every function that puts a statement for the lake together."""
+    found: set[tuple[str, str]] = set()
+    for path in LAKE.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        known = BUILDING if path.name == "statements.py" else imported(tree) & BUILDING
+        found |= {
+            (str(path), function.name)
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            and any(builds(node, known) for node in ast.walk(function))
+        }
+    return found
+
+
+def imported(tree: ast.Module) -> set[str]:
+    froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in froms if node.module == "workers.lake.statements"]
+    return {name.name for node in ours for name in node.names}
+
+
+def builds(node: ast.AST, known: Collection[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in known
+    by_sqlglot = isinstance(node.func, ast.Attribute) and node.func.attr == "sql"
+    return by_sqlglot and any(keyword.arg == "dialect" for keyword in node.keywords)
+
+
+def test_every_statement_is_among_them() -> None:
+    reached: set[tuple[str, str]] = set()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, *_: reached.add((frame.f_code.co_filename, frame.f_code.co_name)))
+    try:
+        for build in BUILDERS.values():
+            build([f"n{number}" for number in range(5)])
+    finally:
+        sys.setprofile(before)
+    expected = builders()
+    assert len(expected) > 30
+    assert sorted(expected - reached) == []
 
 
 MOMENTS = st.one_of(
@@ -153,7 +120,7 @@ WORDS = [*PIECES, "".join(PIECES), "${spark:spark.app.name}", "${user.name}", "$
 
 
 @settings(
-    max_examples=1, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(made=st.lists(hostile(200), min_size=50, max_size=50, unique=True))
 @example(made=WORDS)

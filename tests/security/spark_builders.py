@@ -1,0 +1,269 @@
+"""Every statement for the lake, as a function of five names that the publisher could have chosen.
+
+A statement that is built where it is used is had by listening: something stands in the place of the
+session, answers as it is told, and stops at the next thing that it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn, cast
+
+import pyarrow as pa
+
+from catalog.pg_lsn import LSN
+from config.guc import Settings
+from workers.lake import copied_keys, status_tables
+from workers.lake.branch_writer import BranchWriter
+from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
+from workers.lake.generated_check import generated_types
+from workers.lake.generated_rows import generated_at, renamed
+from workers.lake.iceberg import IcebergDestination
+from workers.lake.key_bounds import KeyRanges
+from workers.lake.maintenance import compact, expire_snapshots
+from workers.lake.merge import (
+    KeyBounds,
+    by_key,
+    count_repeated,
+    find_any_key,
+    find_keys,
+    find_positions,
+    find_ranges,
+    merge_by_key,
+    merge_by_position,
+)
+from workers.lake.row_origin import Others, all_others, count_rows_of_others, look_for_others
+from workers.lake.snapshots import read_history, read_outcomes, read_properties, read_ref
+from workers.lake.statements import (
+    branch_path,
+    call,
+    create_branch,
+    create_namespace,
+    create_table,
+    delete_source,
+    drop_branch,
+    identifier,
+    join,
+    name_of,
+    select_source,
+    set_properties,
+    table_path,
+    text,
+)
+
+BRANCH: Final = "pgsub_1_2"
+Names = list[str]
+Build = Callable[[Names], str]
+
+
+class SaidError(Exception):
+    """What a session was asked."""
+
+
+class Listening:
+    """In a session's place: what it is asked after ``answers`` were given comes as an error."""
+
+    def __init__(self, *answers: pa.Table) -> None:
+        self._answers = list(answers)
+
+    def query(self, sql: str, *_: object, **_views: object) -> pa.Table:
+        if not self._answers:
+            raise SaidError(sql)
+        return self._answers.pop(0)
+
+    call = schema = query
+
+    def command(self, sql: str, *_: object) -> NoReturn:
+        raise SaidError(sql)
+
+    commit = command
+
+    def frame(self, plan: Any) -> NoReturn:
+        raise SaidError(plan._query)
+
+    def overwrite(self, _rows: object, name: str, *_: object) -> NoReturn:
+        raise SaidError(name)
+
+    append = overwrite
+
+    def local(self, _rows: object) -> Any:
+        return SimpleNamespace(select=lambda *_: None)
+
+    def set_properties(self, _properties: object) -> None: ...
+
+
+def asked(read: Callable[[Any], object], *answers: pa.Table) -> str:
+    """The statement that follows the answers."""
+    try:
+        read(Listening(*answers))
+    except SaidError as said:
+        return str(said)
+    raise AssertionError("nothing was asked")
+
+
+def on_lake(use: Callable[[IcebergDestination], object], *answers: pa.Table) -> str:
+    """The same for what the destination itself says."""
+
+    def read(session: Any) -> None:
+        dest = IcebergDestination(
+            "sc://nowhere",
+            identity=Identity(1, 1),
+            staging_dir=Path("nowhere"),
+            settings=Settings(),
+            remember_session=lambda *_: None,
+        )
+        dest._sessions = cast("Any", SimpleNamespace(get=lambda: session))
+        use(dest)
+
+    return asked(read, *answers)
+
+
+def ident(names: Names) -> LakeIdent:
+    return LakeIdent(names[0], names[1])
+
+
+def bounds(names: Names) -> KeyBounds:
+    return KeyBounds(names[2], names[3], names[4])
+
+
+def quoted(name: str) -> str:
+    return name_of(identifier(name))
+
+
+def columns(names: Names, *types: pa.DataType) -> list[LakeColumn]:
+    return [LakeColumn(name, type) for name, type in zip(names, types, strict=False)]
+
+
+def writer(session: Any, names: Names) -> BranchWriter:
+    return BranchWriter(session, ident(names), BRANCH, (), KeyRanges(ident(names), ()))
+
+
+def table(**values: list[Any]) -> pa.Table:
+    return pa.table(values)
+
+
+def history(branch: str) -> pa.Table:
+    """A branch at snapshot 2, whose parent 1 carries a stamp, and so does it."""
+    stamp = ["pg_1", "0/1", "e", "0/1"]
+    rows: list[list[Any]] = [
+        [branch, 2, None, *[None] * 8],
+        ["main", 2, None, *[None] * 8],
+        [None, 2, 1, *stamp, *[None] * 4],
+        [None, 1, None, *stamp, *[None] * 4],
+    ]
+    return pa.table([list(column) for column in zip(*rows, strict=True)], [*map(str, range(11))])
+
+
+LINEAGE: Final = table(key=["format-version"], value=["3"])
+COMPACTED: Final = table(rewritten_data_files_count=[20])
+TYPES: Final = {"int32": pa.int32(), "int64": pa.int64(), "text": pa.string(), "date": pa.date32()}
+
+BUILDERS: dict[str, Build] = {
+    "merge by key": lambda n: merge_by_key(
+        ident(n), BRANCH, columns=n[2:], key=n[2:4], unchanged=n[3:], bounds=bounds(n)
+    ),
+    "merge by key, of a source": lambda n: merge_by_key(
+        ident(n), BRANCH, columns=n[2:4], key=n[2:3], of=n[4]
+    ),
+    "merge by key, generated": lambda n: merge_by_key(
+        ident(n),
+        BRANCH,
+        columns=n[3:4],
+        key=n[3:4],
+        unchanged=n[3:4],
+        generated=((n[2], f"upper({quoted(n[3])}) || {quoted(n[4])}"),),
+    ),
+    "merge by position": lambda n: merge_by_position(
+        ident(n), BRANCH, columns=n[2:4], deletes=True, updates=True, generated=n[4:]
+    ),
+    "find positions": lambda n: find_positions(ident(n), BRANCH, n[2:4], n[4]),
+    "find keys": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n), n[4]),
+    "find any key": lambda n: find_any_key(ident(n), BRANCH, [("s", n[2:4]), ("s1", n[4:])], n[2]),
+    "count repeated": lambda n: count_repeated(ident(n), BRANCH, n[2:4], n[2]),
+    "find ranges": lambda n: find_ranges(ident(n), n[2]),
+    "rows of others": lambda n: count_rows_of_others(
+        ident(n), BRANCH, by_key(n[2:4], bounds(n), n[4]), Others(7, frozenset({9}))
+    ),
+    "create namespace": lambda n: create_namespace(ident(n)),
+    "create table": lambda n: create_table(
+        ident(n),
+        [LakeColumn(n[2], pa.int64()), LakeColumn(n[3], pa.list_(pa.string()), nullable=False)],
+        properties={n[4]: n[3]},
+        location=n[2],
+    ),
+    "drop table": lambda n: on_lake(lambda dest: dest.drop_table(ident(n))),
+    "read columns": lambda n: on_lake(lambda dest: dest.table(ident(n))),
+    "set properties": lambda n: set_properties(ident(n), {n[2]: n[3]}),
+    "create branch": lambda n: create_branch(ident(n), n[2]),
+    "drop branch": lambda n: drop_branch(ident(n), n[2]),
+    "list branches": lambda n: on_lake(lambda dest: dest.drop_branches(ident(n), prefix=n[2])),
+    "drop branches": lambda n: on_lake(
+        lambda dest: dest.drop_branches(ident(n), prefix=n[2]), table(name=[n[2]])
+    ),
+    "publish": lambda n: on_lake(
+        lambda dest: dest.publish(ident(n), n[2], Stamp("pg_1", LSN(1), "e", LSN(1))),
+        history(n[2]),
+    ),
+    "roll back": lambda n: on_lake(lambda dest: dest.rollback(ident(n), 7)),
+    "truncate": lambda n: asked(lambda session: writer(session, n)._truncate("", {})),
+    "truncate of a source": lambda n: asked(lambda session: writer(session, n)._truncate(n[3], {})),
+    "append": lambda n: asked(lambda session: writer(session, n).append_empty({})),
+    "delete a source": lambda n: delete_source(ident(n), BRANCH, n[3]),
+    "select a source": lambda n: select_source(ident(n), BRANCH, n[3]),
+    "procedure": lambda n: call("fast_forward", ident(n), branch=n[2], to=n[3]),
+    "path": lambda n: name_of(branch_path(ident(n), BRANCH)),
+    "property": lambda n: join("SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"),
+    "properties": lambda n: asked(lambda session: read_properties(session, ident(n))),
+    "history": lambda n: asked(lambda session: read_history(session, ident(n))),
+    "ref": lambda n: asked(lambda session: read_ref(session, ident(n), n[2])),
+    "outcomes": lambda n: asked(lambda session: read_outcomes(session, ident(n), n[2:])),
+    "all others": lambda n: asked(lambda session: all_others(session, ident(n)), LINEAGE),
+    "others": lambda n: asked(lambda session: look_for_others(session, ident(n), None), LINEAGE),
+    "rows that others brought": lambda n: asked(
+        lambda session: look_for_others(session, ident(n), None), LINEAGE, table(id=[7])
+    ),
+    "expire": lambda n: asked(
+        lambda session: expire_snapshots(session, ident(n), retain=3), history(n[2])
+    ),
+    "compact": lambda n: asked(lambda session: compact(session, ident(n), n[2], ())),
+    "count files": lambda n: asked(
+        lambda session: compact(session, ident(n), n[2], columns(n[3:], pa.int32())), COMPACTED
+    ),
+    **{
+        f"drop dangling deletes, {kind}": lambda n, type=type: asked(
+            lambda session: compact(session, ident(n), BRANCH, columns(n[3:], type)),
+            COMPACTED,
+            table(n=[20]),
+        )
+        for kind, type in TYPES.items()
+    },
+    "the table before a copy": lambda n: asked(
+        lambda session: copied_keys.count_taken_keys(session, ident(n), n[2], n[3:]), history(n[2])
+    ),
+    "values that stay": lambda n: asked(
+        lambda session: generated_at(
+            session, ident(n), BRANCH, None, n[3:4], (("g", f"upper({quoted(n[4])})"),)
+        )
+    ),
+    "columns of a source": lambda n: ", ".join(str(each._expr) for each in renamed(n[2:], "o")),
+    "generated columns": lambda n: asked(
+        lambda session: generated_types(
+            session,
+            ident(n),
+            columns(n[3:], pa.string(), pa.string()),
+            ((n[2], f"concat({quoted(n[3])}, {quoted(n[4])})"),),
+        )
+    ),
+    "status table": lambda n: asked(lambda session: status_tables._read(session, ident(n))),
+    "write status table": lambda n: asked(
+        lambda session: status_tables._bring_up_to_date(
+            session, ident(n), status_tables.StatusTable(table(), "c", "new")
+        ),
+        table(digest=["c old"], snapshots=[1]),
+    ),
+    "expire status table": lambda n: asked(
+        lambda session: status_tables._expire(session, ident(n))
+    ),
+}
