@@ -17,10 +17,17 @@ from catalog.pg_subscription_rel import KEY_UNSURE
 from tests.workers.copying import BLOCK, IDENT, START, Copying, PublisherTwin, copying
 from workers import copy_table
 from workers.exits import WorkerExit
-from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
+from workers.lake.destination import (
+    SHARED,
+    SOURCE_COLUMN,
+    CopyPlan,
+    LakeColumn,
+    LakeIdent,
+    Stamp,
+)
 from workers.lake.memory import MemoryDestination
 from workers.publication import fetch_leaves, fetch_remote_table_info
-from workers.walreceiver import WalReceiverConn
+from workers.walreceiver import WalReceiverConn, parse_conninfo
 
 
 @pytest.fixture
@@ -150,6 +157,27 @@ def test_the_setting_limits_the_ranges_at_a_time(world: Copying) -> None:
     world.dest = Watched()
     world.copy(PublisherTwin([], blocks=20))
     assert seen == [3]
+
+
+def test_ranges_are_copied_from_the_host_of_the_snapshot(world: Copying) -> None:
+    """Another of the hosts has no such snapshot, or one of that name with other rows."""
+    seen: list[dict[str, str]] = []
+
+    class Watched(MemoryDestination):
+        def copy(self, ident: LakeIdent, branch: str, plan: CopyPlan, progress: Any) -> int:
+            seen.append(parse_conninfo(plan.conninfo))
+            return 0
+
+    class Reached(PublisherTwin):
+        def host(self) -> dict[str, str]:
+            return {"host": "db2", "hostaddr": "10.0.0.2", "port": "5433"}
+
+    world.dest = Watched()
+    world.sub = replace(world.sub, subconninfo="host=db1,db2 port=5432,5433 dbname=shop")
+    world.copy(Reached([], blocks=20))
+    (found,) = seen
+    there = {name: found[name] for name in ("host", "hostaddr", "port", "dbname")}
+    assert there == {"host": "db2", "hostaddr": "10.0.0.2", "port": "5433", "dbname": "shop"}
 
 
 def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
