@@ -3,14 +3,18 @@
 Each message is damaged in one to three ways and read by both decoders, the columnar one and the
 one for single messages. What is still a row change then goes through fold and columns, where a
 value may also be one that its type cannot hold. Values in binary form are damaged on their own,
-too, for every type. A seed gives the same messages every time.
+too, for every type. A stub publisher sends damaged messages in damaged envelopes to the kernel that
+drains a connection. A seed gives the same messages every time.
 """
 
 from __future__ import annotations
 
 import random
 import resource
+import select
+import socket
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -25,17 +29,19 @@ from tests.workers.columnar.records import (
     layout,
     record,
     segment,
-    transaction,
     update,
 )
-from tests.workers.proto.cases import CASES
+from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, streaming
+from tests.workers.columnar.test_drain import OVER, drain_of
+from tests.workers.proto.cases import CASES, ENVELOPES
 from workers.columnar.binary_catalog import Form, built_in_types, form_of
 from workers.columnar.binary_rows import UnreadableValue, textual
+from workers.columnar.drain import _COMMITS, Drain, DrainStatus
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.full import full_images
 from workers.proto import decode, encode
-from workers.proto.messages import ColumnStatus, Insert, TupleColumn
+from workers.proto.messages import ColumnStatus, Insert, TupleColumn, XLogData
 
 ROWS: Final = [
     insert("1", "12.5", None, "2026-11-21"),
@@ -62,9 +68,15 @@ IN_BINARY: Final = [
 ]
 FORMS: Final = [form_of(oid, {}) for oid in (23, 1700, 16, 1082)]
 SOUND: Final = [
-    *(raw for name, _, raw in CASES if raw[:1] not in b"BCwk"),
+    *(raw for _, _, raw in CASES),
     *(encode.message(row) for row in [*ROWS, *IN_BINARY]),
 ]
+BEGIN: Final = next(raw for name, _, raw in CASES if name == "begin")
+COMMIT: Final = next(raw for name, _, raw in CASES if name == "commit")
+"""Of the same transaction."""
+HEADER: Final = ENVELOPES[0][2][:25]
+"""Of a ``w`` message."""
+SENT: Final = [*(raw for _, _, raw in ENVELOPES), *(HEADER + raw for raw in SOUND)]
 LAYOUT: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32())
 WHOLE: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32(), key=())
 EXTREMES: Final = (
@@ -74,9 +86,14 @@ EXTREMES: Final = (
     b"\x80\0\0\0",
     b"\0\0\0\1",
 )
-LETTERS: Final = b"BCORYTMIUDKNSEcAbtundf"
+LETTERS: Final = b"BCORYTMIUDKNSEcAbtundfwk"
 MEMORY: Final = 100 << 10
 """Kilobytes by which the process may grow: Arrow and Numba keep what they had once."""
+
+
+def memory() -> int:
+    """The most that the process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def damage(chance: random.Random, raw: bytes) -> bytes:
@@ -100,6 +117,14 @@ def damage(chance: random.Random, raw: bytes) -> bytes:
             return raw[:end] + raw[at:end] + raw[end:]
 
 
+def damaged(chance: random.Random, sound: Sequence[bytes]) -> bytes:
+    """One of these messages, damaged in one to three ways."""
+    raw = chance.choice(sound)
+    for _ in range(chance.randrange(1, 4)):
+        raw = damage(chance, raw)
+    return raw
+
+
 def decodes(raw: bytes) -> bool | None:
     """Whether the decoder of single messages takes it; None if only a name is not UTF-8."""
     try:
@@ -110,8 +135,10 @@ def decodes(raw: bytes) -> bool | None:
 
 
 def framed(raw: bytes) -> Frame | None:
-    begin, commit = transaction([])
-    buf = np.frombuffer(record(begin) + record(raw) + record(commit), np.uint8)
+    """In its place in a transaction: a Begin at its start, a Commit at its end, else within."""
+    before = [] if raw[:1] == b"B" else [BEGIN]
+    after = [] if raw[:1] == b"C" else [COMMIT]
+    buf = np.frombuffer(b"".join(map(record, [*before, raw, *after])), np.uint8)
     try:
         return frame(buf, 0, len(buf))
     except ProtocolViolation:
@@ -153,16 +180,16 @@ def read(found: Frame) -> None:
 )
 def test_only_protocol_violations(seed: int, messages: int) -> None:
     chance = random.Random(seed)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken = refused = 0
-    for _ in range(messages):
-        raw = chance.choice(SOUND)
-        for _ in range(chance.randrange(1, 4)):
-            raw = damage(chance, raw)
-        if raw[:1] in (b"B", b"C"):
-            continue  # framing knows where these may stand, the decoder does not
+    before = taken = refused = 0
+    while taken + refused < messages:
+        if taken + refused == messages // 10:  # all is compiled, which takes more
+            before = memory()
+        raw = damaged(chance, SOUND)
         sound, found = decodes(raw), framed(raw)
-        assert sound is None or sound == (found is not None), raw
+        if raw[:1] in (b"B", b"C"):  # it has to fit the other one, too, which the decoder leaves
+            assert sound or found is None, raw
+        else:
+            assert sound is None or sound == (found is not None), raw
         if found is None:
             refused += 1
             continue
@@ -170,7 +197,73 @@ def test_only_protocol_violations(seed: int, messages: int) -> None:
         if len(found):
             read(found)
     assert min(taken, refused) > messages // 20, "both kinds are met"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
+    assert memory() - before < MEMORY
+
+
+def spooled(raw: bytes) -> bytes | None:
+    """What the spool gets of a message: its record, nothing, or None for one that is refused."""
+    try:
+        found = decode.copy_data(raw)
+    except ProtocolViolation:
+        return None
+    if not isinstance(found, XLogData):
+        return b""
+    whole = found.data and (found.data[:1] != b"C" or len(found.data) == len(COMMIT))
+    return record(found.data) if whole else None
+
+
+@pytest.mark.parametrize(
+    ("seed", "messages"),
+    [
+        (3, 20_000),
+        pytest.param(4, 500_000, marks=[pytest.mark.crash, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_the_kernel_that_drains_refuses_the_same_messages(seed: int, messages: int) -> None:
+    """And spools all others, each as it is; a Commit that it notes says what it noted."""
+    chance = random.Random(seed)
+    sent = [damaged(chance, SENT) for _ in range(messages)]
+    wanted = bytearray()
+    refusals: list[int] = []  # how much is spooled by then
+    for raw in sent:
+        payload = spooled(raw)
+        if payload is None:
+            refusals.append(len(wanted))
+        else:
+            wanted += payload
+
+    def script(sock: socket.socket) -> None:
+        for at in range(0, messages, 1000):
+            sock.sendall(b"".join(map(copy_data, sent[at : at + 1000])))
+        sock.sendall(COPY_DONE)
+
+    Drain(0).run(np.zeros(8, np.uint8), 0)  # is compiled
+    before = memory()
+    buf = np.zeros(len(wanted) + 4096, np.uint8)
+    position = commits = refused = 0
+    status = DrainStatus.IDLE
+    with streaming(script) as conn:
+        drain = drain_of(conn)
+        while status not in OVER:
+            try:
+                result = drain.run(buf, position)
+                position, status = result.position, result.status
+            except ProtocolViolation:
+                position = refusals[refused]
+                refused += 1
+            noted = drain._commits[: drain._state[_COMMITS]].tolist()
+            for end, final_lsn, end_lsn, *_ in noted:
+                said = struct.unpack(">cxqq", buf[end - 26 : end - 8].tobytes())
+                assert said == (b"C", final_lsn, end_lsn)
+            commits += len(noted)
+            assert status is not DrainStatus.FULL, "more is spooled than was wanted"
+            if status is DrainStatus.IDLE:
+                select.select([conn.socket], [], [], 10)
+        drain.close()
+    assert (status, refused) == (DrainStatus.END, len(refusals))
+    assert buf[:position].tobytes() == wanted
+    assert min(commits, refused, messages - refused) > messages // 200, "each kind is met"
+    assert memory() - before < MEMORY
 
 
 VALUES: Final = [
