@@ -302,6 +302,48 @@ def test_a_walsender_is_kept_alive_while_the_lake_is_busy(
     assert "ERROR" not in subscribed.family.log_since(since)
 
 
+def test_a_walsender_is_kept_alive_while_the_spool_is_full(
+    subscribed: Subscribed, server: EmbeddedPublisher
+) -> None:
+    """Nothing is read for three times what the walsender waits for a sign of life."""
+    family, timeout = subscribed.family, 1.0
+    role = f"patient_{subscribed.name}"
+    _role(server, role, {"wal_sender_timeout": f"{timeout:g}s"})
+    subscribed.subscribe(server.conninfo(subscribed.database.name, user=role))
+    family.pgsub.wait(subscribed.name)
+    sender = (
+        "SELECT pid, write_lsn, reply_time, write_lsn < sent_lsn FROM pg_stat_replication"
+        " JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = %s"
+    )
+    since = family.log_size()
+    family.configure(spool_max_size="1MB")
+    try:
+        subscribed.logged("settings changed: spool_max_size", since=since)
+        family.failpoints.arm("apply.branches_written")
+        subscribed.insert()
+        family.failpoints.wait_held("apply.branches_written")
+        # The first fills the spool; the second does not fit into what lies between, either.
+        for rows in (2_000, 20_000):
+            subscribed.database.execute(
+                f"INSERT INTO log SELECT g, repeat('w', 1000) FROM generate_series(1, {rows}) g"
+            )
+        full = "SELECT wait_event = 'WalSenderWriteData' FROM pg_stat_activity WHERE pid = %s"
+        ((pid, *_),) = server.execute(sender, (subscribed.name,))
+        wait_until(lambda: server.execute(full, (pid,)) == [(True,)], 60, family.log_tail)
+        ((_, written, replied, _),) = server.execute(sender, (subscribed.name,))
+        _pass_time(subscribed.database, 3 * timeout)
+        ((still, then, later, behind),) = server.execute(sender, (subscribed.name,))
+        assert (still, then, behind) == (pid, written, True), "paused, and alive"
+        assert later > replied, "by what it says unasked"
+        family.failpoints.release("apply.branches_written")
+        subscribed.confirmed()
+        assert server.execute(sender, (subscribed.name,))[0][0] == pid
+    finally:
+        family.configure()
+    subscribed.same()
+    assert "ERROR" not in family.log_since(since)
+
+
 def _wide_table(database: Database) -> None:
     """A table of several ranges."""
     database.run(
