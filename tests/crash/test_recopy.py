@@ -115,6 +115,20 @@ class Recopied:
         )
         return rows[0][0] if rows else None
 
+    def lose_wal(self) -> None:
+        """The publisher removes WAL that the slot needs."""
+        _limit(self.database, "1MB")
+
+        def lost() -> bool:
+            self.database.run(
+                "INSERT INTO t SELECT max(id) + 1, 'wal' FROM t", "SELECT pg_switch_wal()"
+            )
+            self.database.run("CHECKPOINT")
+            return self.slot() == "lost"
+
+        wait_until(lost, 60)
+        _limit(self.database, "-1")
+
     def told(self, what: str, since: int) -> None:
         """Status and log say what happened and what to do, the log once."""
         wait_until(lambda: REMEDY in self.remedies(), 60, self.family.log_tail)
@@ -225,21 +239,30 @@ def test_a_slot_that_was_dropped(recopied: Recopied) -> None:
 
 
 def test_a_slot_whose_wal_was_removed(recopied: Recopied) -> None:
-    database, family = recopied.database, recopied.family
+    family = recopied.family
     since = family.log_size()
     family.pgsub.command("disable", NAME)
     recopied.add()
-    _limit(database, "1MB")
-
-    def lost() -> bool:
-        database.run("INSERT INTO t SELECT max(id) + 1, 'wal' FROM t", "SELECT pg_switch_wal()")
-        database.run("CHECKPOINT")
-        return recopied.slot() == "lost"
-
-    wait_until(lost, 60)
-    _limit(database, "-1")
+    recopied.lose_wal()
     family.pgsub.command("enable", NAME)
     recopied.told(f'replication slot "{NAME}"', since)
+    recopied.recopy()
+    recopied.healed()
+
+
+def test_a_slot_whose_wal_is_removed_while_it_streams(recopied: Recopied) -> None:
+    """The publisher ends the stream under a batch, which is shown; the next worker says why."""
+    family = recopied.family
+    since = family.log_size()
+    family.failpoints.arm("apply.batch_taken")
+    recopied.add()
+    held = native_rows(recopied.database, "log")
+    victim = family.failpoints.wait_held("apply.batch_taken", PATIENCE, family.log_tail)
+    assert victim == family.apply_pid(NAME)
+    recopied.lose_wal()
+    family.failpoints.release("apply.batch_taken")
+    recopied.told(f'replication slot "{NAME}"', since)
+    assert recopied.lake("log") == held
     recopied.recopy()
     recopied.healed()
 
