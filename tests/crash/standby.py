@@ -31,24 +31,38 @@ class Pair:
     def standby(self, *, port: int | None = None) -> Iterator[EmbeddedPublisher]:
         """One that has caught up; the primary runs again when it is gone. ``port`` 0: a free one,
         for one more than the pair."""
-        folder = Path(tempfile.mkdtemp(dir=self.primary.data_dir.parent))
-        _give_to_server(folder)
-        data = folder / "data"
-        _run_tool(
-            self.primary.bin_dir / "pg_basebackup",
-            *("-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync"),
-            *("-d", self.primary.dsn),
-        )
         server = EmbeddedPublisher(
             18,
             port=self.port if port is None else port,
-            data_dir=data,
+            data_dir=self.backup("-R"),
             conf={"hot_standby_feedback": "on"},
         )
         with server:
             self.caught_up(server)
             yield server
         self.primary.start()
+
+    def backup(self, *options: str) -> Path:
+        """The data directory of a backup of the primary as it is now."""
+        folder = Path(tempfile.mkdtemp(dir=self.primary.data_dir.parent))
+        _give_to_server(folder)
+        data = folder / "data"
+        _run_tool(
+            self.primary.bin_dir / "pg_basebackup",
+            *("-D", str(data), *options, "-X", "stream", "-c", "fast", "--no-sync"),
+            *("-d", self.primary.dsn),
+        )
+        return data
+
+    @contextmanager
+    def restored(self, backup: Path) -> Iterator[EmbeddedPublisher]:
+        """What was backed up, in the primary's place, which runs again when it is gone."""
+        self.primary.halt("fast")
+        try:
+            with EmbeddedPublisher(18, port=self.primary.port, data_dir=backup) as server:
+                yield server
+        finally:
+            self.primary.start()
 
     def caught_up(self, standby: EmbeddedPublisher) -> None:
         """The standby has replayed all that the primary has written by now."""

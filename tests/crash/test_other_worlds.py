@@ -228,6 +228,37 @@ def test_a_standby_that_lagged_behind_takes_over(subscribed: Subscribed) -> None
         subscribed.family.drop(subscribed.name)
 
 
+def test_a_server_restored_from_a_backup(subscribed: Subscribed) -> None:
+    """On the same timeline, with an earlier end: row 3 was received and is not on it."""
+    pair = subscribed.pair
+    backup = pair.backup()
+    for _ in range(2):  # far beyond what the restored one writes
+        pair.primary.execute("SELECT pg_current_xact_id()")
+        pair.primary.execute("SELECT pg_switch_wal()")
+    subscribed.insert(3)
+    subscribed.arrives(1, 2, 3)
+    since = subscribed.family.log_size()
+    with pair.restored(backup) as restored:
+        highest = subscribed.sub().max_flush_lsn
+        subscribed.on(restored).execute(MAKE_SLOT, (subscribed.name,))  # none is in a backup
+        subscribed.insert(4, server=restored)
+        subscribed.logged(
+            since,
+            "sqlstate=55000",
+            "the publisher is behind what this subscription received from it",
+            "It was restored from a backup",
+            f"pgsub refresh {subscribed.name} --recopy",
+            f"pgsub accept-gap {subscribed.name}",
+        )
+        assert subscribed.rows() == [1, 2, 3]
+        said = subscribed.accept()
+        assert f"{highest} was received" in said
+        assert "from where they parted" in said
+        subscribed.insert(5, server=restored)  # a new slot: the other may stand before the backup
+        subscribed.arrives(1, 2, 3, 5, server=restored)
+        subscribed.family.drop(subscribed.name)
+
+
 def _refused(subscribed: Subscribed) -> str:
     return subscribed.family.pgsub.command("accept-gap", subscribed.name, status=1).stderr
 
