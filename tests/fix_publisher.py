@@ -50,6 +50,16 @@ class Database:
             for statement in statements:
                 connection.execute(statement.encode())
 
+    def said(self, statement: str) -> list[str]:
+        """Run SQL; the first line of each notice that came of it, as ``psql`` prints it."""
+        said: list[str] = []
+        with self.connect() as connection:
+            connection.add_notice_handler(
+                lambda each: said.append(f"{each.severity}:  {each.message_primary}")
+            )
+            connection.execute(statement.encode())
+        return said
+
     def value(self, statement: str, args: Any = None) -> Any:
         """The first column of the first row."""
         return self.execute(statement, args)[0][0]

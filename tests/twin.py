@@ -14,6 +14,7 @@ from psycopg import sql
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database
+from tests.servers import programs
 from tests.waiting import wait_until
 
 TWIN_CONF = {
@@ -53,7 +54,8 @@ class NativeTwin:
     """
 
     def __init__(self, version: int = 18, **settings: str) -> None:
-        self.server = EmbeddedPublisher(version, conf={**TWIN_CONF, **settings})
+        conf = {**TWIN_CONF, **settings}
+        self.server = EmbeddedPublisher(version, conf=conf, programs=programs(version))
 
     def subscribe(
         self,
@@ -62,8 +64,8 @@ class NativeTwin:
         name: str,
         publications: Sequence[str],
         **options: str,
-    ) -> None:
-        """``CREATE SUBSCRIPTION … WITH (streaming = on, …)``.
+    ) -> list[str]:
+        """``CREATE SUBSCRIPTION … WITH (streaming = on, …)``; what it said.
 
         ``streaming = parallel``, the default, crashes the apply worker of 18.4 under a workload
         with savepoints and large transactions.
@@ -81,7 +83,7 @@ class NativeTwin:
                 for word, value in words.items()
             ),
         )
-        here.execute(statement.as_string(None))
+        return here.said(statement.as_string(None))
 
     def wait_synced(self, here: Database, timeout: float = 120.0) -> None:
         """Until no table of the database's subscriptions is outside r and s."""
@@ -130,6 +132,12 @@ def native_rows(
     items = sql.SQL(", ").join(_read(name, *known[name]) for name in wanted)
     query = sql.SQL("SELECT {} FROM {}").format(items, sql.SQL(table))
     return in_order(here.execute(query.as_string(None)))
+
+
+def native_state(here: Database, table: str) -> str:
+    """The state letter of a table that is in one subscription."""
+    query = "SELECT srsubstate FROM pg_subscription_rel WHERE srrelid = %s::regclass"
+    return str(here.value(query, (table,)))
 
 
 def in_order(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

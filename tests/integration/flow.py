@@ -22,7 +22,8 @@ Rows = list[tuple[Any, ...]]
 class Flow:
     """Two subscribers of one publisher, and what they held at each checkpoint.
 
-    ``said``: what the last command on a subscription printed beside its result.
+    ``said``: what the last command on a subscription printed beside its result, ``native_said``
+    the twin's.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Flow:
         self.sub: Database = new_database(twin.server, name, schema=name)
         self.subscriptions: list[str] = []
         self.said: dict[str, str] = {}
+        self.native_said: dict[str, list[str]] = {}
         self.recorded: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self.facts: dict[str, Any] = {}
 
@@ -62,7 +64,9 @@ class Flow:
         native = {word: str(value).lower() for word, value in options.items()}
         if "slot_name" in native:
             native["slot_name"] = f"{options['slot_name']}_native"
-        self.twin.subscribe(self.sub, self.pub, f"{name}_native", publications, **native)
+        self.native_said[name] = self.twin.subscribe(
+            self.sub, self.pub, f"{name}_native", publications, **native
+        )
         keyed = {".".join(self.qualified(table)): spec for table, spec in (tables or {}).items()}
         done = self.pgsub.create(
             name, self.pub.dsn, publications, tables=keyed, sync_slot=sync_slot, **options
@@ -73,8 +77,15 @@ class Flow:
 
     def alter(self, name: str, words: str) -> None:
         """``ALTER SUBSCRIPTION`` on both sides; a word's quotes are those of SQL."""
-        self.sub.execute(f'ALTER SUBSCRIPTION "{name}_native" {words}')
+        self.native_said[name] = self.sub.said(f'ALTER SUBSCRIPTION "{name}_native" {words}')
         self.said[name] = self.pgsub.command("alter", name, *words.split()).stderr
+
+    def warnings(self, name: str) -> tuple[list[str], list[str]]:
+        """What the last command on a subscription warned of: ours, and the twin's."""
+        native = [line.replace(f'"{name}_native"', f'"{name}"') for line in self.native_said[name]]
+        both = self.said[name].splitlines(), native
+        ours, twins = ([line for line in each if line.startswith("WARNING:")] for each in both)
+        return ours, twins
 
     def drop(self, name: str) -> None:
         """Drop one of the flow's subscriptions on both sides."""
