@@ -8,6 +8,7 @@ import pytest
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.integration.flow import Flow
+from tests.twin import native_state
 
 SHARED = {"test_tab": ["a", "b"], "test_tab2": ["a"]}
 
@@ -43,6 +44,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.pub.run("INSERT INTO test_tab VALUES (3, 'three')", "DELETE FROM test_tab WHERE a = 1")
     _checkpoint(flow, "insert")
     _column_added(flow)
+    _columns_missing(flow)
     _refusals(flow)
     return flow
 
@@ -60,6 +62,35 @@ def _column_added(flow: Flow) -> None:
     flow.lake("ALTER TABLE {t}.test_tab2 ADD COLUMN b int")
     flow.pub.run("INSERT INTO test_tab2 VALUES (1)")
     flow.checkpoint("column added", "test_tab2", columns=SHARED)
+
+
+MISSING = (
+    'logical replication target relation "t008.test_tab4" is missing replicated columns: "b", "c"'
+)
+
+
+def _columns_missing(flow: Flow) -> None:
+    """The twin's table never had them, CREATE does not look; ours has lost them since."""
+    flow.pub.run(
+        "CREATE TABLE test_tab4 (a int PRIMARY KEY, b int, c int)",
+        "INSERT INTO test_tab4 VALUES (1, 2, 3)",
+        "CREATE PUBLICATION tap_pub4 FOR TABLE test_tab4",
+    )
+    flow.sub.run("CREATE TABLE test_tab4 (a int PRIMARY KEY)")
+    flow.lake("CREATE TABLE {t}.test_tab4 (a int, b int, c int)")
+    adopted = {"test_tab4": {"adopt": True}}
+    name = flow.subscribe("late", ["tap_pub4"], tables=adopted, enabled=False)
+    flow.lake("ALTER TABLE {t}.test_tab4 DROP COLUMNS (b, c)")
+    flow.alter(name, "ENABLE")
+    flow.wait_failing(name, "sync_error_count")
+    ours = flow.states(name)["test_tab4"]
+    flow.facts["states"] = ours, native_state(flow.sub, "test_tab4")
+    logs = (flow.pgsub.log_file, flow.twin.server.log_file)
+    flow.facts["said"] = [log.read_text(errors="replace").count(MISSING) for log in logs]
+    flow.sub.run("ALTER TABLE test_tab4 ADD COLUMN b int, ADD COLUMN c int")
+    flow.lake("ALTER TABLE {t}.test_tab4 ADD COLUMNS (b int, c int)")
+    flow.checkpoint("columns there", "test_tab4")
+    flow.drop(name)
 
 
 REFUSED = {
@@ -110,13 +141,21 @@ def test_a_refusal_leaves_nothing(flow: Flow, label: str) -> None:
     assert "HINT:" in flow.facts[label]
     assert "Traceback" not in flow.facts[label]
     assert flow.facts[f"{label}: left"] == (0, [])
-    assert flow.facts["lake"] == {"test_tab", "test_tab2", "test_tab3", "elsewhere"}
+    assert flow.facts["lake"] == {*(f"test_tab{n}" for n in ("", 2, 3, 4)), "elsewhere"}
 
 
 def test_s_008_6_a_target_without_published_columns_is_refused_naming_them(flow: Flow) -> None:
     assert "ERROR:  55000: " in flow.facts["columns missing"]
     assert '"b"' in flow.facts["columns missing"]
     assert '"c"' in flow.facts["columns missing"]
+
+
+def test_s_008_6_a_copy_into_it_names_them_and_is_tried_until_they_are_there(flow: Flow) -> None:
+    assert flow.facts["states"] == ("d", "d")
+    ours, native = flow.facts["said"]
+    assert ours > 1
+    assert native > 1
+    assert flow.same("columns there", "test_tab4") == [(1, 2, 3)]
 
 
 def test_a_lake_table_in_the_way_is_not_written_to(flow: Flow) -> None:
