@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from catalog.pg_lsn import LSN
-from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
 from tests.integration.flow import Flow, first
+from tests.twin import native_state
 from tests.waiting import wait_until
 
 FINISHED = re.compile(
@@ -35,7 +33,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.both(
         "CREATE TABLE tbl (i int PRIMARY KEY, t text)", "CREATE TABLE gone (i int PRIMARY KEY)"
     )
-    flow.facts["stats before"] = _stats(flow, "t029_sub")
+    flow.facts["stats before"] = _both_stats(flow, "t029_sub")
     flow.sub.run("INSERT INTO tbl VALUES (1, 'value_029')")
     flow.lake("CREATE NAMESPACE IF NOT EXISTS {t}")
     flow.lake("CREATE TABLE {t}.tbl (i int, t string)")
@@ -43,6 +41,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.pub.run(
         "CREATE PUBLICATION pub FOR TABLE tbl WITH (publish = 'insert')",
         "CREATE PUBLICATION pub_gone FOR TABLE gone",
+        "CREATE PUBLICATION pub_none",
         "INSERT INTO tbl VALUES (1, 'first')",
         "INSERT INTO gone VALUES (1), (2)",
     )
@@ -52,7 +51,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     _remove_what_stops_the_copy(flow, name)
     flow.checkpoint("copied", "tbl", "gone")
     flow.facts["states"] = flow.states(name)
-    flow.facts["stats at first"] = _stats(flow, name)
+    flow.facts["stats at first"] = _both_stats(flow, name)
     _delete_what_is_gone(flow, name)
     flow.pub.run("DELETE FROM tbl", "INSERT INTO tbl VALUES (1, 'twice'), (5, 'with it')")
     flow.facts["xid"] = flow.pub.value("SELECT xmin::text::bigint FROM tbl WHERE i = 1")
@@ -80,12 +79,13 @@ def _remove_what_stops_the_copy(flow: Flow, name: str) -> None:
         "stats": _stats(flow, name)[0]["sync_error_count"],
         "native stats": _native_stats(flow, "sync_error_count")[0],
         "state": flow.states(name)["tbl"],
+        "native state": native_state(flow.sub, "tbl"),
+        "native log": flow.twin.server.log_file.read_text(errors="replace"),
         "log": flow.pgsub.log_tail(10_000),
     }
     flow.sub.run("DELETE FROM tbl")
     flow.lake("DELETE FROM {t}.tbl")
-    flow.pgsub.command("enable", name)
-    flow.sub.run(f"ALTER SUBSCRIPTION {name}_native ENABLE")
+    flow.alter(name, "ENABLE")
 
 
 def _delete_what_is_gone(flow: Flow, name: str) -> None:
@@ -105,26 +105,23 @@ def _skip(flow: Flow, name: str) -> None:
     """ALTER SUBSCRIPTION … SKIP and ENABLE on both sides."""
     found = FINISHED.findall(flow.facts["log"])
     flow.facts["finished"] = found[-1]
-    lsn = found[-1][2]
-    with closing(CatalogStore.open(flow.pgsub.data_dir)) as store:
-        sub = store.subscription_by_name(name)
-        assert sub is not None
-        store.update_subscription(sub.oid, subskiplsn=LSN.parse(lsn))
-    flow.pgsub.command("enable", name)
-    flow.sub.run(
-        f"ALTER SUBSCRIPTION {name}_native SKIP (lsn = '{lsn}')",
-        f"ALTER SUBSCRIPTION {name}_native ENABLE",
-    )
+    flow.alter(name, f"SKIP (lsn = '{found[-1][2]}')")
+    flow.facts["to skip"] = (_subscription(flow, name)["subskiplsn"], _native(flow, "subskiplsn"))
+    flow.alter(name, "ENABLE")
 
 
 def _reset(flow: Flow, name: str) -> None:
-    for label in ("reset", "reset again"):
-        flow.pgsub.command("reset-stats", name)
-        flow.facts[label] = _stats(flow, name)
-    flow.pgsub.command("reset-stats")
-    flow.facts["reset all"] = _stats(flow, name)
+    flow.subscribe("other", ["pub_none"], enabled=False)
+    reset = "SELECT pg_stat_reset_subscription_stats({})"
+    one = f"(SELECT oid FROM pg_subscription WHERE subname = '{name}_native')"
+    resets = {"reset": ([name], one), "reset again": ([name], one), "reset all": ([], "NULL")}
+    for label, (words, oid) in resets.items():
+        flow.pgsub.command("reset-stats", *words)
+        flow.sub.execute(reset.format(oid))
+        flow.facts[label] = _both_stats(flow, name)
+        flow.facts[f"{label}, other"] = _both_stats(flow, "t029_other")
     flow.drop(name)
-    flow.facts["stats after drop"] = _stats(flow, name)
+    flow.facts["stats after drop"] = _both_stats(flow, name)
 
 
 def _subscription(flow: Flow, name: str) -> dict[str, Any]:
@@ -134,6 +131,12 @@ def _subscription(flow: Flow, name: str) -> dict[str, Any]:
 def _stats(flow: Flow, name: str) -> list[dict[str, Any]]:
     found = flow.pgsub.status("pg_stat_subscription_stats")
     return [row for row in found if row["subname"] == name]
+
+
+def _both_stats(flow: Flow, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The row of a subscription's counters, if there is one: ours, and the twin's."""
+    query = "SELECT to_jsonb(s) FROM pg_stat_subscription_stats s WHERE subname = %s"
+    return _stats(flow, name), [row for (row,) in flow.sub.execute(query, (f"{name}_native",))]
 
 
 def _native_stats(flow: Flow, columns: str) -> tuple[int, ...]:
@@ -158,9 +161,10 @@ def test_s_026_2_a_failing_copy_is_counted(flow: Flow) -> None:
 
 def test_s_029_1_a_failing_copy_disables(flow: Flow) -> None:
     found = flow.facts["copy fails"]
-    assert found["state"] == "d"
+    assert found["state"] == found["native state"] == "d"
+    for log, name in ((found["log"], "t029_sub"), (found["native log"], "t029_sub_native")):
+        assert f'subscription "{name}" has been disabled because of an error' in log
     assert 'duplicate key value violates the unique key of lake table "t029.tbl"' in found["log"]
-    assert 'subscription "t029_sub" has been disabled because of an error' in found["log"]
     assert "value_029" not in found["log"]
 
 
@@ -185,8 +189,9 @@ def test_s_029_3_the_position_that_is_named_can_be_skipped(flow: Flow) -> None:
     """On the twin too, so it is the one that PostgreSQL means."""
     assert first(flow.same("copied", "tbl")) == [1]
     assert flow.same("skipped", "tbl") == [(1, "first"), (2, "after")]
-    assert flow.facts["after"] == ("0/0", "0/0")
     lsn = flow.facts["finished"][2]
+    assert flow.facts["to skip"] == (lsn, lsn)
+    assert flow.facts["after"] == ("0/0", "0/0")
     for step in ("starts", "completed"):
         assert (
             f"logical replication {step} skipping transaction at LSN {lsn}"
@@ -195,10 +200,10 @@ def test_s_029_3_the_position_that_is_named_can_be_skipped(flow: Flow) -> None:
 
 
 def test_s_026_1_and_6_what_there_is_at_first(flow: Flow) -> None:
-    assert flow.facts["stats before"] == []
-    (row,) = flow.facts["stats at first"]
-    assert row["stats_reset"] is None
-    assert _counted(row) == row["sync_error_count"]
+    assert flow.facts["stats before"] == ([], [])
+    for (row,) in flow.facts["stats at first"]:
+        assert row["stats_reset"] is None
+        assert _counted(row) == row["sync_error_count"] > 0
 
 
 def test_s_026_4_a_failing_transaction_is_counted(flow: Flow) -> None:
@@ -215,15 +220,19 @@ def test_s_026_5_a_delete_that_finds_no_row_is_counted(flow: Flow) -> None:
 
 
 def test_s_026_7_8_and_9_a_reset_zeroes_and_stamps(flow: Flow) -> None:
-    rows = [flow.facts[label][0] for label in ("reset", "reset again", "reset all")]
-    assert [_counted(row) for row in rows] == [0, 0, 0]
-    stamps = [row["stats_reset"] for row in rows]
-    assert None not in stamps
-    assert stamps == sorted(set(stamps))
+    labels = ("reset", "reset again", "reset all")
+    for side in (0, 1):
+        rows = [flow.facts[label][side][0] for label in labels]
+        assert [_counted(row) for row in rows] == [0, 0, 0]
+        stamps = [row["stats_reset"] for row in rows]
+        assert None not in stamps
+        assert stamps == sorted(set(stamps))
+        others = [flow.facts[f"{label}, other"][side][0]["stats_reset"] for label in labels]
+        assert [stamp is None for stamp in others] == [True, True, False]
 
 
 def test_s_026_10_drop_removes_the_stats(flow: Flow) -> None:
-    assert flow.facts["stats after drop"] == []
+    assert flow.facts["stats after drop"] == ([], [])
 
 
 def _counted(row: dict[str, Any]) -> int:
