@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -149,6 +150,25 @@ def _missing_rows(flow: Flow) -> None:
         "INSERT INTO tab_full_pk VALUES (3, 'later')",
     )
     flow.checkpoint("missing", "tab_full_pk", "tab_full", "tab_include")
+    _conflicts(flow)
+
+
+def _conflicts(flow: Flow) -> None:
+    """What was counted and told of the missing rows: ours, and the twin's."""
+    [name] = flow.subscriptions
+    columns = ("confl_update_missing", "confl_delete_missing")
+    query = f"SELECT {', '.join(columns)} FROM pg_stat_subscription_stats WHERE subname = %s"
+
+    def native() -> tuple[int, ...]:
+        return flow.sub.execute(query, (f"{name}_native",))[0]
+
+    wait_until(lambda: sum(native()) == 5, 20, native)  # its worker reports when it is idle
+    rows = flow.pgsub.status("pg_stat_subscription_stats")
+    [ours] = [tuple(row[each] for each in columns) for row in rows if row["subname"] == name]
+    flow.facts["counted"] = ours, native()
+    line = re.compile(rf'conflict detected on relation "{flow.name}\.\w+": conflict=\w+_missing')
+    logs = (flow.pgsub.log_file, flow.twin.server.log_file)
+    flow.facts["told"] = [set(line.findall(log.read_text(errors="replace"))) for log in logs]
 
 
 def _large_values(flow: Flow) -> None:
@@ -187,24 +207,29 @@ def _publish_set(flow: Flow) -> None:
     flow.checkpoint("insert and delete", "tab_ins")
 
 
-def _walsender(flow: Flow, after: int = 0) -> int:
-    """The pid of our walsender that streams, once it is another than ``after``."""
+def _walsenders(flow: Flow, after: dict[str, int] | None = None) -> dict[str, int]:
+    """The pids of both walsenders that stream, once they are others than ``after``."""
+    [name] = flow.subscriptions
     streams = "SELECT pid FROM pg_stat_replication WHERE application_name = %s AND pid <> %s"
-    values = (flow.subscriptions[0], after)
     query = f"{streams} AND state = 'streaming'"
-    return int(wait_until(lambda: flow.pub.execute(query, values), 60, "it streams")[0][0])
+    found = {}
+    for each in (name, f"{name}_native"):
+        values = (each, after[each] if after else 0)
+        rows = wait_until(partial(flow.pub.execute, query, values), 60, f"{each} streams")
+        found[each] = int(rows[0][0])
+    return found
 
 
 def _other_connection(flow: Flow) -> None:
-    """Ours only."""
     [name] = flow.subscriptions
-    before = _walsender(flow)
-    connection = f"{flow.pub.dsn} options='-c log_statement_stats=on'"
-    flow.pgsub.command("alter", name, "CONNECTION", connection)
-    pid = flow.facts["walsender"] = _walsender(flow, before)
-    said = re.compile(rf"\[{pid}\] {name} LOG:  .*STATISTICS")
+    before = _walsenders(flow)
+    connection = f"{flow.pub.dsn} options=''-c log_statement_stats=on''"
+    flow.alter(name, f"CONNECTION '{connection}'")
+    after = flow.facts["walsenders"] = _walsenders(flow, before)
     log = flow.pub.server.log_file
-    wait_until(lambda: said.search(log.read_text(errors="replace")), 30, "it logs statistics")
+    for each, pid in after.items():
+        said = re.compile(rf"\[{pid}\] {each} LOG:  .*STATISTICS")
+        wait_until(lambda said=said: said.search(log.read_text(errors="replace")), 30, "statistics")
     flow.pub.run("INSERT INTO tab_rep SELECT generate_series(1, 20)")
     flow.checkpoint("another connection", "tab_rep")
 
@@ -212,7 +237,7 @@ def _other_connection(flow: Flow) -> None:
 def _other_publications(flow: Flow) -> None:
     [name] = flow.subscriptions
     flow.alter(name, "SET PUBLICATION tap_pub_ins_only WITH (copy_data = false)")
-    flow.facts["next walsender"] = _walsender(flow, flow.facts["walsender"])
+    _walsenders(flow, flow.facts["walsenders"])
     flow.pub.run(
         "INSERT INTO tab_ins SELECT generate_series(3001, 3100)",
         "DELETE FROM tab_rep",
@@ -229,34 +254,50 @@ def _empty_transaction(flow: Flow) -> None:
     flow.pub.run("INSERT INTO tab_notrep VALUES (11)")
     target = flow.pub.lsn()
     query = "SELECT replay_lsn >= %s FROM pg_stat_replication WHERE application_name = %s"
-    name = flow.subscriptions[0]
-    wait_until(
-        lambda: flow.pub.execute(query, (target, name)) == [(True,)],
-        30,
-        f"{name} confirms what holds nothing for it",
-    )
+    [name] = flow.subscriptions
+    for each in (name, f"{name}_native"):
+        confirmed = partial(flow.pub.execute, query, (target, each))
+        wait_until(
+            lambda confirmed=confirmed: confirmed() == [(True,)],
+            30,
+            f"{each} confirms what holds nothing for it",
+        )
     flow.facts["confirmed"] = True
 
 
+NATIVE_LEFT = (
+    "SELECT count(*) FROM pg_subscription WHERE oid = %(subid)s",
+    "SELECT count(*) FROM pg_subscription_rel WHERE srsubid = %(subid)s",
+    "SELECT count(*) FROM pg_replication_origin WHERE roname ~ ('^pg_' || %(subid)s || '(_|$)')",
+)
+
+
 def _drop(flow: Flow) -> None:
+    """Subscriptions, tables, origins, slots: how many there are before and after it."""
     [name] = flow.subscriptions
     [subid] = [r["oid"] for r in flow.pgsub.status("pg_subscription") if r["subname"] == name]
-    flow.drop(name)
+    oid = "SELECT oid FROM pg_subscription WHERE subname = %s"
+    native = {"subid": flow.sub.value(oid, (f"{name}_native",))}
     slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
-    flow.facts["left"] = {
-        "subscriptions": [
-            row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name
-        ],
-        "tables": [
-            row for row in flow.pgsub.status("pg_subscription_rel") if row["srsubid"] == subid
-        ],
-        "origins": [
-            row
-            for row in flow.pgsub.status("pg_replication_origin")
-            if row["roname"].startswith(f"pg_{subid}")
-        ],
-        "slots": flow.pub.value(slots, (name,)),
-    }
+
+    def counts() -> dict[str, list[int]]:
+        origins = [row["roname"] for row in flow.pgsub.status("pg_replication_origin")]
+        ours = [
+            [row["oid"] for row in flow.pgsub.status("pg_subscription")].count(subid),
+            [row["srsubid"] for row in flow.pgsub.status("pg_subscription_rel")].count(subid),
+            sum(bool(re.match(rf"pg_{subid}(_|$)", each)) for each in origins),
+        ]
+        return {
+            "ours": [*ours, flow.pub.value(slots, (name,))],
+            "native": [
+                *(flow.sub.value(query, native) for query in NATIVE_LEFT),
+                flow.pub.value(slots, (f"{name}_native",)),
+            ],
+        }
+
+    flow.facts["before drop"] = counts()
+    flow.drop(name)
+    flow.facts["after drop"] = counts()
 
 
 def test_s_001_1_rows_that_pre_exist_are_copied(flow: Flow) -> None:
@@ -324,6 +365,14 @@ def test_s_001_18_changes_of_missing_rows_are_skipped(flow: Flow, table: str) ->
         assert rows == [(3, "later")]
 
 
+def test_s_001_18_and_each_is_counted_and_told(flow: Flow) -> None:
+    ours, native = flow.facts["counted"]
+    assert ours == native == (3, 2)
+    ours, native = flow.facts["told"]
+    assert ours == native
+    assert len(ours) == 4  # three tables, of which one misses both an update's and a delete's row
+
+
 def test_s_001_19_a_value_of_500000_bytes(flow: Flow) -> None:
     lengths = {a: len(b) for _, _, b, a in flow.same("large", "tab_mixed")}
     assert lengths == {1: 3, 2: 500000}
@@ -354,8 +403,8 @@ def test_s_001_23_another_connection_starts_the_worker_again(flow: Flow) -> None
 
 
 def test_s_001_24_other_publications_without_copying(flow: Flow) -> None:
-    """What comes of tables that left is ignored, and missing for ever."""
-    assert flow.facts["next walsender"] != flow.facts["walsender"]
+    """What comes of tables that left is ignored, and missing for ever. The flow has seen that both
+    workers start again."""
     assert n_min_max(flow.same("fewer publications", "tab_ins")) == (1257, 1, 3100)
     assert n_min_max(flow.same("fewer publications", "tab_rep")) == (20, 1, 20)
     assert 7777 not in first(flow.same("fewer publications", "tab_full"))
@@ -367,10 +416,12 @@ def test_s_001_27_a_table_joins_without_copying(flow: Flow) -> None:
 
 
 def test_s_001_28_an_empty_transaction_moves_the_confirmed_position(flow: Flow) -> None:
-    """H-34."""
+    """H-34: as natively."""
     assert flow.facts["confirmed"]
 
 
 def test_s_001_30_drop_leaves_nothing(flow: Flow) -> None:
     """H-10: of a subscription whose workers live."""
-    assert flow.facts["left"] == {"subscriptions": [], "tables": [], "origins": [], "slots": 0}
+    before, after = flow.facts["before drop"], flow.facts["after drop"]
+    assert before["ours"] == before["native"] == [1, 2, 1, 1]
+    assert after["ours"] == after["native"] == [0, 0, 0, 0]
