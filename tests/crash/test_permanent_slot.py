@@ -140,7 +140,7 @@ def test_s_p_2_killed_after_f_it_is_not_copied_again(family: Family, database: D
 
 @pytest.mark.usefixtures("alone")
 def test_h_9_dropped_while_a_copy_s_worker_is_dead(family: Family, database: Database) -> None:
-    """H-8 as well: what it leaves on both sides goes with the subscription."""
+    """H-8, H-9: what it leaves on both sides goes with the subscription."""
     place = "tablesync.copied"
     family.failpoints.arm(place)
     create(family, database)

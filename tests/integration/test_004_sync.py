@@ -19,7 +19,7 @@ from tests.fix_publisher import requested_publisher
 from tests.harness import Pgsub
 from tests.integration.flow import Flow, n_min_max
 from tests.servers import every_version
-from tests.twin import NativeTwin
+from tests.twin import NativeTwin, native_state
 from tests.waiting import wait_until
 
 SIDES = ("ours", "native")
@@ -66,7 +66,7 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.checkpoint("copy", "tab_rep")
     flow.facts["states"] = flow.states(sub)
     flow.drop(sub)
-    flow.facts["after drop"] = _left_over(flow, sub)
+    flow.facts["after drop"] = _left_over(flow)
 
     flow.pub.run("INSERT INTO tab_rep SELECT generate_series(11, 20)")
     flow.sub.run("TRUNCATE tab_rep")
@@ -89,16 +89,34 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     return flow
 
 
-def _left_over(flow: Flow, name: str) -> tuple[int, int]:
-    """Slots on the publisher, subscriptions in the catalog."""
+def _left_over(flow: Flow) -> dict[str, list[str]]:
+    """Subscriptions of the flow and their origins, here and natively, once no slot is left."""
     slots = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
     wait_until(lambda: flow.pub.value(slots, (flow.pub.name,)) == 0, 30, "the slots are gone")
-    found = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
-    return flow.pub.value(slots, (flow.pub.name,)), len(found)
+    subs = [(row["oid"], row["subname"]) for row in flow.pgsub.status("pg_subscription")]
+    known = {str(oid) for oid, _ in subs}
+    origins = [row["roname"] for row in flow.pgsub.status("pg_replication_origin")]
+    native = flow.sub.execute(
+        "SELECT subname::text FROM pg_subscription JOIN pg_database d ON d.oid = subdbid"
+        " WHERE datname = current_database() UNION ALL"
+        " SELECT roname FROM pg_replication_origin WHERE roname ~ '^pg_[0-9]+'"
+        " AND split_part(roname, '_', 2) NOT IN (SELECT oid::text FROM pg_subscription)"
+    )
+    return {
+        "ours": [name for _, name in subs if name.startswith(flow.name)],
+        "origins": [each for each in origins if each.split("_")[1] not in known],
+        "native": [name for (name,) in native],
+    }
 
 
-def _drop_while_copying(flow: Flow) -> tuple[int, int]:
-    """A copy that takes a second a row (by a row security policy), dropped."""
+NOTHING: dict[str, list[str]] = {"ours": [], "origins": [], "native": []}
+
+
+def _drop_while_copying(flow: Flow) -> dict[str, list[str]]:
+    """A copy that takes a second a row (by a row security policy), dropped.
+
+    As natively its slot is a permanent one.
+    """
     role = f"{flow.name}_reader"
     flow.pub.run(
         "CREATE PUBLICATION tap_pub_next FOR TABLE tab_rep_next",
@@ -114,14 +132,30 @@ def _drop_while_copying(flow: Flow) -> tuple[int, int]:
     name = f"{flow.name}_held"
     connection = flow.pub.server.conninfo(flow.pub.name, user=role)
     adopted = {f"{flow.name}.tab_rep_next": {"adopt": True}}
-    flow.pgsub.create(name, connection, ["tap_pub_next"], tables=adopted)
-    copying = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND wait_event = 'PgSleep'"
-    wait_until(lambda: flow.pub.value(copying, (role,)) > 0, 60, "the copy is under way")
-    flow.facts["held state"] = flow.states(name)
+    flow.pgsub.create(name, connection, ["tap_pub_next"], tables=adopted, sync_slot="permanent")
+    flow.sub.execute(
+        f"CREATE SUBSCRIPTION {name}_native CONNECTION '{connection}' PUBLICATION tap_pub_next"
+        " WITH (streaming = on)"
+    )
+    copying = (
+        "SELECT count(DISTINCT application_name) FROM pg_stat_activity"
+        " WHERE usename = %s AND wait_event = 'PgSleep'"
+    )
+    wait_until(lambda: flow.pub.value(copying, (role,)) == 2, 60, "both copies are under way")
+    native = {"tab_rep_next": native_state(flow.sub, "tab_rep_next")}
+    flow.facts["held state"] = flow.states(name), native
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = %s AND slot_name ~ '_sync_'"
+    flow.facts["held slots"] = flow.pub.value(slots, (flow.pub.name,))
+    of_a_table = re.compile(r"pg_\d+_\d+")
+    origins = [row["roname"] for row in flow.pgsub.status("pg_replication_origin")]
+    native_origins = flow.sub.execute("SELECT roname FROM pg_replication_origin")
+    flow.facts["held origins"] = [
+        len([name for name in names if of_a_table.fullmatch(name)])
+        for names in (origins, [name for (name,) in native_origins])
+    ]
     flow.pgsub.drop(name)
-    left = _left_over(flow, name)
-    flow.facts["origins"] = flow.pgsub.status("pg_replication_origin")
-    return left
+    flow.sub.execute(f"DROP SUBSCRIPTION {name}_native")
+    return _left_over(flow)
 
 
 def test_s_004_1_the_initial_copy(flow: Flow) -> None:
@@ -130,7 +164,7 @@ def test_s_004_1_the_initial_copy(flow: Flow) -> None:
 
 
 def test_s_004_4_drop_leaves_no_subscription_and_no_slot(flow: Flow) -> None:
-    assert flow.facts["after drop"] == (0, 0)
+    assert flow.facts["after drop"] == NOTHING
 
 
 def test_s_004_5_recreated_after_a_clean_up(flow: Flow) -> None:
@@ -153,13 +187,16 @@ def test_s_004_8_and_later_inserts_arrive(flow: Flow) -> None:
 
 def test_s_004_10_drop_while_copying_removes_the_slots(flow: Flow) -> None:
     """H-8."""
-    assert flow.facts["held state"] == {"tab_rep_next": "d"}
-    assert flow.facts["while copying"] == (0, 0)
+    ours, native = flow.facts["held state"]
+    assert ours == native == {"tab_rep_next": "d"}
+    assert flow.facts["held slots"] == 2
+    assert flow.facts["while copying"] == NOTHING
 
 
 def test_s_004_11_and_leaves_no_origin(flow: Flow) -> None:
-    """H-9."""
-    assert flow.facts["origins"] == []
+    """H-9: the copy had begun one on each side."""
+    assert flow.facts["held origins"] == [1, 1]
+    assert flow.facts["while copying"]["origins"] == []
 
 
 @pytest.fixture(scope="module")
