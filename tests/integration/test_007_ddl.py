@@ -1,6 +1,6 @@
 """PostgreSQL's 007_ddl and 009_matviews, and what else needs FOR ALL TABLES: S-031-16.
 
-S-007-1 is in test_024_add_drop_pub.py, S-007-3 and -4 are in test_alter.py.
+S-007-1 is in test_024_add_drop_pub.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "CREATE PUBLICATION empty_2",
     )
     every = flow.subscribe("every", ["for_all_tables", "full_list", "non_existent"])
-    flow.facts["said"] = flow.said[every]
+    flow.facts["create"] = flow.warnings(every)
     flow.catch_up()
     flow.facts["states"] = flow.states(every)
     flow.both("CREATE TABLE test1 (a int)")
@@ -51,12 +51,29 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.pub.run("INSERT INTO test1 VALUES (2)", "INSERT INTO test2 VALUES (2)")
     flow.checkpoint("swapped", "test1", "test2")
     flow.facts["workers"] = workers, [flow.pgsub.worker(name) for name in (every, one)]
+    for verb, words in (("add", "gone_1, gone_2"), ("set", "gone")):
+        flow.alter(one, f"{verb} PUBLICATION {words}")
+        flow.facts[verb] = flow.warnings(one), _listed(flow, one)
     return flow
 
 
+def _listed(flow: Flow, name: str) -> list[tuple[list[str], list[str]]]:
+    """Publications and tables of a subscription: ours, and the twin's."""
+    subs = flow.pgsub.status("pg_subscription")
+    [publications] = [row["subpublications"] for row in subs if row["subname"] == name]
+    [native] = flow.sub.execute(
+        "SELECT subpublications, array(SELECT srrelid::regclass::text FROM pg_subscription_rel"
+        " WHERE srsubid = s.oid) FROM pg_subscription s WHERE subname = %s",
+        (f"{name}_native",),
+    )
+    return [(list(publications), list(flow.states(name))), native]
+
+
 def test_s_007_2_a_publication_that_is_missing_at_create(flow: Flow) -> None:
-    warning = 'WARNING:  publication "non_existent" does not exist on the publisher'
-    assert warning in flow.facts["said"]
+    ours, native = flow.facts["create"]
+    assert native == ['WARNING:  publication "non_existent" does not exist on the publisher']
+    # Natively nothing is said of a table without an identity.
+    assert [line for line in ours if "identity" not in line] == native
     assert flow.facts["states"] == {"test2": "r", "mix": "r"}
     assert first(flow.same("before", "test2")) == [0, 1]
 
@@ -81,3 +98,17 @@ def test_s_007_6_and_that_of_one_for_all_tables(flow: Flow) -> None:
     before, after = flow.facts["workers"]
     assert [row and row["pid"] for row in before] == [row and row["pid"] for row in after]
     assert None not in before
+
+
+def test_s_007_3_one_warning_names_all_publications_that_are_missing(flow: Flow) -> None:
+    (ours, native), listed = flow.facts["add"]
+    assert ours == native
+    assert ours == ['WARNING:  publications "gone_1", "gone_2" do not exist on the publisher']
+    assert listed[0] == listed[1]
+    assert listed[0][0] == ["for_table", "gone_1", "gone_2"]
+
+
+def test_s_007_4_and_its_refresh_leaves_no_table(flow: Flow) -> None:
+    (ours, native), listed = flow.facts["set"]
+    assert ours == native == ['WARNING:  publication "gone" does not exist on the publisher']
+    assert listed == [(["gone"], []), (["gone"], [])]
