@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from catalog.errcodes import ConnectionFailure, ReplicationError, ReplicationGap
@@ -21,6 +22,7 @@ from subscriber.recopy import recopy_tables
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.fix_publisher import Database, requested_publisher
 from tests.subscriber.twins import Around, statement
+from tests.twin import NativeTwin
 from workers.identify_publisher import identify_publisher
 from workers.walreceiver import WalReceiverConn, connect
 
@@ -90,13 +92,21 @@ def test_an_older_publisher_has_no_such_property(old: Database, world: Around) -
     assert slots(old) == []
 
 
-def test_s_100_12_drop_of_a_slot_that_never_was(database: Database, world: Around) -> None:
+def test_s_100_12_drop_of_a_slot_that_never_was(
+    database: Database, world: Around, twin: NativeTwin, make_database: Callable[..., Database]
+) -> None:
     """D-4; and the way out, which leaves a slot of that name alone."""
     stmt = statement(NAME, connection=database.dsn, with_={"connect": False})
     create_subscription(stmt, world.site)
     with pytest.raises(ConnectionFailure, match=f'slot "{NAME}" does not exist') as caught:
         drop_subscription(NAME, world.site)
-    assert caught.value.primary.startswith(f'could not drop replication slot "{NAME}" on publish')
+    native = make_database(twin.server, "alter_native")
+    twin.subscribe(native, database, NAME, ["pub"], connect="false")
+    with pytest.raises(psycopg.Error) as refused:
+        native.execute(f"DROP SUBSCRIPTION {NAME}")
+    native.run(f"ALTER SUBSCRIPTION {NAME} SET (slot_name = NONE)", f"DROP SUBSCRIPTION {NAME}")
+    theirs = (refused.value.diag.message_primary or "").replace(": ERROR:  ", ": ")
+    assert (caught.value.code, caught.value.primary) == (refused.value.sqlstate, theirs)
     database.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (NAME,))
     alter_options(NAME, {"slot_name": None}, world.site)
     drop_subscription(NAME, world.site)
