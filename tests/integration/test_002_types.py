@@ -1,16 +1,20 @@
 """PostgreSQL's 002_types: each type through copy, insert, update and delete.
 
-Elsewhere: S-002-11 (`test_publisher_versions.py`: the servers of the wheel have no hstore).
+S-002-11 takes other servers than those of the wheel, which have no hstore; what its messages look
+like is in `test_publisher_versions.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import requested_publisher
+from tests.harness import Pgsub
 from tests.integration.flow import Flow
+from tests.twin import NativeTwin
 
 TYPES = (
     "CREATE TYPE tst_comp_basic_t AS (a float, b text, c int)",
@@ -164,6 +168,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     return flow
 
 
+MATRIX = [pytest.mark.matrix, pytest.mark.matrix_only]
 every_phase = pytest.mark.parametrize("label", ["copy", "insert", "update", "delete"])
 
 
@@ -221,6 +226,39 @@ def test_s_002_9_a_range_is_in_canonical_form(flow: Flow) -> None:
 @every_phase
 def test_s_002_10_ranges_without_end_and_arrays_of_ranges(flow: Flow, label: str) -> None:
     assert_as_natively(flow, label, "tst_range_array")
+
+
+@pytest.fixture(scope="module", params=[pytest.param(17, id="pg17", marks=MATRIX)])
+def extended(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Flow]:
+    """A type of an extension, that both a publisher and a twin of one version have."""
+    twin = NativeTwin(request.param)
+    with twin.server:
+        flow = Flow(pgsub, twin, requested_publisher(request), "t002_hstore")
+        flow.both(
+            "CREATE EXTENSION hstore", "CREATE TABLE tst_hstore (a int PRIMARY KEY, b hstore)"
+        )
+        flow.pub.run(
+            """INSERT INTO tst_hstore VALUES (1, '"a"=>"1"'), (2, '"zzz"=>"foo"'), (3, NULL)""",
+            "CREATE PUBLICATION pub FOR TABLE tst_hstore",
+        )
+        flow.subscribe("sub", ["pub"])
+        flow.checkpoint("copy", "tst_hstore")
+        flow.pub.run(
+            """INSERT INTO tst_hstore VALUES (4, '"yellow horse"=>"moaned", "x"=>NULL'), (5, '')"""
+        )
+        flow.checkpoint("insert", "tst_hstore")
+        flow.pub.run("""UPDATE tst_hstore SET b = '"also"=>"updated"' WHERE a IN (2, 3)""")
+        flow.checkpoint("update", "tst_hstore")
+        flow.pub.run("DELETE FROM tst_hstore WHERE a = 1")
+        flow.checkpoint("delete", "tst_hstore")
+        yield flow
+        flow.close()
+
+
+@every_phase
+def test_s_002_11_an_extension_s_type(extended: Flow, label: str) -> None:
+    assert_as_natively(extended, label, "tst_hstore")
+    assert len(extended.same("delete", "tst_hstore")) == 4
 
 
 def test_s_002_12_a_domain_is_its_base_type(flow: Flow) -> None:
