@@ -19,8 +19,11 @@ from tests.crash.proxy import Proxy
 from tests.fix_publisher import Database, requested_publisher
 from tests.harness import Pgsub
 from tests.integration.wire import Conversation, WireTrace
+from tests.twin import NativeTwin, native_rows
 from tests.waiting import wait_until
 
+GIVEN_UP = "6s"
+RELOAD = "SELECT pg_reload_conf()"
 TIMEOUT = "terminating logical replication worker due to timeout"
 
 
@@ -66,32 +69,70 @@ def streams(trace: WireTrace, name: str) -> list[Conversation]:
     ]
 
 
-def test_s_p_8_a_walsender_that_stands_still(
-    pgsub: Pgsub, publisher: EmbeddedPublisher, make_database: Callable[..., Database]
-) -> None:
-    """H-12: asked for a reply once, at half the timeout; given up at all of it."""
-    name = "t_silent"
-    database = publish(make_database(publisher, name, schema=name), "one")
-    trace = WireTrace()
-    with Proxy(database, trace) as proxy, subscribed(pgsub, name, proxy.conninfo):
-        pgsub.wait(name)
-        with pgsub.settings(wal_receiver_timeout="6s"):
-            errors = apply_errors(pgsub, name)
-            pid = walsender(database, name)
-            stopped = len(streams(trace, name)) - 1
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                database.run("INSERT INTO one VALUES (2, 2)")
-                wait_until(lambda: apply_errors(pgsub, name) > errors, 60, pgsub.log_tail)
-            finally:
-                os.kill(pid, signal.SIGCONT)
-        pgsub.wait(name)
-        said = streams(trace, name)[stopped].said
-    assert TIMEOUT in pgsub.log_tail(1000)
+@contextmanager
+def natively(twin: NativeTwin, here: Database, name: str, connection: str) -> Iterator[None]:
+    """The same on the twin, whose workers give a publisher up after ``GIVEN_UP``."""
+    create = f"CREATE SUBSCRIPTION {name} CONNECTION '{connection}' PUBLICATION pub"
+    here.execute(f"{create} WITH (streaming = on)")
+    try:
+        twin.wait_synced(here)
+        here.run(f"ALTER SYSTEM SET wal_receiver_timeout = '{GIVEN_UP}'", RELOAD)
+        yield
+    finally:
+        here.run("ALTER SYSTEM RESET wal_receiver_timeout", RELOAD)
+        here.execute(f"DROP SUBSCRIPTION {name}")
+
+
+def asked_when_silent(trace: WireTrace, name: str, number: int) -> int:
+    """How often a conversation's client asked for a reply after it had heard the last."""
+    said = streams(trace, name)[number].said
     heard = [at for at, each in enumerate(said) if each.kind in ("keepalive", "change")]
     asked = [each.values[-1] for each in said[heard[-1] :] if each.kind == "status"]
-    assert asked.count("1") == 1
-    assert pgsub.rows(name, "one") == [(1, 1), (2, 2)]
+    return asked.count("1")
+
+
+def test_s_p_8_a_walsender_that_stands_still(
+    pgsub: Pgsub,
+    twin: NativeTwin,
+    publisher: EmbeddedPublisher,
+    make_database: Callable[..., Database],
+) -> None:
+    """H-12: asked for a reply once, at half the timeout; given up at all of it. As natively."""
+    name, native = "t_silent", "t_silent_native"
+    database = publish(make_database(publisher, name, schema=name), "one")
+    here = make_database(twin.server, native, schema=name)
+    here.run("CREATE TABLE one (a int PRIMARY KEY, b int)")
+    errors = "SELECT apply_error_count FROM pg_stat_subscription_stats WHERE subname = %s"
+    trace, its_trace = WireTrace(), WireTrace()
+    with (
+        Proxy(database, trace) as proxy,
+        Proxy(database, its_trace) as its,
+        subscribed(pgsub, name, proxy.conninfo),
+        natively(twin, here, native, its.conninfo),
+    ):
+        pgsub.wait(name)
+        with pgsub.settings(wal_receiver_timeout=GIVEN_UP):
+            before = apply_errors(pgsub, name), here.value(errors, (native,))
+            pids = [walsender(database, each) for each in (name, native)]
+            stopped = len(streams(trace, name)) - 1, len(streams(its_trace, native)) - 1
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                database.run("INSERT INTO one VALUES (2, 2)")
+                wait_until(lambda: apply_errors(pgsub, name) > before[0], 60, pgsub.log_tail)
+                wait_until(lambda: here.value(errors, (native,)) > before[1], 60, twin.log_tail)
+            finally:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
+        pgsub.wait(name)
+        twin.wait_caught_up(database, native)
+        asked = asked_when_silent(trace, name, stopped[0])
+        its_asked = asked_when_silent(its_trace, native, stopped[1])
+        rows = pgsub.rows(name, "one"), native_rows(here, "one")
+    assert TIMEOUT in pgsub.log_tail(1000)
+    assert TIMEOUT in twin.server.log_file.read_text(errors="replace")
+    assert asked == its_asked == 1
+    assert rows[0] == rows[1] == [(1, 1), (2, 2)]
 
 
 @pytest.fixture(params=[pytest.param(15, id="pg15", marks=pytest.mark.matrix_only)])
