@@ -23,6 +23,7 @@ ALWAYS: Final = (
     "test_commands.py",
     "test_die.py",
     "test_fence.py",
+    "test_hand_over.py",
     "test_kill.py",
     "test_kill_launcher.py",
     "test_other_places.py",
