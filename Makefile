@@ -8,6 +8,7 @@ TESTS ?=
 PROCESSES ?= 2
 # PROCESSES=0 is one, for a debugger. A file's tests stay together: they share servers, databases and what a module's fixture played.
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
@@ -40,13 +41,13 @@ test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (
 unit: setup ## the tests that start no server
 	$(PYTEST) -m "not postgres and not spark and not crash" $(TESTS)
 
-test-full: setup ## everything; renews docs/conformance.md
+test-full: setup ## everything; renews docs/conformance.md, and fails where an id has not passed
 	$(PYTEST) -m "" --conformance=docs/conformance_results.json $(TESTS); \
-	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
+	  ended=$$?; $(CONFORMANCE) && $(CONFORMANCE) --check && exit $$ended
 
-conformance: setup ## the scenarios of PostgreSQL's own tests; renews docs/conformance.md
+conformance: setup ## the scenarios of PostgreSQL's own tests; renews docs/conformance.md, fails as test-full does
 	$(PYTEST) -m "" --numbered --conformance=docs/conformance_results.json $(TESTS); \
-	  ended=$$?; $(BIN)/python -P docs/make_conformance.py && exit $$ended
+	  ended=$$?; $(CONFORMANCE) && $(CONFORMANCE) --check && exit $$ended
 
 lint: setup ## lock, style, types, layers
 	$(PIP) check

@@ -3,6 +3,8 @@
 Run it from the project's root: ``python -P docs/make_conformance.py``. It reads the ids
 (``conformance_ids.toml``), finds the tests that name them, and takes their outcomes from
 ``conformance_results.json``, which ``pytest --conformance=docs/conformance_results.json`` renews.
+With ``--check`` it writes nothing: it lists what a test is there for and has not passed, and ends
+with status 1 if there is any.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +30,8 @@ END = "<!-- end: generated -->\n"
 VERSIONS = ("14", "15", "16", "17", "18")
 NO_SERVER = "none"
 """The key, in the results, of what ran without a publisher."""
-WORST_FIRST = ("failed", "skipped", "passed")
+NOT_RUN = "not run"
+WORST_FIRST = ("failed", "skipped", NOT_RUN, "passed")
 
 _NAME = re.compile(r"test_s_(\d{3}|p)((?:_(?:and_)?\d+)+)(?=_|$)")
 _PITFALL = re.compile(r"\bH-\d+\b")
@@ -99,6 +103,27 @@ def worst(outcomes: list[str]) -> str:
     return next((word for word in WORST_FIRST if word in outcomes), "")
 
 
+def _ends(test: str, found: Outcomes) -> Mapping[str, str]:
+    """How a test ended, by version; one that never ran says so."""
+    return found.get(test) or {NO_SERVER: NOT_RUN}
+
+
+def ended(id_: str, found: Outcomes) -> str:
+    """How an id ended that tests show: passed if all of them ran and all have."""
+    return worst([word for test in tests()[id_] for word in _ends(test, found).values()])
+
+
+def unproven(found: Outcomes) -> list[str]:
+    """Each test that keeps an id from having passed: id, test, how it ended, on which version."""
+    return [
+        f"{id_}: {test}: {word}" + (f" on {server}" if server != NO_SERVER else "")
+        for id_, named in tests().items()
+        for test in named
+        for server, word in _ends(test, found).items()
+        if word != "passed"
+    ]
+
+
 def _cells(id_: str, entry: Mapping[str, Any], found: Outcomes) -> list[str]:
     named = tests().get(id_, [])
     cells = [
@@ -154,18 +179,12 @@ def _summary(ids: Listed, found: Outcomes) -> list[str]:
     rows = []
     for what, group in (("scenarios", scenarios), ("pitfalls", set(ids.pitfalls))):
         shown = group & set(tests())
-        ends = [
-            worst([word for test in tests()[id_] for word in found.get(test, {}).values()])
-            for id_ in shown
-        ]
+        ends = [ended(id_, found) for id_ in shown]
         rest = group - shown
         counts = [
             len(group),
             len(shown),
-            ends.count("passed"),
-            ends.count("failed"),
-            ends.count("skipped"),
-            ends.count(""),
+            *(ends.count(word) for word in ("passed", "failed", "skipped", NOT_RUN)),
             len(rest & set(ids.not_yet)),
             len(rest - set(ids.not_yet)),
         ]
@@ -205,6 +224,17 @@ def as_text(outcomes: Outcomes) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
+    """The exit status."""
+    if "--check" in words:
+        left = unproven(results())
+        ids = {line.partition(":")[0] for line in left}
+        print(*left, f"{len(ids)} of {len(tests())} ids have not passed", sep="\n")
+        return int(bool(left))
     RESULTS.write_text(as_text(results()), encoding="utf-8")
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -16,9 +16,6 @@ import pytest
 
 from tests.docs.pages import script
 
-SERVERS = {"server_of", "publisher", "database", "each_database", "make_database", "pgsub"}
-"""Fixtures that stand for a publisher of the newest version."""
-
 SERVER = "conformance_server"
 """The property of a report that says on which version its test ran."""
 
@@ -65,15 +62,11 @@ def _numbered(item: pytest.Item) -> bool:
 
 
 def version(item: pytest.Item) -> str:
-    """``pg16`` in the test's parameters says 16; else its fixtures tell."""
+    """``pg16`` in the test's parameters says 16; else what talks to a server does to the newest."""
     named = re.search(r"\bpg(\d+)\b", item.name.partition("[")[2])
     if named:
         return named[1]
-    fixtures = set(getattr(item, "fixturenames", ()))
-    for fixture in sorted(fixtures):
-        if older := re.fullmatch(r"publisher_(\d+)", fixture):
-            return older[1]
-    return str(page.VERSIONS[-1] if fixtures & SERVERS else page.NO_SERVER)
+    return str(page.VERSIONS[-1] if item.get_closest_marker("postgres") else page.NO_SERVER)
 
 
 class Recorder:

@@ -80,7 +80,7 @@ def test_who_is_told_to_stop_while_it_waits_says_so(database: Database) -> None:
 
 
 def test_h_8_a_permanent_slot_is_not_made_when_nobody_waits_for_it(database: Database) -> None:
-    """The publisher would go on making it for as long as the transaction that it waits for."""
+    """H-8: the publisher would go on making it as long as the transaction that it waits for."""
     query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
     with database.connect() as writer, writer.transaction():
         writer.execute("SELECT pg_current_xact_id()")
