@@ -71,6 +71,7 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
         f" seeds wrong {sum(bool(each.wrong) for each in compared)},"
         f" seeds stopped {sum(outcome.error is not None for outcome in outcomes)},"
         f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)},"
+        f" missing in {sum(not each.native for each in compared)},"
         f" {seconds / 60:.0f} minutes",
         *(f"  {count:4} {kind}" for kind, count in sorted(faults.items())),
     ]

@@ -40,9 +40,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was compared: tables with the columns the publisher has, and what differed."""
+    """What was compared: tables with the columns the publisher has, and what differed.
+
+    ``native``: whether a native subscriber took part; if not, ``native_wrong`` says nothing.
+    """
 
     rows: int
+    native: bool
     wrong: tuple[Difference, ...]
     native_wrong: tuple[Difference, ...]
 
@@ -68,7 +72,7 @@ def compare(
         if not off and kept != columns:
             native = native_rows(twin, name, kept)
             wrong += _difference(name, "native subscriber", native, ours.rows(schema, table, kept))
-    return Compared(rows, tuple(wrong), tuple(native_wrong))
+    return Compared(rows, twin is not None, tuple(wrong), tuple(native_wrong))
 
 
 def _difference(

@@ -1,9 +1,10 @@
 """One seed: a random workload, random faults, and whether every row came through once.
 
 The plan (faults, how partitions are published, whether columns and tables come and go, whether
-rows have a lineage) follows from the seed alone, and so does every statement; what happens when is
-the machine's. While a run goes on every step is written to ``events.jsonl`` in its folder, which is
-kept when a row is wrong or the subscription stands still, and removed when all is well.
+rows have a lineage, rows are sent in binary form, sync slots are permanent) follows from the seed
+alone, and so does every statement; what happens when is the machine's. While a run goes on every
+step is written to ``events.jsonl`` in its folder, which is kept when a row is wrong or the
+subscription stands still, and removed when all is well.
 
 1. Tables and first rows on the publisher, the same tables on a native subscriber; both subscribe,
    ours through a proxy that can be stalled and cut.
@@ -82,14 +83,19 @@ class Plan:
     column_after: int | None
     column_dropped_after: int | None
     lineage: bool
+    binary: bool
+    permanent: bool
 
     def __str__(self) -> str:
-        told = "; ".join(str(fault) for fault in self.faults) or "no faults"
-        return f"{told}; track_commit_timestamp = on" if self.lineage else told
+        told = [str(fault) for fault in self.faults] or ["no faults"]
+        told += ["track_commit_timestamp = on"] * self.lineage
+        told += ["binary = true"] * self.binary
+        told += ["sync_slot: permanent"] * self.permanent
+        return "; ".join(told)
 
 
 def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True) -> Plan:
-    """From the seed alone."""
+    """From the seed alone. A new draw comes last, so that a seed stays what it was otherwise."""
     chance = random.Random(f"plan {seed}")
     late = chance.randrange(transactions) if chance.random() < 0.5 else None
     column = chance.randrange(transactions) if chance.random() < 0.4 else None
@@ -101,7 +107,11 @@ def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = Tru
     via_root = chance.random() < 0.5
     planned = tuple(plan_faults(chance, transactions)) if faults else ()
     lineage = chance.random() < 0.25
-    return Plan(seed, transactions, planned, via_root, late, column, dropped, lineage)
+    binary = chance.random() < 0.25
+    permanent = chance.random() < 0.25
+    return Plan(
+        seed, transactions, planned, via_root, late, column, dropped, lineage, binary, permanent
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,8 @@ class Outcome:
         if self.compared.wrong:
             wrong = "\n  ".join(map(str, self.compared.wrong))
             return f"{told}: WRONG (events in {self.folder}):\n  {wrong}"
+        if not self.compared.native:
+            return f"{told}: right (no native subscriber beside it)"
         return f"{told}: right" + (" (native subscriber is not)" * bool(self.compared.native_wrong))
 
 
@@ -228,10 +240,16 @@ class Run:
             f"CREATE PUBLICATION {NAME} FOR TABLES IN SCHEMA {self.schema}"
             f" WITH (publish_via_partition_root = {root})",
         )
+        binary = {"binary": "true"} if self.plan.binary else {}
         if self.twin and self.native:
             self.native.run(*create_statements(self.schema))
-            self.twin.subscribe(self.native, self.pub, self._native_name, [NAME])
-        entry = {"connection": self.proxy.conninfo, "publication": [NAME]}
+            self.twin.subscribe(self.native, self.pub, self._native_name, [NAME], **binary)
+        entry = {
+            "connection": self.proxy.conninfo,
+            "publication": [NAME],
+            "with": {"binary": self.plan.binary},
+            "sync_slot": "permanent" if self.plan.permanent else "temporary",
+        }
         content = {"subscriptions": {NAME: entry}, "settings": FAMILY_SETTINGS}
         file = self.family.pgsub.file(content, f"{NAME}.yaml")
 
@@ -481,4 +499,7 @@ def _plain(plan: Plan) -> dict[str, Any]:
         "late_after": plan.late_after,
         "column_after": plan.column_after,
         "column_dropped_after": plan.column_dropped_after,
+        "lineage": plan.lineage,
+        "binary": plan.binary,
+        "permanent": plan.permanent,
     }

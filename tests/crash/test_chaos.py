@@ -48,6 +48,7 @@ def test_s_p_10_rows_are_a_native_subscriber_s(
     outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
     assert outcome.good, str(outcome)
     assert outcome.compared is not None
+    assert outcome.compared.native, "the native subscriber stands still, so nothing was compared"
     assert not outcome.compared.native_wrong
 
 
@@ -58,6 +59,7 @@ def test_what_is_wrong_is_found(
     run = Run(plan, family, chaos_publisher, None, tmp_path / "run", meddle=_lose_double_change)
     outcome = run.play()
     assert outcome.compared is not None, str(outcome)
+    assert not outcome.compared.native
     found = {
         each.table.rpartition(".")[2]: (each.missing.total(), each.extra.total())
         for each in outcome.compared.wrong

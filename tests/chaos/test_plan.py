@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.compare import Compared
+from tests.chaos.run import Outcome, make_plan
+
+
+def test_a_seed_stays_what_it_was() -> None:
+    """What is drawn since comes behind what was drawn before."""
+    assert str(make_plan(14)) == (
+        "after 27: stall connections for 1.1 s; after 75: kill sync worker;"
+        " after 96: freeze lake server for 3.2 s; track_commit_timestamp = on;"
+        " binary = true; sync_slot: permanent"
+    )
+    assert str(make_plan(2)) == (
+        "after 24: delay at a place apply.batch_taken for 5.5 s; after 33: kill launcher;"
+        " after 43: cut connections; after 83: error at a place apply.before_ready;"
+        " after 139: stall connections for 3.1 s"
+    )
+
+
+@pytest.mark.parametrize("faults", [True, False])
+def test_a_quarter_of_the_seeds_draws_each_option(faults: bool) -> None:
+    plans = [make_plan(seed, faults=faults) for seed in range(400)]
+    for option in ("lineage", "binary", "permanent"):
+        assert 70 < sum(getattr(plan, option) for plan in plans) < 130, option
+    assert {(plan.binary, plan.permanent) for plan in plans} == {
+        (binary, permanent) for binary in (True, False) for permanent in (True, False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("native", "told"), [(True, ": right"), (False, ": right (no native subscriber beside it)")]
+)
+def test_an_outcome_says_what_it_was_compared_with(native: bool, told: str) -> None:
+    plan = make_plan(2, faults=False)
+    outcome = Outcome(plan, 1.0, 150, Compared(5, native, (), ()), None, Path("seed-2"))
+    assert outcome.good
+    assert str(outcome).endswith(f"5 rows, 0 faults{told}")
