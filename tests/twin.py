@@ -97,6 +97,15 @@ class NativeTwin:
             lambda: f"the twin's tables are synced; its log ends: {self.log_tail()}",
         )
 
+    def wait_ready(self, here: Database, timeout: float = 60.0) -> None:
+        """Until every table is r. Whoever has caught up has passed each table's s."""
+        others = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'"
+        wait_until(
+            lambda: here.value(others) == 0,
+            timeout,
+            lambda: f"the twin's tables are ready; its log ends: {self.log_tail()}",
+        )
+
     def wait_caught_up(self, publisher: Database, name: str, timeout: float = 120.0) -> None:
         """Until the walsender of ``name`` streams and has replayed what is written by now."""
         target = publisher.lsn()

@@ -8,8 +8,10 @@ the flow's name, so the lake's tables are ``lake.<flow>.<table>``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
+from catalog.store_sqlite import CatalogStore
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub
@@ -17,6 +19,17 @@ from tests.twin import NativeTwin, column_names, in_order, native_rows
 from tests.waiting import wait_until
 
 Rows = list[tuple[Any, ...]]
+
+Letters = dict[tuple[str, str, str], str]
+"""State letter by subscription, schema and table."""
+
+_NATIVE_LETTERS = """
+SELECT s.subname, n.nspname, c.relname, sr.srsubstate
+  FROM pg_subscription_rel sr
+  JOIN pg_subscription s ON s.oid = sr.srsubid
+  JOIN pg_class c ON c.oid = sr.srrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
 
 
 class Flow:
@@ -43,6 +56,7 @@ class Flow:
         self.said: dict[str, str] = {}
         self.native_said: dict[str, list[str]] = {}
         self.recorded: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+        self.recorded_letters: dict[str, tuple[Letters, Letters]] = {}
         self.facts: dict[str, Any] = {}
 
     def both(self, *statements: str) -> None:
@@ -100,12 +114,20 @@ class Flow:
         self.twin.wait_synced(self.sub)
         for name in self.subscriptions:
             self.twin.wait_caught_up(self.pub, f"{name}_native")
+        self.twin.wait_ready(self.sub)
 
     def checkpoint(
         self, label: str, *tables: str, columns: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Catch up and record the tables' rows on both sides."""
+        """Catch up and record on both sides."""
         self.catch_up()
+        self.record(label, *tables, columns=columns)
+
+    def record(
+        self, label: str, *tables: str, columns: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """The tables' rows and all state letters as they are, on both sides."""
+        self.recorded_letters[label] = self.letters()
         for table in tables:
             wanted = (columns or {}).get(table) or column_names(self.sub, table)
             self.recorded[label, table] = (
@@ -119,7 +141,9 @@ class Flow:
         return schema or self.name, name
 
     def same(self, label: str, table: str) -> Rows:
-        """The rows of a table at a checkpoint, which are the twin's too."""
+        """The rows of a table at a checkpoint, which are the twin's too, as all letters were."""
+        native_letters, our_letters = self.recorded_letters[label]
+        assert our_letters == native_letters
         native, ours = self.recorded[label, table]
         assert in_order(ours) == native
         return ours
@@ -131,6 +155,31 @@ class Flow:
     def lake_tables(self) -> set[str]:
         """The tables of the flow's lake schema."""
         return {row["tableName"] for row in self.lake("SHOW TABLES IN {t}")}
+
+    def letters(self) -> tuple[Letters, Letters]:
+        """The twin's state letters and ours, of what the flow is subscribed to on both sides."""
+        native = {
+            (name.removesuffix("_native"), schema, table): letter
+            for name, schema, table, letter in self.sub.execute(_NATIVE_LETTERS)
+            if name.removesuffix("_native") in self.subscriptions
+        }
+        with closing(CatalogStore.open(self.pgsub.data_dir)) as store:
+            ours = {
+                (sub.subname, rel.nspname, rel.relname): str(rel.srsubstate)
+                for sub in store.subscriptions()
+                if sub.subname in self.subscriptions
+                for rel in store.rels(sub.oid)
+            }
+        return native, ours
+
+    def same_letters(self, name: str) -> dict[str, str]:
+        """State letter of each table of a subscription, which is the twin's too.
+
+        For when neither side is on its way to another: all is synchronised, or fails.
+        """
+        native, ours = self.letters()
+        assert ours == native
+        return {table: letter for (sub, _, table), letter in ours.items() if sub == name}
 
     def states(self, name: str) -> dict[str, str]:
         """State letter of each table of a subscription, as ``status`` shows it."""

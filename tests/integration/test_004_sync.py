@@ -64,7 +64,7 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     )
     sub = flow.subscribe("tap_sub", ["tap_pub"])
     flow.checkpoint("copy", "tab_rep")
-    flow.facts["states"] = flow.states(sub)
+    flow.facts["states"] = flow.same_letters(sub)
     flow.drop(sub)
     flow.facts["after drop"] = _left_over(flow)
 
@@ -244,6 +244,7 @@ def _tried(flow: Flow, pace: str) -> dict[str, Tried]:
 
         for side in SIDES:
             wait_until(partial(enough, side), 300, partial(attempts, side))
+        assert flow.same_letters(name) == dict.fromkeys(tables, "d")
         return {f"{side} {pace}": attempts(side) for side in SIDES}
     finally:
         flow.close()

@@ -30,7 +30,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     every = flow.subscribe("every", ["for_all_tables", "full_list", "non_existent"])
     flow.facts["create"] = flow.warnings(every)
     flow.catch_up()
-    flow.facts["states"] = flow.states(every)
+    flow.facts["states"] = flow.same_letters(every)
     flow.both("CREATE TABLE test1 (a int)")
     flow.pub.run("CREATE PUBLICATION for_table FOR TABLE test1")
     one = flow.subscribe("one", ["for_table"])

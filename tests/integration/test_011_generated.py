@@ -102,7 +102,7 @@ def _incompatible(flow: Flow) -> None:
     _publish(flow, "c1, c2, c3")
     flow.alter(name, "ENABLE")
     flow.wait_failing(name, "sync_error_count")
-    flow.facts["states"] = flow.states(name)
+    flow.facts["states"] = flow.same_letters(name)
     flow.facts["copy"] = _errors(flow, name)
     flow.facts["lake"] = flow.lake_tables()
     _publish(flow, "c1")

@@ -146,7 +146,7 @@ def _via_root(flow: Flow) -> None:
     swapped = flow.subscribe("lower", ["pub_top", "pub_lower_level"])
     flow.checkpoint("root copy", "tab2", "tab3_1", "tab4")
     flow.facts["tables"] = flow.lake_tables()
-    flow.facts["lower"] = flow.states(swapped)
+    flow.facts["lower"] = flow.same_letters(swapped)
 
 
 def _via_root_dml(flow: Flow) -> None:

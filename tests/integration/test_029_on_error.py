@@ -50,7 +50,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     )
     _remove_what_stops_the_copy(flow, name)
     flow.checkpoint("copied", "tbl", "gone")
-    flow.facts["states"] = flow.states(name)
+    flow.facts["states"] = flow.same_letters(name)
     flow.facts["stats at first"] = _both_stats(flow, name)
     _delete_what_is_gone(flow, name)
     flow.pub.run("DELETE FROM tbl", "INSERT INTO tbl VALUES (1, 'twice'), (5, 'with it')")

@@ -119,7 +119,7 @@ def _failing_row_filter(flow: Flow) -> None:
     )
     flow.wait_failing(name)
     flow.facts["log"] = flow.pgsub.log_tail(10_000)
-    flow.facts["filter states"] = flow.states(name)
+    flow.facts["filter states"] = flow.same_letters(name)
     flow.alter(name, "SET PUBLICATION pub_plain")
     flow.checkpoint("no filter", "tab_upsert")
     flow.drop(name)
