@@ -1,15 +1,28 @@
-"""Catalogs and views beside PostgreSQL's own: which columns they have."""
+"""Catalogs and views beside PostgreSQL's own: their columns, and what a twin's hold.
+
+``OPTIONS`` are of subscriptions that never connect: of CREATE, of ALTER, and hardly any. ``live``
+is looked at while a table is copied, afterwards, and disabled. Its copy is held by a
+transaction that is open on the publisher: no slot is made before it ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import pytest
 
+from catalog.pg_subscription import PG_SUBSCRIPTION_COLUMNS
+from subscriber.publisher import EmbeddedPublisher
 from subscriber.status import VIEWS
 from subscriber.status_tables import COLUMN_TYPES
 from tests.fix_publisher import Database
+from tests.integration.flow import Flow
+from tests.waiting import wait_until
+
+Row = dict[str, Any]
+
+# What there is
 
 OUR_VIEWS: Final = {"leaked_slots", "last_errors"}
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -60,3 +73,198 @@ def test_the_columns_of_a_view_are_those_of_18(database: Database, view: str) ->
         (name, "text" if type_ in TEXT_HERE else type_) for name, type_ in native
     ]
     assert tuple(name for name, _ in ours[len(native) :]) == OUR_COLUMNS.get(view, ())
+
+
+# What they hold
+
+OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "plain": {"streaming": "parallel"},
+    "created": {
+        "binary": True,
+        "streaming": "off",
+        "synchronous_commit": "remote_write",
+        "disable_on_error": True,
+        "password_required": False,
+        "run_as_owner": True,
+        "origin": "none",
+        "slot_name": "views_slot",
+    },
+    "altered": {"streaming": "parallel"},
+}
+ALTERED: Final = (
+    "SET (binary = true, streaming = on, synchronous_commit = local, origin = none)",
+    "SET (disable_on_error = true, password_required = false, run_as_owner = true)",
+    "SKIP (lsn = '0/16B3748')",
+    "SET PUBLICATION second, third WITH (refresh = false)",
+    "ADD PUBLICATION first WITH (refresh = false)",
+)
+CATALOG: Final = (*OPTIONS, "failover", "no slot", "live")
+
+NUMBERED: Final = {"oid", "subdbid"}
+"""Each server has its own."""
+
+ALIKE: Final = {"subowner", "subtwophasestate"}
+"""The same in all subscriptions: there is one owner, and two-phase commit is refused."""
+
+TIMES: Final = ("last_msg_send_time", "last_msg_receipt_time", "latest_end_time")
+PHASES: Final = ("copied", "ready", "disabled")
+
+# Minus infinity is what a twin's worker has before it has set its times.
+_STAT: Final = f"""
+SELECT worker_type, pid, leader_pid, relid, received_lsn, latest_end_lsn,
+       {", ".join(f"nullif({time}, '-infinity') AS {time}" for time in TIMES)}
+  FROM pg_stat_subscription WHERE subname = %s
+"""
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(publisher, "views")
+    flow.both("CREATE TABLE t (a int PRIMARY KEY)", "CREATE TABLE f (a int PRIMARY KEY)")
+    flow.pub.run(
+        "INSERT INTO t VALUES (1), (2)",
+        *(f"CREATE PUBLICATION {name}" for name in ("first", "second", "third")),
+        "CREATE PUBLICATION of_t FOR TABLE t",
+        "CREATE PUBLICATION of_f FOR TABLE f",
+    )
+    _catalog(flow)
+    _live(flow)
+    return flow
+
+
+def _catalog(flow: Flow) -> None:
+    names = {
+        label: flow.subscribe(label, ["first"], connect=False, **options)
+        for label, options in OPTIONS.items()
+    }
+    for words in ALTERED:
+        flow.alter(names["altered"], words)
+    elsewhere = f"{flow.pub.dsn} application_name=views"
+    flow.sub.execute(f"ALTER SUBSCRIPTION {names['altered']}_native CONNECTION '{elsewhere}'")
+    flow.pgsub.command("alter", names["altered"], "CONNECTION", elsewhere)
+    names["failover"] = flow.subscribe(
+        "failover", ["of_f"], enabled=False, failover=True, streaming="on"
+    )
+    flow.facts["catalog"] = {label: _subscription(flow, name) for label, name in names.items()}
+    for label in OPTIONS:  # nor could they be dropped otherwise: there is no slot
+        flow.alter(names[label], "SET (slot_name = NONE)")
+    flow.facts["catalog"]["no slot"] = _subscription(flow, names["plain"])
+    for name in names.values():
+        flow.drop(name)
+
+
+def _subscription(flow: Flow, name: str) -> tuple[Row, Row]:
+    """The twin's row and ours; the twin's names without what tells them from ours."""
+    columns = ", ".join(PG_SUBSCRIPTION_COLUMNS)
+    query = f"SELECT {columns} FROM pg_subscription WHERE subname = %s"
+    [values] = flow.sub.execute(query, (f"{name}_native",))
+    native = dict(zip(PG_SUBSCRIPTION_COLUMNS, values, strict=True))
+    for column in ("subname", "subslotname"):
+        native[column] = native[column] and native[column].removesuffix("_native")
+    [ours] = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
+    return native, ours
+
+
+def _live(flow: Flow) -> None:
+    name = flow.subscribe("live", ["of_t"], enabled=False, streaming="on")
+    with flow.pub.connect() as writer, writer.transaction():
+        writer.execute("SELECT pg_current_xact_id()")
+        flow.alter(name, "ENABLE")
+        _await(flow, name, lambda rows: len(rows) == 2 and _streams(rows[0]))
+        wait_until(lambda: _letters(flow, name) == ["d", "d"], 180, flow.pgsub.log_tail)
+        _look(flow, name, "copied")
+    flow.catch_up()
+    _await(flow, name, lambda rows: len(rows) == 1 and _streams(rows[0]))
+    _look(flow, name, "ready")
+    flow.facts["catalog"]["live"] = _subscription(flow, name)
+    flow.alter(name, "DISABLE")
+    _await(flow, name, lambda rows: len(rows) == 1 and rows[0]["pid"] is None)
+    _look(flow, name, "disabled")
+
+
+def _streams(row: Row) -> bool:
+    """Whether a worker has heard of the publisher's end."""
+    return row["worker_type"] == "apply" and row["latest_end_lsn"] is not None
+
+
+def _await(flow: Flow, name: str, reached: Callable[[list[Row]], bool]) -> None:
+    wait_until(
+        lambda: all(reached(rows) for rows in _stat(flow, name)),
+        180,
+        lambda: f"{_stat(flow, name)}; {flow.pgsub.log_tail()}",
+    )
+
+
+def _look(flow: Flow, name: str, phase: str) -> None:
+    flow.facts[phase] = _stat(flow, name)
+    flow.facts[f"{phase}: letters"] = _letters(flow, name)
+
+
+def _letters(flow: Flow, name: str) -> list[str]:
+    """The table's, on the twin and here."""
+    return [letters[name, "views", "t"] for letters in flow.letters()]
+
+
+def _stat(flow: Flow, name: str) -> tuple[list[Row], list[Row]]:
+    """The twin's workers and ours, apply before table synchronization."""
+    with flow.sub.connect() as connection:
+        cursor = connection.execute(_STAT.encode(), (f"{name}_native",))
+        columns = [column.name for column in cursor.description or ()]
+        native = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    found = flow.pgsub.status("pg_stat_subscription")
+    ours = [{each: row[each] for each in columns} for row in found if row["subname"] == name]
+    return _by_type(native), _by_type(ours)
+
+
+def _by_type(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: str(row["worker_type"]))
+
+
+def _known(row: Row, *, times: bool) -> Row:
+    """Which columns are not NULL, and the type; the rest is each server's own."""
+    shown = {column: value is not None for column, value in row.items()}
+    if not times:
+        shown = {column: known for column, known in shown.items() if column not in TIMES}
+    return shown | {"worker_type": row["worker_type"]}
+
+
+@pytest.mark.parametrize(
+    "column", [column for column in PG_SUBSCRIPTION_COLUMNS if column not in NUMBERED]
+)
+def test_a_column_of_pg_subscription_holds_what_the_twin_s_does(flow: Flow, column: str) -> None:
+    rows = flow.facts["catalog"]
+    assert set(rows) == set(CATALOG)
+    native = {label: row[column] for label, (row, _) in rows.items()}
+    assert {label: row[column] for label, (_, row) in rows.items()} == native
+    assert (len({str(value) for value in native.values()}) == 1) == (column in ALIKE)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_row_of_pg_stat_subscription_knows_what_the_twin_s_does(flow: Flow, phase: str) -> None:
+    """A worker that has received nothing has no times here; the twin's has that of its start."""
+    native, ours = (
+        [_known(row, times=row["worker_type"] != "table synchronization") for row in rows]
+        for rows in flow.facts[phase]
+    )
+    assert ours == native
+    for row in flow.facts[phase][1]:
+        if row["worker_type"] == "table synchronization":
+            assert [row[time] for time in TIMES] == [None] * 3
+
+
+def test_the_workers_of_each_phase(flow: Flow) -> None:
+    found = {phase: [row["worker_type"] for row in flow.facts[phase][1]] for phase in PHASES}
+    assert found == {
+        "copied": ["apply", "table synchronization"],
+        "ready": ["apply"],
+        "disabled": [None],
+    }
+    apply, sync = flow.facts["copied"][1]
+    assert apply["relid"] is apply["leader_pid"] is None
+    assert apply["pid"] != sync["pid"]
+    assert flow.facts["ready"][1][0]["pid"] == apply["pid"]
+
+
+def test_the_state_letters_of_each_phase(flow: Flow) -> None:
+    letters = {phase: flow.facts[f"{phase}: letters"] for phase in PHASES}
+    assert letters == {"copied": ["d", "d"], "ready": ["r", "r"], "disabled": ["r", "r"]}
