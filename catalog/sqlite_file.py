@@ -57,7 +57,11 @@ def sqlite_errors(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise IoError(f'could not use the catalog "{path}": {error}') from error
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        raise IoError(
+            f'could not use the catalog "{path}": {error}',
+            sqlstate="53100" if full else None,
+        ) from error
 
 
 _SQL: Final = read_queries()
@@ -67,7 +71,8 @@ class CatalogFile:
     """The file open, its transactions and the statements of ``queries.sql``.
 
     Safe to use from several threads. Every method that writes is a transaction of its own unless
-    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030).
+    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030; a full one
+    53100).
     """
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:

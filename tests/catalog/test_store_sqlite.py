@@ -343,6 +343,16 @@ def test_data_directory_cannot_be_used(tmp_path: Path) -> None:
         CatalogStore.open(tmp_path)
 
 
+def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    """SQLite says the same of a file that may have no more pages."""
+    store = CatalogStore.open(tmp_path)
+    store._connection.execute("PRAGMA max_page_count = 1")  # as many as there are, then
+    with pytest.raises(IoError, match=r"could not use the catalog .* is full") as caught:
+        store.put_settings({f"setting {number}": "x" * 4000 for number in range(99)})
+    assert caught.value.code == "53100"
+    store.close()
+
+
 def test_catalog_of_another_version(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as connection:
         connection.execute("PRAGMA user_version = 99")
