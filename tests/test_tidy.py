@@ -25,6 +25,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MAY_SLEEP = {
     "tests/waiting.py": "the one place that pauses",
     "tests/workload.py": "the pace of a workload",
+    "tests/chaos/slow_storage.py": "how slow it is",
 }
 
 NOT_SAID = {

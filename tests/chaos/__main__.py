@@ -62,10 +62,11 @@ def _job(seeds: Iterator[int], folder: Path, faults: bool) -> list[Outcome]:
 
 
 def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    faults = Counter(fault.kind for outcome in outcomes for fault in outcome.plan.faults)
+    planned = Counter(fault.kind for outcome in outcomes for fault in outcome.plan.faults)
+    hit = Counter(fault.kind for outcome in outcomes for fault in outcome.hit)
     compared = [outcome.compared for outcome in outcomes if outcome.compared]
     lines = [
-        f"seeds {len(outcomes)}, faults {faults.total()},"
+        f"seeds {len(outcomes)}, faults planned {planned.total()}, took effect {hit.total()},"
         f" transactions {sum(outcome.transactions for outcome in outcomes)},"
         f" rows compared {sum(each.rows for each in compared)},"
         f" seeds wrong {sum(bool(each.wrong) for each in compared)},"
@@ -73,7 +74,10 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
         f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)},"
         f" missing in {sum(not each.native for each in compared)},"
         f" {seconds / 60:.0f} minutes",
-        *(f"  {count:4} {kind}" for kind, count in sorted(faults.items())),
+        *(
+            f"  {kind}: planned {count}, took effect {hit[kind]}"
+            for kind, count in sorted(planned.items())
+        ),
     ]
     return "\n".join(lines)
 

@@ -1,8 +1,12 @@
 """What goes wrong during a run, and when: planned from the seed, then done to real processes.
 
 A plan is data; ``cause`` does one fault and undoes it again where it is one that passes. Faults
-that take away what everything needs (launcher, lake server, publisher) are rarer, because coming
-back from them takes most of a run's time.
+that take away what everything needs (launcher, fork server, lake server, publisher) are rarer,
+because coming back from them takes most of a run's time.
+
+A fault takes effect when it hits somebody: a process, a connection, a file in use, or the process
+that comes to a place. There may be nobody: no table is being copied, the worker has just died, the
+place is never reached.
 """
 
 from __future__ import annotations
@@ -10,24 +14,33 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Lock
 from typing import Final
 
 import psutil
 
 from subscriber.publisher import EmbeddedPublisher
+from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
 from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
+from workers.pdeathsig import die_with_parent
 
 PLACES: Final = (*APPLY, *FENCE, *READY, *TABLESYNC, *UNDO)
 
 LIGHT: Final = (
     "kill apply worker",
     "kill sync worker",
+    "kill Spark's Python daemons",
+    "kill Spark's Python workers",
     "kill at a place",
     "error at a place",
     "delay at a place",
@@ -36,11 +49,27 @@ LIGHT: Final = (
     "cut connections",
     "stall connections",
     "disk full",
+    "slow machine",
+    "slow storage",
 )
-HEAVY: Final = ("kill launcher", "kill lake server", "restart publisher", "crash publisher")
+HEAVY: Final = (
+    "kill launcher",
+    "kill fork server",
+    "kill lake server",
+    "restart publisher",
+    "crash publisher",
+)
 
 _DISK_LEFT: Final = 4096
 """Bytes a file may have while the disk is full."""
+
+_STOPPED: Final = 0.08
+_RUNNING: Final = 0.02
+"""Seconds of each slice of a slow machine."""
+
+_SLOW_STORAGE: Final = Path(__file__).with_name("slow_storage.py")
+_MILLISECONDS: Final = 5
+"""What each opening, reading and writing takes on slow storage, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +93,7 @@ def plan_faults(chance: random.Random, transactions: int) -> list[Fault]:
         kinds.append(chance.choice(HEAVY))
     faults = []
     for kind in kinds:
-        passing = kind.split()[0] in ("freeze", "stall", "disk", "delay")
+        passing = kind.split()[0] in ("freeze", "stall", "disk", "delay", "slow")
         faults.append(
             Fault(
                 chance.randrange(transactions),
@@ -93,8 +122,22 @@ class Victims:
 
 
 def cause(fault: Fault, victims: Victims) -> str:
-    """Do it, wait as long as it lasts, undo it; a word on what was hit."""
+    """Do it, wait as long as it lasts, undo it; a word on what was hit, nothing if nobody was.
+
+    A place is only armed: ``reached`` says later whether somebody came there.
+    """
     return _CAUSES[fault.kind](fault, victims)
+
+
+def reached(faults: Sequence[Fault], failpoints: Failpoints) -> list[Fault]:
+    """Those at a place that met a process; before the failpoints are cleared."""
+    came = Counter({fault.place: failpoints.visitors(fault.place) for fault in faults})
+    hit = []
+    for fault in faults:
+        if fault.place and came[fault.place] > 0:
+            came[fault.place] -= 1
+            hit.append(fault)
+    return hit
 
 
 def _kill_apply(_fault: Fault, victims: Victims) -> str:
@@ -106,10 +149,38 @@ def _kill_sync(_fault: Fault, victims: Victims) -> str:
     return _signal(pids[0] if pids else None, signal.SIGKILL)
 
 
+def _kill_fork_server(_fault: Fault, victims: Victims) -> str:
+    """All workers die with it. The launcher's own child: workers have its command line too."""
+    for child in victims.family.pgsub.launcher.children():
+        if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+            return _signal(child.pid, signal.SIGKILL)
+    return ""
+
+
+def _kill_python_daemons(_fault: Fault, victims: Victims) -> str:
+    return _kill_all(_python_daemons(victims))
+
+
+def _kill_python_workers(_fault: Fault, victims: Victims) -> str:
+    daemons = _python_daemons(victims)
+    return _kill_all([worker for daemon in daemons for worker in daemon.children(recursive=True)])
+
+
+def _python_daemons(victims: Victims) -> list[psutil.Process]:
+    """One for each session that has copied a large table; it forks the workers that do it."""
+    lake = victims.family.status().lake_pid
+    children = psutil.Process(lake).children() if lake else []
+    return [child for child in children if "python" in child.name()]
+
+
+def _kill_all(processes: Sequence[psutil.Process]) -> str:
+    return ", ".join(filter(None, (_signal(each.pid, signal.SIGKILL) for each in processes)))
+
+
 def _at_place(fault: Fault, victims: Victims) -> str:
     action = {"kill": "kill", "error": "raise", "delay": f"delay {fault.seconds}"}
     victims.family.failpoints.arm(fault.place, action=action[fault.kind.split()[0]])
-    return "armed"
+    return ""
 
 
 def _freeze_apply(fault: Fault, victims: Victims) -> str:
@@ -130,33 +201,89 @@ def _freeze(pid: int | None, fault: Fault, victims: Victims) -> str:
 
 
 def _cut(_fault: Fault, victims: Victims) -> str:
-    return f"{victims.proxy.cut()} connections"
+    return _connections(victims.proxy.cut())
 
 
 def _stall(fault: Fault, victims: Victims) -> str:
     with victims.proxy.stalled():
+        before = victims.proxy.connections
         victims.ended.wait(fault.seconds)
-    return "all connections"
+        return _connections(max(before, victims.proxy.connections))
 
 
-def _disk_full(fault: Fault, victims: Victims) -> str:
-    with full_disk(victims.family.pgsub.family):
+def _connections(count: int) -> str:
+    return f"{count} connections" if count else ""
+
+
+def _slow_machine(fault: Fault, victims: Victims) -> str:
+    """Launcher, lake server and workers run a fifth of the time."""
+    until = time.monotonic() + fault.seconds
+    hit: set[int] = set()
+    while time.monotonic() < until and not victims.ended.is_set():
+        stopped = victims.family.pgsub.family()
+        try:
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+                    hit.add(process.pid)
+            victims.ended.wait(_STOPPED)
+        finally:
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+        victims.ended.wait(_RUNNING)
+    return f"{len(hit)} processes" if hit else ""
+
+
+def _slow_storage(fault: Fault, victims: Victims) -> str:
+    with slow_storage(victims.family.pgsub.data_dir) as waited:
         victims.ended.wait(fault.seconds)
-    return "launcher, lake server and workers"
+    return f"{waited[0]} openings, readings and writings of files" if waited[0] else ""
 
 
 @contextmanager
-def full_disk(processes: Callable[[], list[psutil.Process]]) -> Iterator[None]:
-    """No file of these processes, and of those they start, may grow.
+def slow_storage(folder: Path, milliseconds: float = _MILLISECONDS) -> Iterator[list[int]]:
+    """Whoever uses a file below a folder waits for it, meanwhile; how many did is known after.
+
+    OSError where the kernel does not let us (``slow_storage.py`` says what it takes).
+    """
+    argv = [sys.executable, "-I", str(_SLOW_STORAGE), str(folder), str(milliseconds)]
+    waited: list[int] = []
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        if said != "ready":
+            raise OSError(said)
+        try:
+            yield waited
+        finally:
+            waited.append(int(process.communicate()[0]))
+
+
+def _disk_full(fault: Fault, victims: Victims) -> str:
+    with full_disk(victims.family.pgsub.family) as limited:
+        victims.ended.wait(fault.seconds)
+    return f"{len(limited)} processes" if limited else ""
+
+
+@contextmanager
+def full_disk(processes: Callable[[], list[psutil.Process]]) -> Iterator[set[int]]:
+    """No file of these processes, and of those they start, may grow; the pids.
 
     A limit on the size of files fails as a full disk does, in the middle of a write too, and needs
-    no file system of its own.
+    no file system of its own. But it says EFBIG; what says ENOSPC is in test_disk_full.py.
     """
     limited = {process.pid: process for process in processes()}
+    hit: set[int] = set()
     try:
-        for process in limited.values():
-            _limit(process, _DISK_LEFT)
-        yield
+        hit |= {process.pid for process in limited.values() if _limit(process, _DISK_LEFT)}
+        yield hit
     finally:
         # Children that were started meanwhile have inherited the limit.
         with suppress(psutil.NoSuchProcess):
@@ -165,9 +292,11 @@ def full_disk(processes: Callable[[], list[psutil.Process]]) -> Iterator[None]:
             _limit(process, psutil.RLIM_INFINITY)
 
 
-def _limit(process: psutil.Process, size: int) -> None:
+def _limit(process: psutil.Process, size: int) -> bool:
     with suppress(psutil.NoSuchProcess, ProcessLookupError):
         process.rlimit(psutil.RLIMIT_FSIZE, (size, psutil.RLIM_INFINITY))
+        return True
+    return False
 
 
 def _kill_launcher(_fault: Fault, victims: Victims) -> str:
@@ -193,16 +322,18 @@ def _crash_publisher(_fault: Fault, victims: Victims) -> str:
 
 def _signal(pid: int | None, number: signal.Signals) -> str:
     if pid is None:
-        return "nobody"
+        return ""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
         return f"process {pid}"
-    return "nobody"
+    return ""
 
 
 _CAUSES: Final[dict[str, Callable[[Fault, Victims], str]]] = {
     "kill apply worker": _kill_apply,
     "kill sync worker": _kill_sync,
+    "kill Spark's Python daemons": _kill_python_daemons,
+    "kill Spark's Python workers": _kill_python_workers,
     "kill at a place": _at_place,
     "error at a place": _at_place,
     "delay at a place": _at_place,
@@ -211,7 +342,10 @@ _CAUSES: Final[dict[str, Callable[[Fault, Victims], str]]] = {
     "cut connections": _cut,
     "stall connections": _stall,
     "disk full": _disk_full,
+    "slow machine": _slow_machine,
+    "slow storage": _slow_storage,
     "kill launcher": _kill_launcher,
+    "kill fork server": _kill_fork_server,
     "kill lake server": _kill_lake,
     "restart publisher": _restart_publisher,
     "crash publisher": _crash_publisher,

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 from pyiceberg.exceptions import NoSuchTableError
 
 from catalog.errcodes import ReplicationError
@@ -39,7 +38,8 @@ from subscriber.refresh import refresh_publication
 from subscriber.site import Site
 from subscriber.subscriptioncmds import create_subscription, drop_subscription
 from tests.chaos.compare import Compared, compare
-from tests.chaos.faults import Fault, Victims, cause, plan_faults
+from tests.chaos.faults import Fault, Victims, cause, plan_faults, reached
+from tests.chaos.sessions import Sessions, answers
 from tests.chaos.workload import (
     LATE,
     TABLES,
@@ -61,6 +61,9 @@ NAME: Final = "chaos"
 PATIENCE: Final = 180.0
 """Seconds after healing until a subscription that does not catch up counts as standing still."""
 
+GRACE: Final = 5.0
+"""Seconds after the workload in which somebody may still come to a place."""
+
 TRANSACTIONS: Final = 150
 _REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableError)
 """What a command or a statement of ours may meet while something is down."""
@@ -68,7 +71,6 @@ _REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableE
 _LINEAGE: Final = {"track_commit_timestamp": "on"}
 """Lake tables of Iceberg's format 3 then, with deletion vectors."""
 _STEP_PAUSE: Final = 0.008
-_LOCK_TIMEOUT: Final = "50ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,10 @@ def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = Tru
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a seed; ``error`` is what stopped the run, None if it came to its end."""
+    """What became of a seed; ``error`` is what stopped the run, None if it came to its end.
+
+    ``hit`` are the faults that took effect, as they met somebody.
+    """
 
     plan: Plan
     seconds: float
@@ -124,6 +129,7 @@ class Outcome:
     compared: Compared | None
     error: str | None
     folder: Path
+    hit: tuple[Fault, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -135,6 +141,7 @@ class Outcome:
         if self.compared is None or self.error:
             return f"{head}: FAILED: {self.error} (events in {self.folder})"
         told = f"{head}, {self.compared.rows} rows, {len(self.plan.faults)} faults"
+        told += f" ({len(self.hit)} took effect)" * bool(self.plan.faults)
         if self.compared.wrong:
             wrong = "\n  ".join(map(str, self.compared.wrong))
             return f"{told}: WRONG (events in {self.folder}):\n  {wrong}"
@@ -175,6 +182,7 @@ class Run:
     meddle: Callable[[Run], None] = lambda _run: None  # with the lake, before rows are compared
     ended: threading.Event = field(default_factory=threading.Event)
     commands: threading.Lock = field(default_factory=threading.Lock)
+    hit: list[Fault] = field(default_factory=list)
 
     def play(self) -> Outcome:
         """All of it; the folder stays only if something is wrong."""
@@ -205,6 +213,7 @@ class Run:
             compared,
             error,
             self.folder,
+            tuple(self.hit),
         )
         self.events.add("outcome", outcome=str(outcome))
         self.events.close()
@@ -306,18 +315,28 @@ class Run:
                 wait([working], 0.02)
             self.events.add("fault", fault=str(fault))
             try:
-                self.events.add("hit", fault=fault.kind, hit=cause(fault, victims))
+                hit = cause(fault, victims)
             except Exception as error:
                 self.events.add("missed", fault=fault.kind, error=_named(error))
+            else:
+                self.events.add("caused", fault=fault.kind, hit=hit)
+                self.hit += [fault] * bool(hit)
 
     def _heal(self) -> None:
+        places = [fault for fault in self.plan.faults if fault.place]
+        with suppress(AssertionError):  # what was committed last is still being applied
+            wait_until(lambda: len(self._reached()) == len(places), GRACE)
+        self.hit += self._reached()
         self.family.failpoints.clear()
-        self.events.add("healed")
+        self.events.add("healed", hit=[str(fault) for fault in self.hit])
         # Only a fault may end the launcher, and that starts it again.
         assert self.family.pgsub.launcher.is_running(), self.family.log_tail()
 
+    def _reached(self) -> list[Fault]:
+        return reached(self.plan.faults, self.family.failpoints)
+
     def _work(self) -> None:
-        sessions = _Sessions(self.pub)
+        sessions = Sessions(self.pub)
         plan, workload = self.plan, self.workload
         late, column, dropped = plan.late_after, plan.column_after, plan.column_dropped_after
         try:
@@ -364,7 +383,7 @@ class Run:
             with suppress(psycopg.errors.DuplicateTable, psycopg.errors.DuplicateColumn):
                 database.run(statement)
 
-    def _add_column(self, sessions: _Sessions) -> None:
+    def _add_column(self, sessions: Sessions) -> None:
         """On the subscribers first, as PostgreSQL's manual says; no transaction is open then.
 
         Who copies the table after the column is dropped again has no values in it, so both have
@@ -389,7 +408,7 @@ class Run:
         self._persist("column", lambda: self._on_both(add))
         self.workload.extra = "extra"
 
-    def _drop_column(self, sessions: _Sessions) -> None:
+    def _drop_column(self, sessions: Sessions) -> None:
         """On the publisher only: subscribers keep what they have."""
         sessions.finish()
         self.workload.extra = None
@@ -418,7 +437,7 @@ class Run:
 
     def _await_publisher(self) -> None:
         """It may be coming up still."""
-        wait_until(lambda: _answers(self.pub), 60, "the publisher answers")
+        wait_until(lambda: answers(self.pub), 60, "the publisher answers")
 
     def _native_is_there(self) -> bool:
         """Its worker may be one of those that a bug of PostgreSQL's ends for good."""
@@ -445,51 +464,8 @@ class Run:
         self.family.forget_tables(self.schema)
 
 
-class _Sessions:
-    """Two connections of a workload, made anew after the publisher ended them."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connections: list[psycopg.Connection | None] = [None, None]
-
-    def execute(self, session: int, statement: str) -> str | None:
-        """Run one; the name of the error if it failed. Waits for a publisher that restarts."""
-        try:
-            self._get(session).execute(sql.SQL(statement))
-        except psycopg.Error as error:
-            return type(error).__name__
-        return None
-
-    def finish(self) -> None:
-        """Commit what is open."""
-        for session in (0, 1):
-            self.execute(session, "COMMIT")
-
-    def close(self) -> None:
-        """End both; what is open is undone."""
-        for connection in self._connections:
-            if connection is not None:
-                connection.close()
-
-    def _get(self, session: int) -> psycopg.Connection:
-        connection = self._connections[session]
-        if connection is None or connection.closed:
-            wait_until(lambda: _answers(self._database), 60, "the publisher answers")
-            connection = self._connections[session] = self._database.connect()
-            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
-            connection.add_notice_handler(lambda _: None)
-        return connection
-
-
 def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _answers(database: Database) -> bool:
-    with suppress(psycopg.OperationalError):
-        database.execute("SELECT 1")
-        return True
-    return False
 
 
 def _plain(plan: Plan) -> dict[str, Any]:

@@ -8,15 +8,17 @@ from tests.chaos.run import Outcome, make_plan
 
 def test_a_seed_stays_what_it_was() -> None:
     """What is drawn since comes behind what was drawn before."""
-    assert str(make_plan(14)) == (
-        "after 27: stall connections for 1.1 s; after 75: kill sync worker;"
-        " after 96: freeze lake server for 3.2 s; track_commit_timestamp = on;"
-        " binary = true; sync_slot: permanent"
+    assert str(make_plan(32)) == (
+        "after 19: stall connections for 4.3 s; after 30: slow machine for 4.3 s;"
+        " after 54: kill fork server; after 63: slow storage for 4.7 s;"
+        " after 86: freeze lake server for 5.6 s;"
+        " after 97: error at a place tablesync.branch_created; track_commit_timestamp = on;"
+        " binary = true"
     )
-    assert str(make_plan(2)) == (
-        "after 24: delay at a place apply.batch_taken for 5.5 s; after 33: kill launcher;"
-        " after 43: cut connections; after 83: error at a place apply.before_ready;"
-        " after 139: stall connections for 3.1 s"
+    assert str(make_plan(22)) == (
+        "after 18: disk full for 4.1 s; after 39: cut connections; after 42: crash publisher;"
+        " after 48: kill apply worker; after 87: kill Spark's Python daemons;"
+        " after 141: delay at a place apply.before_ready for 1.7 s"
     )
 
 

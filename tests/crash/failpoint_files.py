@@ -34,6 +34,10 @@ class Failpoints:
             return int(path.name.rpartition(".")[2])
         return None
 
+    def visitors(self, name: str) -> int:
+        """How many processes stand at a place, or did there what they were to do."""
+        return len(list(self.directory.glob(f"{name}.*")))
+
     def wait_held(
         self, name: str, timeout: float = 60.0, how: Callable[[], Any] = lambda: "nobody came"
     ) -> int:

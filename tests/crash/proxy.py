@@ -57,6 +57,7 @@ class Proxy:
         self._database = database
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self._links: set[int] = set()
         self._lock = threading.Lock()
         self._garble: tuple[bytes, Garble] | None = None
         self._statement: Hold | None = None
@@ -107,13 +108,21 @@ class Proxy:
         finally:
             self._open_road.set()
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        with self._lock:
+            return len(self._links)
+
     def cut(self) -> int:
-        """Cut every connection; new ones are let in. How many there were."""
+        """Cut every connection; new ones are let in. How many were open."""
         with self._lock:
             cut, self._sockets = self._sockets, []
+            count = len(self._links)
+            self._links.clear()
         for each in cut:
             _shut(each)
-        return len(cut) // 2
+        return count
 
     def close(self) -> None:
         """Cut every connection and stop listening."""
@@ -143,9 +152,15 @@ class Proxy:
                 continue
             with self._lock:
                 self._sockets += [client, server]
+                self._links.add(number)
             link = _Link(self, number, client, server)
             for run in (link.pass_statements, link.pass_answers):
                 threading.Thread(target=run, daemon=True).start()
+
+    def ended(self, number: int) -> None:
+        """A connection is none any more."""
+        with self._lock:
+            self._links.discard(number)
 
     def message_to_send(self, payload: bytes) -> bytes:
         """What becomes of a CopyData payload."""
@@ -224,6 +239,7 @@ class _Link:
         self._cut()
 
     def _cut(self) -> None:
+        self._proxy.ended(self._number)
         for each in (self._client, self._server):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

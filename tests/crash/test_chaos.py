@@ -12,7 +12,8 @@ from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
 from tests.crash.family import Family
 from tests.twin import NativeTwin
 
-SEEDS = (2, 11, 14)
+SEEDS = (21, 22, 32)
+CERTAIN = ("crash publisher", "disk full", "slow machine")
 UNDISTURBED = (1001, 1002, 1003)
 
 
@@ -23,6 +24,14 @@ def chaos_publisher() -> Iterator[EmbeddedPublisher]:
         yield server
 
 
+def test_the_seeds_have_a_fault_of_each_sort() -> None:
+    """Whoever adds a kind of fault changes what every seed does, and chooses others here."""
+    planned = {fault.kind for seed in SEEDS for fault in make_plan(seed).faults}
+    assert planned >= {"kill lake server", "kill fork server", "crash publisher", "disk full"}
+    assert planned >= {"slow storage", "slow machine", "kill apply worker", "cut connections"}
+    assert any(make_plan(seed).lineage for seed in SEEDS)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_s_p_10_every_row_comes_once(
     seed: int,
@@ -31,8 +40,11 @@ def test_s_p_10_every_row_comes_once(
     twin: NativeTwin,
     tmp_path: Path,
 ) -> None:
-    outcome = Run(make_plan(seed), family, chaos_publisher, twin, tmp_path / "run").play()
+    plan = make_plan(seed)
+    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
     assert outcome.good, str(outcome)
+    certain = [fault for fault in plan.faults if fault.kind in CERTAIN]
+    assert set(outcome.hit) >= set(certain), "these always find somebody"
 
 
 @pytest.mark.parametrize("seed", UNDISTURBED)
