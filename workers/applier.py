@@ -10,6 +10,7 @@ skipped (``workers.skip``) is cut out in the same way.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +31,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import conflicts
-from workers.batch import Run, runs_by_target
+from workers.batch import Run, Targets, runs_by_target
 from workers.binary_forms import BinaryForms
 from workers.columnar.frame import frame
 from workers.lake_writer import LakeWriter
@@ -154,8 +155,12 @@ class Applier:
         if skip is not None and skip.txn is not None:
             runs = self._skip(batch, skip.lsn)
         else:
-            runs = runs_by_target(batch, self.relmap, lambda targets: self._gate(targets, batch))
-            self._check_not_renamed(runs, batch)
+            found: dict[RelName, SubscriptionRel] = {}
+            runs = runs_by_target(
+                batch, self.relmap, lambda targets: self._gate(targets, batch, found)
+            )
+            self._check_not_renamed(runs, found, batch)
+            self._look_at_relids(runs)
         announced = self.relmap.take_announced()
         self._distrust({name_of(relation) for relation in announced} & runs.keys())
         self._look_at_keys(announced, [run for own in runs.values() for run in own])
@@ -181,12 +186,11 @@ class Applier:
             )
         passing: set[RelName] = set()  # as they were subscribed
 
-        def gate(targets: Sequence[RelName]) -> dict[RelName, NDArray[np.bool_]]:
-            takes = self._gate(targets, batch)
-            for target, taken in takes.items():
-                rel = self._subscribed(target)
-                if rel is not None and taken.any():
-                    passing.add((rel.nspname, rel.relname))
+        def gate(targets: Targets) -> dict[RelName, NDArray[np.bool_]]:
+            found: dict[RelName, SubscriptionRel] = {}
+            takes = self._gate(targets, batch, found)
+            rels = [found[target] for target, taken in takes.items() if taken.any()]
+            passing.update((rel.nspname, rel.relname) for rel in rels)
             return {}
 
         runs_by_target(batch, self.relmap, gate)
@@ -319,42 +323,74 @@ class Applier:
         if met:
             self.store.count_for_stats(self.sub.oid, **conflicts.counters(met))
 
-    def _gate(self, targets: Sequence[RelName], batch: Batch) -> dict[RelName, NDArray[np.bool_]]:
-        """Which transactions this worker applies to each table: the gate, then the table's LSN."""
-        takes: dict[RelName, tuple[SubscriptionRel, NDArray[np.bool_]]] = {}
-        for target in targets:
-            rel = self._subscribed(target)
+    def _gate(
+        self, targets: Targets, batch: Batch, found: dict[RelName, SubscriptionRel]
+    ) -> dict[RelName, NDArray[np.bool_]]:
+        """Which transactions this worker applies to each table: the gate, then the table's LSN.
+
+        ``found`` gets what the targets are subscribed as.
+        """
+        takes: dict[RelName, NDArray[np.bool_]] = {}
+        for target, relids in targets.items():
+            rel = self._subscribed(target, relids)
             gated = should_apply_changes_for_rel(rel, batch.final_lsn, own_relid=self.own_relid)
             if rel is not None and gated.any():
-                takes[target] = rel, gated
-        rels = {rel.srrelid: rel for rel, _ in takes.values()}
+                takes[target] = gated
+                found[target] = rel
+        rels = {rel.srrelid: rel for rel in found.values()}
         opened = dict(zip(rels, self.writer.open_all(list(rels.values())), strict=True))
         return {
             target: gated & (batch.end_lsn > max(table.lsn, table.floor))
-            for target, (rel, gated) in takes.items()
-            for table in (opened[rel.srrelid],)
+            for target, gated in takes.items()
+            for table in (opened[found[target].srrelid],)
         }
 
-    def _subscribed(self, target: RelName) -> SubscriptionRel | None:
+    def _subscribed(self, target: RelName, relids: Collection[int]) -> SubscriptionRel | None:
         """The table that has this name, or had another when it was subscribed."""
         if (rel := self.rels.get(target)) is not None:
             return rel
-        relids = self.relmap.relids_of(target)
         return next((rel for rel in self.rels.values() if rel.remote_relid in relids), None)
 
-    def _check_not_renamed(self, runs: Mapping[RelName, Sequence[Run]], batch: Batch) -> None:
+    def _check_not_renamed(
+        self,
+        runs: Mapping[RelName, Sequence[Run]],
+        found: Mapping[RelName, SubscriptionRel],
+        batch: Batch,
+    ) -> None:
         """Changes of tables that were never subscribed are dropped in silence; of these, not."""
-        for target in runs:
-            if target in self.rels or (rel := self._subscribed(target)) is None:
-                continue
+        for target in runs.keys() - self.rels.keys():
+            rel = found[target]
             error = ObjectNotInPrerequisiteState(
                 f'logical replication target relation "{".".join(target)}" does not exist',
                 detail=f'The publisher\'s table was "{rel.nspname}.{rel.relname}" when it was '
                 "subscribed.",
-                hint=f"pgsub refresh {self.sub.subname} copies it under its new name; lake table "
-                f'"{rel.lake_schema}.{rel.lake_table}" stays as it is.',
+                hint=f"pgsub refresh {shlex.quote(self.sub.subname)} copies it under its new name; "
+                f'lake table "{rel.lake_schema}.{rel.lake_table}" stays as it is.',
             )
             changes = runs[target][0].changes
+            if changes is None and self.keeps:
+                raise error
             # Which transaction a lone TRUNCATE is in is not known: halves find it.
             txn = batch.ntxns // 2 if changes is None else int(changes.txn[0])
             raise FailedTransaction(txn, error)
+
+    def _look_at_relids(self, runs: Mapping[RelName, Sequence[Run]]) -> None:
+        """Whether a table is the one that was subscribed, or another under its name.
+
+        What the lake has is the other's then, and the fingerprint of FOR ALL TABLES, say, is that
+        of both: an inserted key may be there.
+        """
+        for target, own in runs.items():
+            rel = self.rels[target]
+            relids = [run.relation.relid for run in own if run.relation is not None]
+            if rel.remote_relid is None or {rel.remote_relid}.issuperset(relids):
+                continue
+            log.info(
+                'action=other_relation subid=%d relid=%d table "%s.%s" is another one on the '
+                "publisher; inserted keys are looked for",
+                rel.srsubid,
+                rel.srrelid,
+                *target,
+            )
+            self.rels[target] = replace(rel, copied=False, remote_relid=relids[-1])
+            self.writer.distrust(rel, remote_relid=relids[-1])

@@ -11,7 +11,7 @@ Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,8 +32,11 @@ from workers.spool import Batch
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-Gate = Callable[[Sequence[RelName]], Mapping[RelName, Bools]]
-"""Targets → for each, which of the batch's transactions it takes."""
+Targets = Mapping[RelName, Collection[int]]
+"""What a batch changes, by name, and the ids of the relations that had the name just then."""
+
+Gate = Callable[[Targets], Mapping[RelName, Bools]]
+"""For each target that takes something, which of the batch's transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,11 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Emptied:
-    """A TRUNCATE that stood before change ``position`` in transaction ``txn``."""
+    """A TRUNCATE of relation ``relid``, before change ``position`` in transaction ``txn``."""
 
     position: int
     txn: int
+    relid: int
 
 
 def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[RelName, list[Run]]:
@@ -82,9 +86,11 @@ def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[R
     before = relmap.copy()
     cuts, emptied = _control(batch, framed, relmap)
     pieces = _pieces(framed, before, cuts)
-    targets = {name_of(piece.relation) for piece in pieces} | set(emptied)
+    targets = {name: {event.relid for event in events} for name, events in emptied.items()}
+    for piece in pieces:
+        targets.setdefault(name_of(piece.relation), set()).add(piece.relation.relid)
     runs: dict[RelName, list[Run]] = {}
-    for target, takes in gate(sorted(targets)).items():
+    for target, takes in gate(dict(sorted(targets.items()))).items():
         own = [piece for piece in pieces if name_of(piece.relation) == target]
         truncates = [event for event in emptied.get(target, []) if takes[event.txn]]
         kept = _runs(framed, own, truncates, takes)
@@ -108,7 +114,7 @@ def _control(
         elif isinstance(decoded, Truncate):
             for relid in decoded.relids:
                 target = name_of(relmap.open(relid))
-                event = _Emptied(control.before_change, control.txn)
+                event = _Emptied(control.before_change, control.txn, relid)
                 emptied.setdefault(target, []).append(event)
     return cuts, emptied
 

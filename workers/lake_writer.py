@@ -39,13 +39,7 @@ from catalog.pg_subscription_rel import KEY_UNSURE, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
-from workers.lake.destination import (
-    BRANCH_PREFIX,
-    Destination,
-    LakeIdent,
-    LakeTable,
-    Stamp,
-)
+from workers.lake.destination import BRANCH_PREFIX, Destination, LakeIdent, LakeTable, Stamp
 from workers.relation import PartOfIdentity
 from workers.segments import FailedTransaction, build_segments
 from workers.shared_targets import (
@@ -53,6 +47,7 @@ from workers.shared_targets import (
     MAIN_MOVED,
     TableLocks,
     branches_of,
+    others_beside,
     outrun,
     source_of,
 )
@@ -142,7 +137,7 @@ class LakeWriter:
             rel, lake, at, at, branch, own_branch=True, source=source
         )
 
-    def distrust(self, rel: SubscriptionRel, **found: str | None) -> None:
+    def distrust(self, rel: SubscriptionRel, **found: str | int | None) -> None:
         """From now on, and for good, an inserted key may be in the table already.
 
         ``found``: other columns of the table's row to be stored along with that.
@@ -247,8 +242,11 @@ class LakeWriter:
             self.distrust(rel)
 
     def _distrust_others(self, lake: LakeTable, table: OpenTable) -> bool:
-        """Rows that somebody else added may have keys that are inserted; whether that is news."""
-        if self._needs_probe(table) or not lake.written_by_others:
+        """Rows that somebody else added may have keys that are inserted.
+
+        Whether they were taken for ours alone: where keys are looked for anyway, they were not.
+        """
+        if not (table.rel.copied and lake.written_by_others):
             return False
         log.warning(
             'action=other_writer subid=%d relid=%d somebody else added rows to lake table "%s"; '
@@ -258,7 +256,13 @@ class LakeWriter:
             lake.ident,
         )
         self.distrust(table.rel)
-        return True
+        return not self._needs_probe(table)
+
+    def _check_alone(self, lake: LakeTable, tables: Sequence[OpenTable]) -> None:
+        """What is staged for tables of ours alone is of no use beside rows of somebody else."""
+        news = [self._distrust_others(lake, table) for table in tables]
+        if any(news):
+            raise others_beside(lake.ident, self._sub.subname)
 
     def _needs_probe(self, table: OpenTable) -> bool:
         """May a key that is inserted be in the table already? Not in one we copied whole."""
@@ -275,9 +279,14 @@ class LakeWriter:
         branch = self.new_branch_name(prefix)
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
-        if table.rel.srrelid in self._given_up:  # the branch that was would show a main set back
-            check_stamp(table.as_left, self._existing(table.rel), self._sub.subname, table.source)
-            self._given_up.discard(table.rel.srrelid)
+        given_up = table.rel.srrelid in self._given_up
+        if given_up or not table.source:
+            # A branch that was would show a main set back, and what somebody else has added.
+            lake = self._existing(table.rel)
+            if given_up:
+                check_stamp(table.as_left, lake, self._sub.subname, table.source)
+                self._given_up.discard(table.rel.srrelid)
+            self._check_alone(lake, [table])
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
         # A shared table's branch does not stand: its files are put together before its batch.
@@ -381,13 +390,7 @@ class LakeWriter:
         lake = self._existing(first.rel) if first.source else self._dest.fence(ident)
         name = self._sub.subname
         stamps = [check_stamp(each.table.as_left, lake, name, each.table.source) for each in unit]
-        news = [self._distrust_others(lake, each.table) for each in unit]
-        if any(news):
-            raise ReplicationError(
-                f'somebody else added rows to lake table "{ident}" beside a batch',
-                hint="Nothing: the worker starts again, and looks for the keys of inserted rows.",
-                sqlstate=MAIN_MOVED,
-            )
+        self._check_alone(lake, [each.table for each in unit])
         fresh = self._with_branch(replace(first, lake=lake, branch=None))
         again = [
             replace(each, table=replace(each.table, lake=lake, branch=fresh.branch))
@@ -409,14 +412,10 @@ class LakeWriter:
         return lake
 
     def _write_again(self, written: Written) -> Written:
-        table = written.table
+        table, work = written.table, written.work
         try:
             counts = self._dest.write(
-                table.lake.ident,
-                table.branch or "",
-                written.work.segments,
-                written.stamp,
-                table.base,
+                table.lake.ident, table.branch or "", work.segments, written.stamp, table.base
             )
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.

@@ -74,10 +74,6 @@ class LogicalRepRelMap:
         self._relations[relation.relid] = relation
         return True
 
-    def relids_of(self, name: RelName) -> set[int]:
-        """The relations that have this name now."""
-        return {relid for relid, each in self._relations.items() if name_of(each) == name}
-
     def take_announced(self) -> set[Relation]:
         """The Relation messages that came since the last call, equal ones too."""
         announced, self._announced = self._announced, set()

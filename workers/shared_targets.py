@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -195,6 +196,16 @@ def _published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp) -
             raise
         return False
     return True
+
+
+def others_beside(ident: LakeIdent, subname: str) -> ReplicationError:
+    """A batch was staged for a table of ours alone, and it is not."""
+    return ReplicationError(
+        f'somebody else added rows to lake table "{ident}" beside a batch',
+        hint="Nothing: the worker starts again, and looks for the keys of inserted rows. If "
+        f"disable_on_error has disabled it: pgsub enable {shlex.quote(subname)}.",
+        sqlstate=MAIN_MOVED,
+    )
 
 
 def outrun(ident: LakeIdent) -> ReplicationError:

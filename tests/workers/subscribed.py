@@ -108,12 +108,12 @@ class Subscribed:
         found = self.lake.rows(LakeIdent("public", name))
         return sorted(tuple(row.values()) for row in found)
 
-    def put(self, name: str, *rows: tuple[int, int]) -> None:
-        """Make these a table's rows, as another writer of the lake would."""
+    def put(self, name: str, *rows: tuple[int, int], ours: bool = False) -> None:
+        """Make these a table's rows, as another writer of the lake would, or as a copy of ours."""
         table = self.lake.tables[LakeIdent("public", name)]
         columns = [column.name for column in COLUMNS]
         there = [dict(zip(columns, row, strict=True)) for row in rows]
-        self.lake.commit(table, MAIN, there, foreign=True)
+        self.lake.commit(table, MAIN, there, foreign=not ours)
 
     def position(self) -> LSN:
         """Where the origin stands."""

@@ -17,7 +17,6 @@ from catalog.pg_subscription import (
     TableOptions,
     TwoPhaseState,
 )
-from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import apply
@@ -227,46 +226,6 @@ def test_the_publisher_is_asked_only_when_a_relation_is_announced(world: Subscri
     worker.apply_batch(both.part(1, 2))
     assert len(asked) == 1
     assert keys(world, "a") == [1, 2]
-
-
-@pytest.mark.parametrize("change", [Insert(1, row("2", "0")), Truncate(False, False, (1,))])
-def test_a_renamed_table_stops_before_its_first_change(world: Subscribed, change: Message) -> None:
-    """Its changes are not dropped, and what came before is applied."""
-    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
-    moved = relation(1, "moved", "id", "v")
-    before, others = [A, Insert(1, row("1", "0"))], [[B, Insert(2, row(n, "0"))] for n in "123"]
-    with pytest.raises(ReplicationError) as caught:
-        world.worker().apply_batch(batch(before, others[0], others[1], [moved, change], others[2]))
-    assert caught.value.code == "55000"
-    assert '"public.moved" does not exist' in caught.value.primary
-    assert '"public.a"' in (caught.value.detail or "")
-    assert f"pgsub refresh {world.sub.subname}" in (caught.value.hint or "")
-    assert (keys(world, "a"), keys(world, "b")) == ([1], [1, 2])
-
-
-def test_a_renamed_table_s_transaction_can_be_skipped(world: Subscribed) -> None:
-    """What it missed then may be a DELETE: its keys are not trusted any more."""
-    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
-    moved = relation(1, "moved", "id", "v")
-    both = batch([A, Insert(1, row("1", "0"))], [moved, Delete(1, "K", row("1", "0"))])
-    worker = world.worker()
-    worker.sub = replace(world.sub, subskiplsn=LSN(int(both.final_lsn[1])))
-    worker.apply_batch(both)
-    assert keys(world, "a") == [1]
-    assert not world.rel("a").copied
-
-
-def test_a_table_that_was_synchronised_under_its_old_name(world: Subscribed) -> None:
-    """What its sync worker applied already was not applied under another name: nothing to stop."""
-    late = batch([relation(1, "moved", "id", "v"), Insert(1, row("1", "0"))])
-    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
-    worker = world.worker()
-    synced = replace(
-        world.rel("a"), srsubstate=SubRelState.SYNCDONE, srsublsn=LSN(int(late.end_lsn[0]))
-    )
-    worker.rels["public", "a"] = synced
-    worker.apply_batch(late)
-    assert keys(world, "a") == []
 
 
 def test_a_key_that_comes_twice_is_found_however_the_batch_is_cut(world: Subscribed) -> None:

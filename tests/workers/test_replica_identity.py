@@ -126,7 +126,7 @@ def test_rows_that_share_a_part_of_their_identity_stay(
     """
     world.declare("a", on_key_conflict=declared)
     world.identity = PART
-    world.put("a", (1, 5))
+    world.put("a", (1, 5), ours=True)
     if not copied:
         world.distrust("a")
     apply(world, [A, i(1, 10), i(1, 20)], [i(1, 20), i(2, 30)], whole=whole)
@@ -182,7 +182,7 @@ def test_what_was_refused_is_not_taken_for_a_whole_key_later(
     """
     world.declare("a", on_key_conflict=declared)
     world.identity = PART
-    world.put("a", (1, 10))
+    world.put("a", (1, 10), ours=True)
     received = [A, Insert(2, row("5", "50")), i(1, 20), D_K]
     with pytest.raises(ReplicationError, match="did not send replica identity"):
         apply(world, [relation(2, "b", "id", "v")], received)
@@ -202,7 +202,7 @@ def test_what_was_refused_is_not_taken_for_a_whole_key_later(
 def test_nor_when_the_publisher_is_changed_before_it_is_tried_alone(world: Subscribed) -> None:
     """The batch is cut before the transaction that was refused, and the publisher asked again."""
     world.declare("a", on_key_conflict="overwrite")
-    world.put("a", (1, 10))
+    world.put("a", (1, 10), ours=True)
     answers = [PART, WHOLE, WHOLE]
     worker = world.worker()
     worker.identities = lambda relids: dict.fromkeys(relids, answers.pop(0))
@@ -222,7 +222,7 @@ def test_what_is_not_known_to_be_whole_overwrites_nothing(
     """The relation was announced before the publisher's table was changed to what it is now."""
     world.declare("a", on_key_conflict="overwrite")
     world.identity = dict(identity) if identity else None
-    world.put("a", (1, 10))
+    world.put("a", (1, 10), ours=True)
     with pytest.raises(ReplicationError) as caught:
         apply(world, [A, i(2, 20)], [i(3, 30), i(1, 11)])
     error = caught.value
@@ -238,7 +238,7 @@ def test_nor_does_it_stop_what_meets_nothing(world: Subscribed, identity: Identi
     """A primary key that was moved a moment ago, or a table that was dropped, is nothing rare."""
     world.declare("a", on_key_conflict="overwrite")
     world.identity = dict(identity) if identity else None
-    world.put("a", (1, 10), (5, 50))
+    world.put("a", (1, 10), (5, 50), ours=True)
     changes = [Update(1, None, None, row("1", "11")), Delete(1, "K", (*row("5"), NULL)), i(2, 20)]
     apply(world, [A, *changes])
     assert world.rows("a") == [(1, 11), (2, 20)]
@@ -247,7 +247,7 @@ def test_nor_does_it_stop_what_meets_nothing(world: Subscribed, identity: Identi
 def test_the_part_may_be_declared_a_key_of_the_lake_table(world: Subscribed) -> None:
     world.declare("a", keys=(("id",),))
     world.identity = PART
-    world.put("a", (1, 10))
+    world.put("a", (1, 10), ours=True)
     with pytest.raises(ReplicationError) as caught:
         apply(world, [A, i(2, 20)], [i(1, 11)])
     assert (caught.value.code, world.rows("a")) == ("23505", [(1, 10), (2, 20)])

@@ -51,6 +51,7 @@ def test_s_100_11_the_origin_follows_what_comes_after_an_error_that_was_dealt_wi
                 self.refused += 1
                 raise
 
+    world.distrust("a")  # else what is staged is of no use beside (7, 7)
     dest = Overtaken(world.lake)
     worker = world.worker(dest)
     worker.apply_batch(batch(insert(1)))

@@ -112,12 +112,16 @@ def _drop_dangling_deletes(
 
 
 def _never(column: LakeColumn) -> str | None:
-    """A condition on the column that is true for no value, and looks to Spark as if it could be."""
+    """A condition on the column that is true for no value, and looks to Spark as if it could be.
+
+    Two that exclude each other: under a partition by truncate(10, id) Iceberg rounds the least
+    value down, past the end to the greatest, and holds ``id < least`` for true of every file.
+    """
     name = name_of(identifier(column.name))
     if pa.types.is_int32(column.type):
-        return f"{name} < {-(2**31)}"
+        return f"{name} < {-(2**31) + 1} AND {name} > {2**31 - 2}"
     if pa.types.is_int64(column.type):
-        return f"{name} < {-(2**63)}"
+        return f"{name} < {-(2**63) + 1} AND {name} > {2**63 - 2}"
     if pa.types.is_string(column.type):
         return f"{name} < ''"
     if pa.types.is_date32(column.type):
