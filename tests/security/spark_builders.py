@@ -148,12 +148,12 @@ def history(branch: str) -> pa.Table:
     """A branch at snapshot 2, whose parent 1 carries a stamp, and so does it."""
     stamp = ["pg_1", "0/1", "e", "0/1"]
     rows: list[list[Any]] = [
-        [branch, 2, None, *[None] * 8],
-        ["main", 2, None, *[None] * 8],
-        [None, 2, 1, *stamp, *[None] * 4],
-        [None, 1, None, *stamp, *[None] * 4],
+        [branch, 2, None, *[None] * 12],
+        ["main", 2, None, *[None] * 12],
+        [None, 2, 1, *stamp, *[None] * 8],
+        [None, 1, None, *stamp, *[None] * 8],
     ]
-    return pa.table([list(column) for column in zip(*rows, strict=True)], [*map(str, range(11))])
+    return pa.table([list(column) for column in zip(*rows, strict=True)], [*map(str, range(15))])
 
 
 LINEAGE: Final = table(key=["format-version"], value=["3"])

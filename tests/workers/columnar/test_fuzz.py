@@ -251,6 +251,7 @@ def test_the_kernel_that_drains_refuses_the_same_messages(seed: int, messages: i
             except ProtocolViolation:
                 position = refusals[refused]
                 refused += 1
+                drain.close()  # of the message that is kept for its error
             noted = drain._commits[: drain._state[_COMMITS]].tolist()
             for end, final_lsn, end_lsn, *_ in noted:
                 said = struct.unpack(">cxqq", buf[end - 26 : end - 8].tobytes())
