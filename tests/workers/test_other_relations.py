@@ -11,6 +11,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.lake.destination import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate
 
@@ -98,10 +99,12 @@ def test_the_relation_that_was_subscribed_is_trusted(world: Subscribed) -> None:
     assert world.rel("a").copied
 
 
-def test_rows_of_others_under_a_branch_that_was_given_up(world: Subscribed) -> None:
+def test_rows_of_others_under_a_branch_that_was_given_up(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A new branch stands on them, so that no publication would ever be refused for their sake."""
     worker = world.worker()
-    worker.writer._upkeep.after = lambda _written: False  # type: ignore[method-assign]
+    monkeypatch.setattr(worker.writer._upkeep, "after", lambda _written: False)
     worker.apply_batch(batch([A, insert(1, 1)]))
     world.put("a", (1, 0), (2, 7))
     with pytest.raises(ReplicationError) as caught:
@@ -115,7 +118,7 @@ def test_rows_of_others_before_the_first_branch(world: Subscribed) -> None:
     """They come when the position was read and the branch is not there yet."""
 
     class Late(MemoryDestination):
-        def create_branch(self, ident, branch):  # type: ignore[no-untyped-def]
+        def create_branch(self, ident: LakeIdent, branch: str) -> None:
             if ident.table == "a":
                 world.put("a", (1, 7))
             super().create_branch(ident, branch)
