@@ -30,7 +30,7 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from workers.lake.destination import LakeIdent
 from workers.lake.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.session import LakeSession
-from workers.lake.snapshots import FENCE, OPERATION, ORIGIN, read_properties
+from workers.lake.snapshots import MARKS, read_properties
 from workers.lake.statements import branch_path, join, set_properties, table_path, text
 
 log = logging.getLogger(__name__)
@@ -160,9 +160,7 @@ def _remembering(ident: LakeIdent) -> str:
 
 def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
     """Those without a mark of ours that may hold rows of somebody else."""
-    marks = [
-        f"summary[{text(key).sql(dialect='spark')}] IS NULL" for key in (OPERATION, ORIGIN, FENCE)
-    ]
+    marks = [f"summary[{text(key).sql(dialect='spark')}] IS NULL" for key in MARKS]
     sql = join(
         "SELECT snapshot_id FROM",
         table_path(ident, "snapshots"),

@@ -23,6 +23,8 @@ SOURCE: Final = "pgsub.source"
 SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
+MARKS: Final = (ORIGIN, OPERATION, FENCE)
+"""Each commit of ours that brings rows has one of them in its summary."""
 
 _TOTALS: Final = ("total-records", "total-data-files")
 _DELETED: Final = "added-position-deletes"
@@ -195,21 +197,15 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
                 _sources(values[5]),
                 None if values[6] is None else int(values[6]),
                 int(values[7] or 0),
-                foreign=_foreign(values[0], *values[8:]),
+                foreign=_foreign(dict(zip(_READ, values[:-1], strict=True)), values[-1]),
             )
     return History(refs, snapshots)
 
 
-def _foreign(
-    origin: str | None,
-    operation_of_ours: str | None,
-    fence: str | None,
-    added: str | None,
-    operation: str | None,
-) -> bool:
-    """Each commit of ours that brings rows bears a mark."""
-    ours = origin is not None or operation_of_ours is not None or fence is not None
-    return not ours and operation != _MOVES_ROWS and int(added or 0) > 0
+def _foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
+    """Whether somebody else added rows by this commit."""
+    ours = any(summary[mark] is not None for mark in MARKS)
+    return not ours and operation != _MOVES_ROWS and int(summary[_ADDED] or 0) > 0
 
 
 def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:

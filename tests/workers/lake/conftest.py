@@ -1,10 +1,13 @@
-"""Both lakes, for the contract tests."""
+"""Both lakes, for the contract tests, and a table of two columns in the real one."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from tests.workers.lake.contract import Make, Table
+from tests.workers.lake.two_columns import COLUMNS, stamp
 from workers.lake.destination import LakeIdent
 
 
@@ -17,3 +20,10 @@ def make(request: pytest.FixtureRequest) -> Make:
 @pytest.fixture
 def table(make: Make, lake_ident: LakeIdent) -> Table:
     return Table(make(), lake_ident)
+
+
+@pytest.fixture
+def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
+    made = iceberg()
+    made.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    return made

@@ -23,13 +23,6 @@ from workers.lake.statements import branch_path, join, set_properties, table_pat
 Make = Callable[..., Any]
 
 
-@pytest.fixture
-def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
-    made = iceberg()
-    made.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
-    return made
-
-
 @pytest.mark.timeout(300)
 def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
     """Whatever comes first, what the fence says stays true."""

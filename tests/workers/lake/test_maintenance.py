@@ -9,18 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
+from tests.workers.lake.two_columns import BIGINT, append, count, delete, stamp, update
 from workers.lake.destination import LakeColumn, LakeIdent, Segment
 from workers.lake.statements import join, table_path
 
 Make = Callable[..., Any]
-
-
-@pytest.fixture
-def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
-    made = iceberg()
-    made.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
-    return made
 
 
 def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
