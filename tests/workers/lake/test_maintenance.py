@@ -56,6 +56,31 @@ def test_small_files_are_written_together_between_batches(dest: Any, lake_ident:
     assert dest.compact(lake_ident, branch) == 0  # too few to be worth it
 
 
+@pytest.mark.parametrize("vectors", [False, True], ids=["deletes", "vectors"])
+def test_a_small_batch_leaves_one_file_of_rows(
+    iceberg: Make, lake_ident: LakeIdent, vectors: bool
+) -> None:
+    """However many small files it meets; its deletes are a file for each, its vectors are one."""
+    dest, branch = iceberg(track_commit_timestamp=vectors), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    dest.write(lake_ident, branch, [append(dest, 0, 1000)], stamp(20))
+    dest.publish(lake_ident, branch, stamp(20))
+    chance = random.Random(1)
+    for n in range(1, 10):
+        changed = update(dest, chance.sample(range(1000), 200), BIGINT)
+        dest.write(lake_ident, branch, [changed], stamp(20 + n))
+        dest.publish(lake_ident, branch, stamp(20 + n))
+        assert dest.table(lake_ident).files == 1 + n
+    written = dest._sessions.get().query(
+        join("SELECT count(DISTINCT file_path) FROM", table_path(lake_ident, "all_files")),
+        "counting",
+    )
+    files = written.column(0)[0].as_py()
+    assert files == 1 + 2 * 9 if vectors else files <= 1 + 9 + sum(range(1, 10))
+    assert count(dest, lake_ident) == 1000
+
+
 @pytest.mark.parametrize(
     ("first", "key", "partitions"),
     [
