@@ -74,6 +74,7 @@ class LakeServer:
     token: str = field(repr=False)
     archive: ClassArchive
     _offset: int = 0
+    _output_offset: int = 0
     _port: int | None = None
 
     @classmethod
@@ -120,6 +121,7 @@ class LakeServer:
         archive = ClassArchive.of(java, class_path, ivy_home())
         _touch_private(output)
         with output.open("ab") as out:
+            output_offset = out.tell()
             process = subprocess.Popen(
                 [
                     str(java.path),
@@ -136,7 +138,7 @@ class LakeServer:
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
-        return cls(process, log_path, token, archive, offset)
+        return cls(process, log_path, token, archive, offset, output_offset)
 
     def poll_ready(self) -> str | None:
         """The URL once the server listens, else None; raises 08006 when it has ended."""
@@ -187,21 +189,22 @@ class LakeServer:
 
     def _port_in_log(self) -> int | None:
         try:
-            with self.log_path.open("rb") as handle:
-                if handle.seek(0, os.SEEK_END) < self._offset:
-                    self._offset = 0
-                handle.seek(self._offset)
-                text = handle.read().decode("utf-8", "replace")
+            text = _since(self.log_path, self._offset)
         except OSError:
             return None
         match = _STARTED.search(text)
         return int(match.group(1)) if match else None
 
     def _last_words(self) -> str:
-        """The last error line of either log, for DETAIL."""
-        for path in (self.log_path, self.log_path.with_suffix(".out")):
+        """The last error line of either log, for DETAIL.
+
+        Only of what this server wrote, which has run no query yet: an earlier one's error may quote
+        a row's value.
+        """
+        output = self.log_path.with_suffix(".out")
+        for path, offset in ((self.log_path, self._offset), (output, self._output_offset)):
             try:
-                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                lines = _since(path, offset).splitlines()
             except OSError:
                 continue
             for line in reversed(lines[-200:]):
@@ -318,6 +321,13 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
         handle.write(text)
+
+
+def _since(path: Path, offset: int) -> str:
+    """What was written to a log after ``offset``; all of it if it was begun anew since."""
+    with path.open("rb") as handle:
+        handle.seek(offset if handle.seek(0, os.SEEK_END) >= offset else 0)
+        return handle.read().decode("utf-8", "replace")
 
 
 def _touch_private(path: Path) -> None:
