@@ -16,6 +16,7 @@ import typer
 
 from catalog.errcodes import InvalidTextRepresentation
 from catalog.pg_lsn import LSN
+from subscriber.core_files import switch_off_core_files
 from subscriber.report import EXIT_ERROR, notice, print_error, print_notice
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How rows are pri
 
 def main() -> int:
     """The console script; the exit status. Mistakes in the arguments end with 2."""
+    switch_off_core_files()
     try:
         app()
     except SystemExit as end:

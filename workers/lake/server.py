@@ -2,7 +2,8 @@
 
 The JVM is started directly (``java -cp … SparkSubmit``), which is twice as fast as Spark's own
 scripts and needs no shell. Nothing secret is on its command line: the user's configuration lies in
-a 0600 properties file and the token that clients must present in its environment.
+a 0600 properties file and the token that clients must present in its environment. When it crashes,
+what it writes about that may quote rows: it goes to a 0600 file, and there is no core.
 
 The process belongs to the launcher: it inherits the family lock's descriptor, and the kernel kills
 it when the launcher dies. ``start`` must therefore be called from the launcher's main thread (the
@@ -120,6 +121,8 @@ class LakeServer:
         class_path = [*map(str, jars), str(spark_home() / "jars" / "*")]
         archive = ClassArchive.of(java, class_path, ivy_home())
         _touch_private(output)
+        crash = log_dir / "lake-server.crash"
+        _touch_private(crash)
         with output.open("ab") as out:
             output_offset = out.tell()
             process = subprocess.Popen(
@@ -127,6 +130,7 @@ class LakeServer:
                     str(java.path),
                     *archive.options(),
                     *compiler_directives.options(directives),
+                    *_crash_options(crash),
                     *_arguments(class_path, memory, scratch, properties, log4j),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -261,6 +265,19 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _crash_options(report: Path) -> list[str]:
+    """Where the JVM says what it crashed of, with what registers and stacks held then.
+
+    The file is there, so that it can be opened on a full disk too: else the JVM writes one that
+    everybody may read, to ``/tmp`` in the end.
+    """
+    return [
+        f"-XX:ErrorFile={str(report).replace('%', '%%')}",
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:-DumpReplayDataOnError",
+    ]
 
 
 def _arguments(
