@@ -190,7 +190,9 @@ def _keep_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
     path = data_dir / FILE_NAME
     fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
-        fresh.write_text(json.dumps(_read_digests(data_dir) | dict(digests)), encoding="utf-8")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(_read_digests(data_dir) | dict(digests)))
         fresh.replace(path)
     except OSError as error:  # a full disk: they are written again next time
         log.debug("action=status_tables could not keep digests: %s", error.strerror)

@@ -154,6 +154,7 @@ def test_what_was_written_is_not_known_after_a_damaged_file(
 ) -> None:
     write_views(URL, list(VIEWS), store, [], tmp_path)
     assert lake
+    assert (tmp_path / "status_tables.json").stat().st_mode & 0o077 == 0
     (tmp_path / "status_tables.json").write_text("[1")
     assert changed_views(store, [], tmp_path) == list(VIEWS)
 
