@@ -194,6 +194,14 @@ ON CONFLICT (subid) DO UPDATE SET
 INSERT OR REPLACE INTO subscription_stats
 SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset FROM pg_subscription WHERE oid = :subid
 
+-- name: lake_maintenance
+SELECT * FROM lake_maintenance WHERE subid = :subid ORDER BY relid
+
+-- name: put_lake_maintenance
+INSERT OR REPLACE INTO lake_maintenance
+SELECT srsubid, srrelid, :since, :orphan_removals, :orphan_files, :reason
+FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
+
 -- name: clear_skip_lsn
 UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn
 

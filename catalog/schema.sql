@@ -154,6 +154,20 @@ CREATE TABLE subscription_stats (
     stats_reset                     INTEGER
 ) STRICT;
 
+-- What was done about files of a lake table that no snapshot knows. The time is Unix's, in
+-- microseconds: when that was, or since when it is counted.
+CREATE TABLE lake_maintenance (
+    subid           INTEGER NOT NULL,
+    relid           INTEGER NOT NULL,
+    since           INTEGER NOT NULL,
+    orphan_removals INTEGER NOT NULL,
+    orphan_files    INTEGER NOT NULL,
+    reason          TEXT,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
 CREATE TABLE setting (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     value TEXT NOT NULL

@@ -20,10 +20,14 @@ from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
-_SCRIPTS: Final = {0: "schema.sql", 4: "upgrade_5.sql"}
-"""The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``."""
+_SCRIPTS: Final = {
+    0: ("schema.sql",),
+    4: ("upgrade_5.sql", "upgrade_6.sql"),
+    5: ("upgrade_6.sql",),
+}
+"""The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``, in order."""
 
 Row = TypeVar("Row")
 
@@ -145,11 +149,12 @@ class CatalogFile:
         run("PRAGMA foreign_keys = ON")
         with self.transaction():
             version = run("PRAGMA user_version").fetchone()[0]
-            script = _SCRIPTS.get(version)
-            if script is not None:
-                text = resources.files("catalog").joinpath(script).read_text(encoding="utf-8")
-                for statement in text.split(";\n"):
-                    run(statement)
+            scripts = _SCRIPTS.get(version)
+            if scripts is not None:
+                for script in scripts:
+                    text = resources.files("catalog").joinpath(script).read_text(encoding="utf-8")
+                    for statement in text.split(";\n"):
+                        run(statement)
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:
                 raise ObjectNotInPrerequisiteState(

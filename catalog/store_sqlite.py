@@ -18,6 +18,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.lake_maintenance import LakeMaintenance
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -369,6 +370,14 @@ class CatalogStore(CatalogFile):
     def reset_subscription_stats(self, subid: int, stats_reset: int) -> None:
         """``pg_stat_reset_subscription_stats``: count from zero again, since that moment."""
         self._write("reset_subscription_stats", {"subid": subid, "stats_reset": stats_reset})
+
+    def lake_maintenance(self, subid: int) -> list[LakeMaintenance]:
+        """What was done about the orphan files of a subscription's tables, by relid."""
+        return self._all("lake_maintenance", lambda row: LakeMaintenance(**dict(row)), subid=subid)
+
+    def put_lake_maintenance(self, done: LakeMaintenance) -> None:
+        """Store that of one table; nothing is stored of one that left its subscription."""
+        self._write("put_lake_maintenance", dataclasses.asdict(done))
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
         """Remember a slot that stays on the publisher until somebody drops it."""

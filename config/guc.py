@@ -162,6 +162,13 @@ Seconds = Annotated[
     _TIME_TEXT,
     _schema('a time such as "10s"; without a unit, seconds'),
 ]
+_DAY: Final = TIME_UNITS["d"] / 10**6
+Days = Annotated[
+    float,
+    _checked(parse_duration, "s", _DAY, _INT_MAX_MS, format_duration),
+    _TIME_TEXT,
+    _schema('a time such as "3d", at least 1d; without a unit, seconds'),
+]
 Memory = Annotated[
     int,
     _checked(parse_memory, "kB", 2**16, 2**50, format_memory),
@@ -241,6 +248,13 @@ class Settings(BaseModel):
         False,
         description="on: new lake tables get Iceberg's format 3, and changes of rows that somebody "
         "else changed last are told and counted",
+    )
+    orphan_removal_interval: Seconds = Field(
+        _DAY,
+        description="how often files that no snapshot knows are removed from a lake table; 0 never",
+    )
+    orphan_removal_min_age: Days = Field(
+        3 * _DAY, description="such a file is removed when it is this old, never before"
     )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
     is_superuser: Switch = Field(

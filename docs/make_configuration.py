@@ -20,10 +20,10 @@ from config.subscription import SubscriptionModel, TableModel
 PAGE = Path(__file__).with_name("configuration.md")
 END = "<!-- end: generated -->\n"
 
-PROBE = 64
+PROBE = 100_000
 """A number every time and size setting accepts; what it comes to tells the setting's base unit."""
 
-UNITS = {0.064: "ms", 64.0: "s", 64 * 2**10: "kB"}
+UNITS = {PROBE / 1000: "ms", PROBE: "s", PROBE * 2**10: "kB"}
 
 
 def settings_table() -> str:

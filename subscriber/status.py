@@ -239,6 +239,27 @@ def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
     return rows
 
 
+def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """What was done about orphan files; a table that is not counted yet has no row."""
+    return [
+        {
+            "subid": sub.oid,
+            "subname": sub.subname,
+            "relid": done.relid,
+            "lake_schema": rels[done.relid].lake_schema,
+            "lake_table": rels[done.relid].lake_table,
+            "last_orphan_removal": _time(done.since if done.tried else 0),
+            "orphan_removal_count": done.orphan_removals,
+            "orphan_files_removed": done.orphan_files,
+            "reason": done.reason,
+        }
+        for sub in store.subscriptions()
+        for rels in [{rel.srrelid: rel for rel in store.rels(sub.oid)}]
+        for done in store.lake_maintenance(sub.oid)
+        if done.relid in rels
+    ]
+
+
 def _told(row: Row) -> str:
     """An error as psql prints one, and whose it is."""
     whose = f'subscription "{row["subname"]}"'
@@ -293,6 +314,20 @@ VIEWS: Final[dict[str, View]] = {
             "hint",
         ),
         _last_errors,
+    ),
+    "lake_maintenance": View(
+        (
+            "subid",
+            "subname",
+            "relid",
+            "lake_schema",
+            "lake_table",
+            "last_orphan_removal",
+            "orphan_removal_count",
+            "orphan_files_removed",
+            "reason",
+        ),
+        _lake_maintenance,
     ),
 }
 

@@ -63,6 +63,8 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "ranges_total",
             "apply_error_count",
             "sync_error_count",
+            "orphan_removal_count",
+            "orphan_files_removed",
             *(conflict.column for conflict in ConflictType),
         ),
         "int8",
@@ -80,7 +82,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         ),
         "bool",
     ),
-    **dict.fromkeys((*_TIMES, "since", "stats_reset"), "timestamptz"),
+    **dict.fromkeys((*_TIMES, "since", "stats_reset", "last_orphan_removal"), "timestamptz"),
     "subpublications": "text[]",
 }
 """What is not text, by the column's name. An LSN is text, as everywhere."""

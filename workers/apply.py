@@ -60,6 +60,7 @@ from workers.binary_forms import stream_forms
 from workers.exits import WorkerExit
 from workers.identify_publisher import identify_publisher
 from workers.lake_writer import LakeWriter
+from workers.orphans import OrphanRemoval
 from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
 from workers.receive import ReceiveStats
@@ -179,7 +180,11 @@ def apply_worker_main(process: WorkerProcess) -> None:
             identities = partial(ask_identities, sub, conn, process.interrupted)
             applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
             process.applying = True
-            LogicalRepApplyLoop(process, applier, stream, watch)
+            orphans = OrphanRemoval(dest, store, sub.oid)
+            try:
+                LogicalRepApplyLoop(process, applier, stream, watch, orphans)
+            finally:
+                orphans.close()
         finally:
             stream.end()
     finally:
@@ -238,7 +243,11 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
 
 
 def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
-    process: WorkerProcess, applier: Applier, stream: Stream, watch: StandbyWatch
+    process: WorkerProcess,
+    applier: Applier,
+    stream: Stream,
+    watch: StandbyWatch,
+    orphans: OrphanRemoval,
 ) -> None:
     """Turn after turn until told to stop; raises what ends the worker."""
     latch = process.link.latch
@@ -261,6 +270,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             applier.read_rels()
             process.link.acknowledge_catalog(change)
             continue
+        orphans.turn(applier.rels.values(), process.settings)
         idle = stream.receiver.idle_position()
         if idle is not None:
             if idle > applier.gated:

@@ -3,6 +3,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,19 @@ def test_a_catalog_of_version_4_goes_on(tmp_path: Path) -> None:
         old.forget_leaked_slot(left)
         assert old.leaked_slots() == [other]
         assert old.insert_subscription(dataclasses.replace(SUB, subname="new")).oid == 16386
+    CatalogStore.open(tmp_path / "new").close()
+    assert layout(tmp_path) == layout(tmp_path / "new")
+
+
+def test_a_catalog_of_version_5_goes_on(tmp_path: Path) -> None:
+    upgrade = resources.files("catalog").joinpath("upgrade_5.sql").read_text()
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        connection.executescript(Path(__file__).with_name("catalog_4.sql").read_text())
+        connection.executescript(f"{upgrade}; PRAGMA user_version = 5;")
+    connection.close()
+    with closing(CatalogStore.open(tmp_path)) as old:
+        (sub,) = old.subscriptions()
+        assert old.lake_maintenance(sub.oid) == []
     CatalogStore.open(tmp_path / "new").close()
     assert layout(tmp_path) == layout(tmp_path / "new")
 

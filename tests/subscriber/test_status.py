@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from catalog.errcodes import UndefinedTable
+from catalog.lake_maintenance import LakeMaintenance
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -208,6 +209,31 @@ ERROR:  42501: permission denied
     store.forget_last_error(sub.oid, 0)
     store.delete_rel(sub.oid, rel.srrelid)
     assert rows("last_errors", store) == []
+
+
+def test_what_was_done_about_orphan_files(store: CatalogStore) -> None:
+    """A time is shown once something was tried, not while it is only counted."""
+    sub, rel = subscribed(store)
+    assert rows("lake_maintenance", store) == []
+    counted = LakeMaintenance(sub.oid, rel.srrelid, 1_763_000_000_000_000)
+    store.put_lake_maintenance(counted)
+    (row,) = rows("lake_maintenance", store)
+    assert (row["last_orphan_removal"], row["orphan_removal_count"]) == (None, 0)
+    store.put_lake_maintenance(replace(counted, orphan_removals=2, orphan_files=54))
+    (row,) = rows("lake_maintenance", store)
+    assert row == {
+        "subid": sub.oid,
+        "subname": "mysub",
+        "relid": rel.srrelid,
+        "lake_schema": rel.lake_schema,
+        "lake_table": rel.lake_table,
+        "last_orphan_removal": datetime(2025, 11, 13, 2, 13, 20, tzinfo=UTC),
+        "orphan_removal_count": 2,
+        "orphan_files_removed": 54,
+        "reason": None,
+    }
+    store.put_lake_maintenance(replace(counted, reason="not ours"))
+    assert rows("lake_maintenance", store)[0]["last_orphan_removal"] is not None
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ConnectionFailure, IoError
+from catalog.lake_maintenance import LakeMaintenance
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -49,8 +50,11 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
         )
     )
     for name in ("a", "b"):
-        store.insert_rel(
+        rel = store.insert_rel(
             SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, "public", name, "public", name)
+        )
+        store.put_lake_maintenance(
+            LakeMaintenance(sub.oid, rel.srrelid, 1_763_000_000_000_000, 2, 2**40)
         )
     store.origin_create("pg_16384")
     store.origin_advance("pg_16384", LSN(5), "batch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,9 +28,10 @@ from workers.apply import (
     reread_subscription,
 )
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeIdent, Stamp
-from workers.lake.memory import MAIN
+from workers.lake.destination import LakeIdent, Orphans, Stamp
+from workers.lake.memory import MAIN, MemoryDestination
 from workers.latch import Latch
+from workers.orphans import OrphanRemoval
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
 from workers.receive import ReceiveLimits
@@ -91,6 +93,7 @@ class Loop:
     process: WorkerProcess
     stream: Stream
     receiver: ReceiverTwin
+    orphans: OrphanRemoval
     watch: StandbyWatch = field(default_factory=lambda: StandbyWatch(None))
 
     def say(self, **settings: Any) -> None:
@@ -100,7 +103,8 @@ class Loop:
     def run(self, *transactions: list[Message]) -> None:
         put(self.stream.spool, batch(*transactions))
         if not self.process.relid:
-            LogicalRepApplyLoop(self.process, self.world.worker(), self.stream, self.watch)
+            worker = self.world.worker()
+            LogicalRepApplyLoop(self.process, worker, self.stream, self.watch, self.orphans)
             return
         applier = self.world.worker()
         while not self.process.interrupted():
@@ -116,7 +120,9 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
     process = WorkerProcess(tmp_path, world.sub.oid, 0, 1, world.store, cast("Any", link), settings)
     spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
     receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
-    made = Loop(world, process, Stream(cast("Any", None), spool, cast("Any", receiver)), receiver)
+    stream = Stream(cast("Any", None), spool, cast("Any", receiver))
+    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub.oid)
+    made = Loop(world, process, stream, receiver, orphans)
 
     def stop_at_the_end() -> None:
         if spool.is_empty():
@@ -124,11 +130,32 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
 
     receiver.then = stop_at_the_end
     yield made
+    orphans.close()
     world.close()
 
 
 def inserts(first: int, count: int) -> list[list[Message]]:
     return [[A, Insert(1, row(str(key), "0"))] for key in range(first, first + count)]
+
+
+def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
+    asked, days = threading.Event(), itertools.count(1_000_000)
+
+    class Folders(MemoryDestination):
+        def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+            asked.set()
+            return super().remove_orphans(ident, older_than=older_than)
+
+    loop.orphans.close()
+    loop.orphans = OrphanRemoval(
+        Folders(loop.world.lake),
+        loop.world.store,
+        loop.world.sub.oid,
+        lambda: 86400.0 * next(days),
+    )
+    loop.run(*inserts(0, 5))
+    assert asked.wait(20)
+    assert loop.receiver.durable == [100, 200, 300, 400, 500]
 
 
 def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:

@@ -201,6 +201,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Orphans:
+    """How many files were removed that no snapshot knew; ``left`` is why none was looked for."""
+
+    files: int = 0
+    left: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TakenKeys:
     """``copied`` rows of a copy have a key that the table had before; ``held`` rows had them."""
 
@@ -395,6 +403,11 @@ class Destination(Protocol):
 
     def compact(self, ident: LakeIdent, branch: str) -> int:
         """Write the branch's small files together, between batches; how many files went."""
+
+    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+        """Remove the table's files that no snapshot knows and were last changed before that moment
+        (Unix time). Commits nothing, so batches may go on; nothing is removed where it is not sure
+        that a file is the table's, and nobody's commit is waiting for it."""
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+from sqlglot import exp
 
 from catalog.errcodes import (
     ConnectionFailure,
@@ -42,6 +43,7 @@ from workers.lake.destination import (
     LakeColumn,
     LakeIdent,
     LakeTable,
+    Orphans,
     Segment,
     Staged,
     Stamp,
@@ -52,6 +54,7 @@ from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
+from workers.lake.orphans import remove_orphans
 from workers.lake.row_origin import LINEAGE, NOBODY, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
@@ -379,7 +382,7 @@ class IcebergDestination:
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot that is among its ancestors or elsewhere in the table."""
         self._sessions.get().command(
-            call("set_current_snapshot", ident, snapshot_id=_number(snapshot_id)),
+            call("set_current_snapshot", ident, snapshot_id=exp.Literal.number(snapshot_id)),
             f'setting lake table "{ident}" back',
         )
 
@@ -393,6 +396,10 @@ class IcebergDestination:
         session = self._sessions.get()
         columns = self._columns.get(ident) or self._read_columns(session, ident)
         return compact(session, ident, branch, columns)
+
+    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+        """Remove files that no snapshot knows; see ``orphans``."""
+        return remove_orphans(self._sessions.get(), ident, older_than=older_than)
 
     def idle_session(self) -> tuple[str, str] | None:
         """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
@@ -481,12 +488,6 @@ def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:
 
 def _shape(columns: Sequence[LakeColumn]) -> list[tuple[str, str]]:
     return [(column.name, str(column.type)) for column in columns]
-
-
-def _number(value: int) -> Any:
-    from sqlglot import exp
-
-    return exp.Literal.number(value)
 
 
 def _moved(ident: LakeIdent, detail: str) -> ReplicationError:

@@ -34,6 +34,7 @@ from workers.lake.destination import (
     LakeColumn,
     LakeIdent,
     LakeTable,
+    Orphans,
     Segment,
     Staged,
     Stamp,
@@ -367,6 +368,12 @@ class MemoryDestination:
         self._enter("compact")
         del ident, branch
         return 0
+
+    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+        """There are no files here."""
+        self._enter("remove_orphans")
+        del ident, older_than
+        return Orphans()
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot."""

@@ -41,6 +41,12 @@ SESSION_IDLE: Final = 30 * 60.0
 _RELEASE_TIMEOUT: Final = 20.0
 _COMMIT_ATTEMPTS: Final = 5
 
+_BACKGROUND: Final[Mapping[str, str]] = {
+    # A stage that takes long is one task then, and leaves the other cores alone: tasks of other
+    # jobs take turns with it, but none ends before its time.
+    "spark.sql.shuffle.partitions": "1",
+}
+
 
 class LakeSession:
     """One Spark Connect session, used by one thread at a time."""
@@ -195,6 +201,11 @@ class LakeSession:
 
     def _config(self, **operation: Any) -> None:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
+
+    def stand_back(self) -> None:
+        """What runs in this session from now on gives way to what runs in others."""
+        with self._call("setting its parallelism"):
+            self._set(_BACKGROUND)
 
     def configure(self) -> None:
         """Set what every session has set: its first call."""

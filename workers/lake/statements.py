@@ -174,6 +174,12 @@ def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) ->
     )
 
 
+def is_own_folder(location: str) -> bool:
+    """Whether ``table_location`` made the folder's name: then nobody else's files are in it."""
+    _, _, folder = location.rpartition("/")
+    return re.fullmatch(r"[0-9]+-[A-Za-z0-9_-]+-[0-9a-f]{8}", folder) is not None
+
+
 def _folder(name: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:40]
     if safe == name:
