@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.workers.lake.two_columns import BIGINT, append, count, delete, stamp, update
+from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.destination import LakeColumn, LakeIdent, Segment
 from workers.lake.statements import join, table_path
 
