@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from config.guc import Settings
-from workers.lake import copied_keys, status_tables
+from workers.lake import copied_keys, orphans, status_tables
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
 from workers.lake.generated_check import generated_types
@@ -92,6 +92,8 @@ class Listening:
         return SimpleNamespace(select=lambda *_: None)
 
     def set_properties(self, _properties: object) -> None: ...
+
+    def stand_back(self) -> None: ...
 
 
 def asked(read: Callable[[Any], object], *answers: pa.Table) -> str:
@@ -255,6 +257,20 @@ BUILDERS: dict[str, Build] = {
             columns(n[3:], pa.string(), pa.string()),
             ((n[2], f"concat({quoted(n[3])}, {quoted(n[4])})"),),
         )
+    ),
+    "folder": lambda n: asked(lambda session: orphans._folder(session, ident(n), "looking")),
+    "copied sources": lambda n: asked(
+        lambda session: orphans._being_copied(session, ident(n), "looking")
+    ),
+    "files elsewhere": lambda n: asked(
+        lambda session: orphans._elsewhere(session, ident(n), n[2], "looking")
+    ),
+    "orphan files": lambda n: asked(
+        lambda session: orphans.remove_orphans(session, ident(n), older_than=0),
+        table(file=["w/s/7-t-01234567/metadata/v1"]),
+        table(key=[], value=[]),
+        table(name=[]),
+        table(n=[0]),
     ),
     "status table": lambda n: asked(lambda session: status_tables._read(session, ident(n))),
     "write status table": lambda n: asked(

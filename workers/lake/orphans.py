@@ -60,7 +60,7 @@ def remove_orphans(session: LakeSession, ident: LakeIdent, *, older_than: float)
     left = (
         _not_ours(session, ident, folder)
         or _being_copied(session, ident, what)
-        or _elsewhere(session, ident, folder, what)
+        or _elsewhere(session, ident, f"{folder}/", what)
     )
     if left is not None:
         return Orphans(left=left)
@@ -128,11 +128,12 @@ def _being_copied(session: LakeSession, ident: LakeIdent, what: str) -> str | No
 
 
 def _elsewhere(session: LakeSession, ident: LakeIdent, folder: str, what: str) -> str | None:
+    """``folder`` with a slash at its end: a name that goes on is another."""
     known = " UNION ALL ".join(
         join("SELECT", identifier(column), "AS p FROM", table_path(ident, table))
         for table, column in _KNOWN.items()
     )
-    inside = join("startswith(p,", text(f"{folder}/"), ")")
+    inside = join("startswith(p,", text(folder), ")")
     rows = session.query(join("SELECT count(*) FROM (", known, ") WHERE NOT", inside), what)
     outside = int(rows.column(0)[0].as_py())
     return f"{outside} of the files it knows are not in its folder" if outside else None
