@@ -314,6 +314,7 @@ def status(
     """Show pg_subscription, pg_subscription_rel, pg_stat_subscription and others."""
     import io
 
+    from subscriber import printing
     from subscriber import status as views
 
     with _catalog(context) as store:
@@ -325,9 +326,8 @@ def status(
                 return views.overview(store, workers)
             shown = views.view(view or views.OVERVIEW[0])
             out = io.StringIO()
-            views.print_rows(
-                shown.columns, shown.rows(store, workers), views.Format(form.value), out
-            )
+            rows = shown.rows(store, workers)
+            printing.print_rows(shown.columns, rows, printing.Format(form.value), out)
             return out.getvalue()
 
         if watching:
@@ -395,7 +395,7 @@ def sql(
 ) -> None:
     """Run Spark SQL on the lake; its tables are lake.<schema>.<table>."""
     from config.load import from_stored
-    from subscriber import status as views
+    from subscriber import printing
     from subscriber.command_lake import CommandLake
     from subscriber.sqlquery import run_sql
 
@@ -409,7 +409,7 @@ def sql(
         try:
             url = lake.answering_url()
             _refresh_status_tables(context, url, query, store)
-            run_sql(url, query, views.Format(form.value))
+            run_sql(url, query, printing.Format(form.value))
         finally:
             lake.close()
 

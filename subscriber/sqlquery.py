@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from subscriber.status import Format, print_rows
+from subscriber.printing import Format, print_rows
 
 
 def run_sql(url: str, query: str, form: Format) -> None:

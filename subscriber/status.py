@@ -7,15 +7,11 @@ in its order; columns after them are ours. LSNs are ``X/X``, times are UTC with 
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, Final, TextIO
+from typing import Final
 
 from catalog.errcodes import UndefinedTable
 from catalog.namespace import printable, qualified_name
@@ -28,23 +24,15 @@ from catalog.pg_subscription import (
 )
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from subscriber.printing import Row, as_text_table, timestamptz
 from workers.worker_slots import LogicalRepWorker, WorkerType
 
-Row = dict[str, Any]
 Workers = Sequence[LogicalRepWorker]
 
 WATCH_INTERVAL: Final = 1.0
 """Seconds between two looks of ``--watch``."""
 
 LAKE_DATABASE: Final = "lake"
-
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +253,7 @@ def _told(row: Row) -> str:
     whose = f'subscription "{row["subname"]}"'
     if row["relation"]:
         whose = f'table "{row["relation"]}" of {whose}'
-    lines = [f"{whose}, since {_timestamptz(row['since'].replace(microsecond=0))}:"]
+    lines = [f"{whose}, since {timestamptz(row['since'].replace(microsecond=0))}:"]
     lines.append(f"ERROR:  {row['sqlstate']}: {row['message']}")
     lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
     return printable("\n".join(lines)) + "\n"
@@ -362,98 +350,7 @@ def _time(microseconds: int) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
 
 
-# Printing
-
-
-def json_value(value: Any) -> Any:
-    """A value as JSON has it: LSNs and times as text, lists as arrays."""
-    if isinstance(value, LSN):
-        return str(value)
-    if isinstance(value, datetime):
-        return _timestamptz(value)
-    if isinstance(value, tuple | list):
-        return [json_value(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
-    return value
-
-
-def text_value(value: Any) -> str | None:
-    """A value as PostgreSQL prints it; None for NULL."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "t" if value else "f"
-    if isinstance(value, tuple | list):
-        return "{" + ",".join(_array_element(item) for item in value) + "}"
-    if isinstance(value, datetime):
-        return _timestamptz(value)
-    if isinstance(value, dict):
-        return json.dumps(json_value(value), ensure_ascii=False)
-    return str(value)
-
-
-def _array_element(value: Any) -> str:
-    text = text_value(value)
-    if text is None:
-        return "NULL"
-    if text and text.upper() != "NULL" and not any(c in '{}",\\' or c.isspace() for c in text):
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _timestamptz(value: datetime) -> str:
-    text = value.isoformat(" ", "microseconds" if value.microsecond else "seconds")
-    return text.removesuffix(":00") if text[-6] in "+-" else text
-
-
-def print_rows(
-    columns: Sequence[str], rows: Iterable[Row], form: Format, stream: TextIO | None = None
-) -> None:
-    """Print rows in one of the formats; NULL is null, empty, or an empty cell."""
-    out = stream or sys.stdout
-    if form is Format.JSON:
-        shown = [{name: json_value(row[name]) for name in columns} for row in rows]
-        print(json.dumps(shown, indent=2, ensure_ascii=False), file=out)
-    elif form is Format.CSV:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([text_value(row[name]) for name in columns] for row in rows)
-    else:
-        out.write(as_text_table(columns, list(rows)))
-    out.flush()
-
-
-def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Rows as psql prints them: aligned, numbers to the right, a count below."""
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
-    names = [_cell(name) for name in columns]
-    widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(names)]
-    right = [bool(rows) and all(_is_number(row[name]) for row in rows) for name in columns]
-    head = " | ".join(_centred(name, width) for name, width in zip(names, widths, strict=True))
-    lines = [f" {head}".rstrip(), "-+-".join("-" * width for width in widths).join("--")]
-    for line in cells:
-        shown = (
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        )
-        lines.append(f" {' | '.join(shown)}".rstrip())
-    count = len(rows)
-    lines.append(f"({count} row{'' if count == 1 else 's'})")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    return printable(text_value(value) or "").replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _centred(text: str, width: int) -> str:
-    """As psql: what is left over goes to the right."""
-    return (" " * ((width - len(text)) // 2) + text).ljust(width)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool | LSN))
+# Showing them
 
 
 def overview(store: CatalogStore, workers: Workers) -> str:

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from catalog.errcodes import InternalError, ReplicationError
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.store_sqlite import CatalogStore
-from subscriber.status import VIEWS, Row, View, Workers, json_value
+from subscriber.printing import Row, json_value
+from subscriber.status import VIEWS, View, Workers
 from workers import log as server_log
 from workers.bgworker import query_launcher
 

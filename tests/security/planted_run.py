@@ -27,8 +27,9 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from catalog.store_sqlite import CatalogStore
+from subscriber.printing import Format, print_rows
 from subscriber.publisher import EmbeddedPublisher
-from subscriber.status import VIEWS, Format, print_rows
+from subscriber.status import VIEWS
 from tests.crash.failpoint_files import Failpoints
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS, Pgsub

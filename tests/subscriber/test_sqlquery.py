@@ -5,8 +5,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from subscriber.printing import Format
 from subscriber.sqlquery import run_sql
-from subscriber.status import Format
 
 TABLE = pa.table(
     [

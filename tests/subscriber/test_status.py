@@ -1,10 +1,7 @@
-import csv
-import io
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -17,16 +14,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from subscriber import status
-from subscriber.status import (
-    VIEWS,
-    Format,
-    as_text_table,
-    json_value,
-    overview,
-    print_rows,
-    text_value,
-    view,
-)
+from subscriber.status import VIEWS, overview, view
 from workers.worker_slots import LogicalRepWorker, WorkerType
 
 
@@ -236,60 +224,6 @@ def test_what_was_done_about_orphan_files(store: CatalogStore) -> None:
     assert rows("lake_maintenance", store)[0]["last_orphan_removal"] is not None
 
 
-NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SAMPLE = [
-    {"n": 1, "name": 'a "b"', "lsn": LSN(255), "on": True, "list": ("x", "y z", None), "t": None},
-    {"n": 22, "name": "é", "lsn": None, "on": False, "list": (), "t": NOON},
-]
-COLUMNS = ("n", "name", "lsn", "on", "list", "t")
-
-
-def printed(form: Format) -> str:
-    out = io.StringIO()
-    print_rows(COLUMNS, SAMPLE, form, out)
-    return out.getvalue()
-
-
-def test_json() -> None:
-    assert json.loads(printed(Format.JSON)) == [
-        {"n": 1, "name": 'a "b"', "lsn": "0/FF", "on": True, "list": ["x", "y z", None], "t": None},
-        {
-            "n": 22,
-            "name": "é",
-            "lsn": None,
-            "on": False,
-            "list": [],
-            "t": "2026-01-02 12:00:00+00",
-        },
-    ]
-
-
-def test_csv() -> None:
-    assert list(csv.reader(io.StringIO(printed(Format.CSV)))) == [
-        list(COLUMNS),
-        ["1", 'a "b"', "0/FF", "t", '{x,"y z",NULL}', ""],
-        ["22", "é", "", "f", "{}", "2026-01-02 12:00:00+00"],
-    ]
-
-
-def test_table() -> None:
-    assert printed(Format.TABLE) == (
-        " n  | name  | lsn  | on |      list      |           t\n"
-        "----+-------+------+----+----------------+------------------------\n"
-        '  1 | a "b" | 0/FF | t  | {x,"y z",NULL} |\n'
-        " 22 | é     |      | f  | {}             | 2026-01-02 12:00:00+00\n"
-        "(2 rows)\n"
-    )
-    assert as_text_table(("a",), [{"a": 1}]).endswith("(1 row)\n")
-
-
-def test_values() -> None:
-    local = datetime(2026, 1, 2, 3, 4, 5, 600, timezone(timedelta(hours=5, minutes=30)))
-    assert text_value(local) == "2026-01-02 03:04:05.000600+05:30"
-    assert json_value([LSN(1), (2,)]) == ["0/1", [2]]
-    assert text_value(("", "null", "a,b", "\\")) == '{"","null","a,b","\\\\"}'
-
-
 def test_watch_prints_changes_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,10 +246,3 @@ def test_watch_ends_with_ctrl_c() -> None:
         raise KeyboardInterrupt
 
     status.watch(draw)
-
-
-def test_a_name_is_one_cell_of_a_table() -> None:
-    lines = as_text_table(("a\x1b[2J",), [{"a\x1b[2J": "new\nline\ttab\r"}]).splitlines()
-    assert len(lines) == 4
-    assert lines[0].strip() == "a\\x1B[2J"
-    assert lines[2] == " new\\nline\\ttab\\x0D"

@@ -17,7 +17,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from subscriber.status import VIEWS, json_value
+from subscriber.printing import json_value
+from subscriber.status import VIEWS
 from subscriber.status_tables import (
     COLUMN_TYPES,
     StatusTables,
