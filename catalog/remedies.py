@@ -106,6 +106,13 @@ _NO_PUBLICATION: Final = (
 )
 """The publisher decodes a change with its catalog as it was at that change."""
 
+SPOOL_FULL: Final = (
+    "Nothing is lost: the publisher keeps the WAL, and reading goes on by itself. If it lasts or "
+    "comes again, find out why the lake is slower than the publisher; for bursts raise "
+    "spool_max_size."
+)
+"""Changes arrive faster than they are applied, or nothing is applied at all."""
+
 
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a connection that could not be made."""

@@ -72,6 +72,15 @@ def format_memory(size: int) -> str:
     return _format(size, MEMORY_UNITS, "0")
 
 
+def pretty_size(size: int) -> str:
+    """Bytes as ``pg_size_pretty`` prints them: rounded, in a unit that leaves few digits."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 10240:
+            return f"{size} {unit}"
+        size = (size + 512) // 1024
+    return f"{size} TB"
+
+
 def _quantity(text: str | int | float, base: str, units: dict[str, int], name: str) -> float:
     match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text))
     if match is None:

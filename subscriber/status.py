@@ -23,7 +23,9 @@ from catalog.pg_subscription import (
     Subscription,
 )
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
+from catalog.remedies import SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
+from config.guc import format_memory, pretty_size, stored_settings
 from subscriber.printing import Row, as_text_table, timestamptz
 from workers.worker_slots import LogicalRepWorker, WorkerType
 
@@ -206,9 +208,7 @@ def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
     """What stops a subscription or a table; a row goes when it gets on again."""
     rows = []
     for sub in store.subscriptions():
-        names = {
-            rel.srrelid: qualified_name(rel.nspname, rel.relname) for rel in store.rels(sub.oid)
-        }
+        names = _relations(store, sub)
         rows += [
             {
                 "subid": sub.oid,
@@ -248,15 +248,56 @@ def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
     ]
 
 
+def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
+    """One row per worker that streams: what it has received and not yet taken to apply."""
+    limit = stored_settings(store.settings()).spool_max_size
+    rows = []
+    for sub in store.subscriptions():
+        names = _relations(store, sub)
+        rows += [
+            {
+                "subid": sub.oid,
+                "subname": sub.subname,
+                "pid": worker.pid,
+                "relid": worker.relid or None,
+                "relation": names.get(worker.relid),
+                "spool_bytes": worker.spool_bytes,
+                "spool_max_size": limit,
+                "paused_since": _time(worker.paused_since),
+            }
+            for worker in sorted(workers, key=lambda worker: worker.relid)
+            if worker.subid == sub.oid and worker.spool_bytes is not None
+        ]
+    return rows
+
+
+def _relations(store: CatalogStore, sub: Subscription) -> dict[int, str]:
+    return {rel.srrelid: qualified_name(rel.nspname, rel.relname) for rel in store.rels(sub.oid)}
+
+
 def _told(row: Row) -> str:
     """An error as psql prints one, and whose it is."""
+    lines = [f"ERROR:  {row['sqlstate']}: {row['message']}"]
+    lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
+    return _of(row, row["since"], lines)
+
+
+def _told_of_pause(row: Row) -> str:
+    """A full spool, in the same form."""
+    said = (
+        f"WARNING:  reading from the publisher is paused: {pretty_size(row['spool_bytes'])} "
+        f"received and not applied, spool_max_size is {format_memory(row['spool_max_size'])}"
+    )
+    return _of(row, row["paused_since"], [said, f"HINT:  {SPOOL_FULL}"])
+
+
+def _of(row: Row, since: datetime, lines: Sequence[str]) -> str:
+    """What is so of a subscription or a table, and since when."""
     whose = f'subscription "{row["subname"]}"'
     if row["relation"]:
         whose = f'table "{row["relation"]}" of {whose}'
-    lines = [f"{whose}, since {timestamptz(row['since'].replace(microsecond=0))}:"]
-    lines.append(f"ERROR:  {row['sqlstate']}: {row['message']}")
-    lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
-    return printable("\n".join(lines)) + "\n"
+    head = f"{whose}, since {timestamptz(since.replace(microsecond=0))}:"
+    return printable("\n".join([head, *lines])) + "\n"
 
 
 VIEWS: Final[dict[str, View]] = {
@@ -317,10 +358,23 @@ VIEWS: Final[dict[str, View]] = {
         ),
         _lake_maintenance,
     ),
+    "spools": View(
+        (
+            "subid",
+            "subname",
+            "pid",
+            "relid",
+            "relation",
+            "spool_bytes",
+            "spool_max_size",
+            "paused_since",
+        ),
+        _spools,
+    ),
 }
 
 OVERVIEW: Final = ("pg_stat_subscription", "pg_subscription_rel")
-"""What ``pgsub status`` shows when no view is named; and leaked slots and errors, if there are."""
+"""What ``pgsub status`` shows when no view is named; and what else is worth a look, if there is."""
 
 
 def view(name: str) -> View:
@@ -360,6 +414,7 @@ def overview(store: CatalogStore, workers: Workers) -> str:
     for name in names:
         shown = VIEWS[name]
         tables.append(f"{name}\n{as_text_table(shown.columns, shown.rows(store, workers))}")
+    tables += [_told_of_pause(row) for row in _spools(store, workers) if row["paused_since"]]
     tables += [_told(row) for row in _last_errors(store, workers)]
     return "\n".join(tables)
 

@@ -66,6 +66,8 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "sync_error_count",
             "orphan_removal_count",
             "orphan_files_removed",
+            "spool_bytes",
+            "spool_max_size",
             *(conflict.column for conflict in ConflictType),
         ),
         "int8",
@@ -83,7 +85,9 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         ),
         "bool",
     ),
-    **dict.fromkeys((*_TIMES, "since", "stats_reset", "last_orphan_removal"), "timestamptz"),
+    **dict.fromkeys(
+        (*_TIMES, "since", "stats_reset", "last_orphan_removal", "paused_since"), "timestamptz"
+    ),
     "subpublications": "text[]",
 }
 """What is not text, by the column's name. An LSN is text, as everywhere."""

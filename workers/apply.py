@@ -231,7 +231,7 @@ def _origin_position(store: CatalogStore, sub: Subscription) -> LSN:
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
-    """Tell the launcher what pg_stat_subscription shows."""
+    """Tell the launcher what pg_stat_subscription and spools show."""
     link.report(
         last_lsn=stats.last_lsn,
         last_send_time=stats.last_send_time,
@@ -239,6 +239,8 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
         reply_lsn=stats.reply_lsn,
         reply_time=stats.reply_time,
         flush_lsn=stats.flush_lsn,
+        spool_bytes=stats.spool_bytes,
+        paused_since=stats.paused_since,
     )
 
 

@@ -12,11 +12,13 @@ Feedback is due when the server asked, when the flush position moved, or when
 ``wal_receiver_status_interval`` has passed. Silence for half of ``wal_receiver_timeout`` sends one
 ping; silence for all of it ends the stream with 08006. While the spool is over its limit nothing
 is read: the silence clock stands still and a status goes out unasked often enough that
-``wal_sender_timeout`` does not strike.
+``wal_sender_timeout`` does not strike. That is told: in the log, once when reading stops and once
+when it goes on, and in ``ReceiveStats``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -27,11 +29,15 @@ from typing import Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.remedies import SPOOL_FULL
+from config.guc import format_memory, pretty_size
 from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
 from workers.flush_position import FlushPositions, Positions
 from workers.proto.encode import standby_status_update
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn
+
+log = logging.getLogger(__name__)
 
 _PG_EPOCH_US: Final = 946_684_800_000_000
 """2000-01-01 UTC in microseconds since 1970."""
@@ -49,10 +55,12 @@ class ReceiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveStats:
-    """What pg_stat_subscription shows of a stream. Times are µs since 1970, 0 = never.
+    """What pg_stat_subscription and spools show of a stream. Times are µs since 1970, 0 = never.
 
     ``reply_lsn`` and ``reply_time`` are moved by keepalives only: how far we had received by the
     last one, and when the publisher sent it. ``flush_lsn`` is what was last confirmed to it.
+    ``spool_bytes`` were received and not taken yet. ``paused_since``: the spool is full since then,
+    0 if it is not.
     """
 
     last_lsn: LSN = InvalidXLogRecPtr
@@ -61,11 +69,15 @@ class ReceiveStats:
     reply_lsn: LSN = InvalidXLogRecPtr
     reply_time: int = 0
     flush_lsn: LSN = InvalidXLogRecPtr
-    paused: bool = False
+    spool_bytes: int = 0
+    paused_since: int = 0
 
 
 class Receiver(threading.Thread):
-    """Owns ``conn`` while it runs; everything else talks to it through the methods below."""
+    """Owns ``conn`` while it runs; everything else talks to it through the methods below.
+
+    ``keys`` are what a log line says of the stream, such as ``subid=16384 slot=sales``.
+    """
 
     def __init__(
         self,
@@ -73,6 +85,7 @@ class Receiver(threading.Thread):
         spool: Spool,
         limits: ReceiveLimits,
         *,
+        keys: str,
         wake_main: Callable[[], None],
         report: Callable[[ReceiveStats], None],
         remember_flush: Callable[[LSN], None],
@@ -82,6 +95,7 @@ class Receiver(threading.Thread):
         self._conn = conn
         self._spool = spool
         self._limits = limits
+        self._keys = keys
         self._wake_main = wake_main
         self._report = report
         self._remember_flush = remember_flush
@@ -158,7 +172,9 @@ class Receiver(threading.Thread):
         """Drain until told to stop or the stream ends; the error is kept for the main thread."""
         try:
             while not self._stop_asked.is_set():
-                if not self._paused():
+                paused = self._paused()
+                self._tell_pause(paused)
+                if not paused:
                     self._turn()
                 else:
                     self._wait_paused()
@@ -204,9 +220,45 @@ class Receiver(threading.Thread):
         self._wake_main()
 
     def _paused(self) -> bool:
-        memory, disk = self._spool.size()
-        over = memory + disk > self._limits.spool_max_size
+        over = self._spooled() > self._limits.spool_max_size
         return over and self._spool.has_complete_transaction()
+
+    def _spooled(self) -> int:
+        return sum(self._spool.size())
+
+    def _tell_pause(self, paused: bool) -> None:
+        """Say it when reading stops, and when it goes on; both go to ``status`` at once.
+
+        A full spool that the lake empties batch by batch has room for a moment after each. That
+        is still one pause: it is over when half of the spool is free, or no whole transaction is
+        left in it.
+        """
+        since, limit = self._stats.paused_since, self._limits.spool_max_size
+        spooled = self._spooled()
+        still = 2 * spooled > limit and self._spool.has_complete_transaction()
+        if paused and not since:
+            self._stats = replace(self._stats, paused_since=time.time_ns() // 1000)
+            log.warning(
+                "action=spool_full %s reading from the publisher is paused: %s received and not "
+                "applied, spool_max_size is %s",
+                self._keys,
+                pretty_size(spooled),
+                format_memory(limit),
+                extra={"HINT": SPOOL_FULL},
+            )
+        elif since and not still:
+            self._stats = replace(self._stats, paused_since=0)
+            log.info(
+                "action=spool_resumed %s reading from the publisher goes on after %d s: %s "
+                "received and not applied, spool_max_size is %s",
+                self._keys,
+                (time.time_ns() // 1000 - since) // 10**6,
+                pretty_size(spooled),
+                format_memory(limit),
+            )
+        else:
+            return
+        self._send_feedback(force=True)
 
     def _wait_paused(self) -> None:
         """Not reading: answer in time unasked, and let the silence clock stand."""
@@ -281,7 +333,7 @@ class Receiver(threading.Thread):
             self._stats,
             last_lsn=positions.write,
             flush_lsn=positions.flush,
-            paused=self._paused(),
+            spool_bytes=self._spooled(),
         )
         self._report(self._stats)
 

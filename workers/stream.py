@@ -165,6 +165,7 @@ def start_stream(
         conn,
         spool,
         _limits(settings, wal_sender_timeout),
+        keys=f"subid={sub.oid} slot={slot}",
         wake_main=wake_main,
         report=report,
         remember_flush=remember_flush,

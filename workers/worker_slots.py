@@ -33,7 +33,8 @@ class LogicalRepWorker:
     ``relid`` is 0 for the apply worker. ``relstate`` and ``relstate_lsn`` are what a sync worker
     and the apply worker tell each other (``w`` and ``c`` exist nowhere else). Times are
     microseconds since 1970, 0 for never. ``flush_lsn`` is what an apply worker last confirmed to
-    the publisher. ``progress`` is a copy's (None outside one).
+    the publisher. ``spool_bytes`` it has received and not taken (None before it streams);
+    ``paused_since`` is when the spool was full. ``progress`` is a copy's (None outside one).
     """
 
     slot: int
@@ -53,6 +54,8 @@ class LogicalRepWorker:
     reply_lsn: LSN = InvalidXLogRecPtr
     reply_time: int = 0
     flush_lsn: LSN = InvalidXLogRecPtr
+    spool_bytes: int | None = None
+    paused_since: int = 0
     phase: str | None = None
     progress: Mapping[str, Any] | None = None
 
@@ -90,6 +93,8 @@ REPORTED: Final = frozenset(
         "reply_lsn",
         "reply_time",
         "flush_lsn",
+        "spool_bytes",
+        "paused_since",
         "phase",
         "progress",
     }

@@ -10,6 +10,7 @@ from config.guc import (
     format_memory,
     parse_duration,
     parse_memory,
+    pretty_size,
     setting_docs,
 )
 
@@ -39,6 +40,22 @@ def test_duration(text: str | int, base: str, seconds: float) -> None:
 )
 def test_memory(text: str | int, size: int) -> None:
     assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (10239, "10239 bytes"),
+        (10240, "10 kB"),
+        (2**20, "1024 kB"),
+        (10 * 2**20, "10 MB"),
+        (16 * 2**30 + 2**25, "16 GB"),
+        (2**50, "1024 TB"),
+    ],
+)
+def test_a_size_as_pg_size_pretty_prints_it(size: int, text: str) -> None:
+    assert pretty_size(size) == text
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "5 apples", "1e3s", "0x10", "5S"])

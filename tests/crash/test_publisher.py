@@ -302,6 +302,12 @@ def test_a_walsender_is_kept_alive_while_the_lake_is_busy(
     assert "ERROR" not in subscribed.family.log_since(since)
 
 
+def _paused(subscribed: Subscribed) -> list[dict[str, Any]]:
+    """The rows of its spools that are full."""
+    rows = subscribed.family.pgsub.status("spools")
+    return [row for row in rows if row["subname"] == subscribed.name and row["paused_since"]]
+
+
 def test_a_walsender_is_kept_alive_while_the_spool_is_full(
     subscribed: Subscribed, server: EmbeddedPublisher
 ) -> None:
@@ -335,9 +341,18 @@ def test_a_walsender_is_kept_alive_while_the_spool_is_full(
         ((still, then, later, behind),) = server.execute(sender, (subscribed.name,))
         assert (still, then, behind) == (pid, written, True), "paused, and alive"
         assert later > replied, "by what it says unasked"
+        (told,) = wait_until(lambda: _paused(subscribed), 60, family.log_tail)
+        assert (told["relid"], told["spool_max_size"]) == (None, 2**20)
+        assert told["spool_bytes"] > 2**20
+        paused = "reading from the publisher is paused"
+        assert paused in family.pgsub.command("status").stdout
+        assert family.log_since(since).count(paused) == 1
         family.failpoints.release("apply.branches_written")
         subscribed.confirmed()
         assert server.execute(sender, (subscribed.name,))[0][0] == pid
+        subscribed.logged("reading from the publisher goes on", since=since)
+        wait_until(lambda: not _paused(subscribed), 60, family.log_tail)
+        assert paused not in family.pgsub.command("status").stdout
     finally:
         family.configure()
     subscribed.same()

@@ -12,6 +12,7 @@ from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.remedies import SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
 from subscriber import status
 from subscriber.status import VIEWS, overview, view
@@ -197,6 +198,44 @@ ERROR:  42501: permission denied
     store.forget_last_error(sub.oid, 0)
     store.delete_rel(sub.oid, rel.srrelid)
     assert rows("last_errors", store) == []
+
+
+def test_a_full_spool_is_told_while_it_is_full(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    store.put_settings({"settings": {"spool_max_size": "16GB"}})
+    since = 1_763_000_000_000_001
+    apply = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, pid=77)
+    assert rows("spools", store, apply) == []  # it does not stream yet
+    apply = replace(apply, spool_bytes=5)
+    sync = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, spool_bytes=0)
+    assert "WARNING" not in overview(store, (sync, apply))
+    apply = replace(apply, spool_bytes=2**34 + 1, paused_since=since)
+    first, second = rows("spools", store, sync, apply)
+    assert first == {
+        "subid": sub.oid,
+        "subname": "mysub",
+        "pid": 77,
+        "relid": None,
+        "relation": None,
+        "spool_bytes": 2**34 + 1,
+        "spool_max_size": 2**34,
+        "paused_since": datetime(2025, 11, 13, 2, 13, 20, 1, UTC),
+    }
+    assert (second["relation"], second["spool_bytes"], second["paused_since"]) == (
+        "public.a",
+        0,
+        None,
+    )
+    full = replace(sync, spool_bytes=2**35, paused_since=since)
+    told = overview(store, (full, apply))
+    assert told.count(SPOOL_FULL) == 2
+    assert (
+        """
+subscription "mysub", since 2025-11-13 02:13:20+00:
+WARNING:  reading from the publisher is paused: 16 GB received and not applied, """
+        "spool_max_size is 16GB\nHINT:  "
+    ) in told
+    assert '\ntable "public.a" of subscription "mysub", since' in told
 
 
 def test_what_was_done_about_orphan_files(store: CatalogStore) -> None:

@@ -72,7 +72,15 @@ def workers(store: CatalogStore) -> list[LogicalRepWorker]:
     progress = {"bytes_processed": 2**40, "bytes_total": 2**41, "done": 1, "ranges": 7}
     return [
         LogicalRepWorker(
-            0, 1, WorkerType.APPLY, sub.oid, pid=7, last_lsn=LSN(9), last_send_time=now
+            0,
+            1,
+            WorkerType.APPLY,
+            sub.oid,
+            pid=7,
+            last_lsn=LSN(9),
+            last_send_time=now,
+            spool_bytes=2**34,
+            paused_since=now,
         ),
         LogicalRepWorker(
             1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, pid=8, progress=progress

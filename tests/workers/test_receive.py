@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -16,12 +17,13 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN
+from catalog.remedies import SPOOL_FULL
 from tests.workers.columnar.stub_publisher import keepalive, status_update, streaming, wal
 from tests.workers.transactions import batch, put
 from workers.columnar.drain import DrainResult, DrainStatus
 from workers.proto import encode
 from workers.proto.messages import Begin, Commit
-from workers.receive import ReceiveLimits, Receiver
+from workers.receive import ReceiveLimits, Receiver, ReceiveStats
 from workers.spool import Spool
 from workers.walreceiver import WalReceiverConn
 
@@ -62,6 +64,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         cast("Any", conn),
         Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
         LIMITS,
+        keys="subid=16384 slot=mysub",
         wake_main=lambda: None,
         report=lambda _: None,
         remember_flush=lambda _: None,
@@ -122,6 +125,60 @@ def test_while_the_spool_is_full_a_status_goes_out_unasked_and_silence_does_not_
     receiver._wait()
 
 
+def test_a_full_spool_is_told_once_and_until_half_of_it_is_free(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five transactions fill it. Room for one of them is no end of the pause."""
+    five = batch([], [], [], [], [])
+    put(receiver._spool, five)
+    size = five.end // 5
+    told: list[ReceiveStats] = []
+    receiver._report = told.append
+    receiver._limits = replace(LIMITS, spool_max_size=5 * size)
+
+    def turn() -> tuple[bool, int]:
+        paused = receiver._paused()
+        receiver._tell_pause(paused)
+        return paused, len(told)
+
+    with caplog.at_level(logging.INFO, "workers.receive"):
+        assert turn() == (False, 0)
+        put(receiver._spool, batch([], after=500))
+        assert turn() == turn() == (True, 1)
+        assert told[0].spool_bytes == 6 * size
+        assert told[0].paused_since
+        for _ in range(3):
+            assert receiver._spool.take(size, 1)
+            assert turn() == (False, 1)
+        assert receiver._spool.take(size, 1)
+        assert turn() == turn() == (False, 2)
+        assert (told[1].spool_bytes, told[1].paused_since) == (2 * size, 0)
+    paused, resumed = caplog.records
+    assert (paused.levelno, paused.__dict__["HINT"]) == (logging.WARNING, SPOOL_FULL)
+    assert f"{6 * size} bytes received and not applied, spool_max_size is {5 * size}B" in (
+        paused.getMessage()
+    )
+    assert "action=spool_full subid=16384 slot=mysub reading" in paused.getMessage()
+    assert "goes on after 0 s" in resumed.getMessage()
+
+
+def test_a_pause_is_over_when_no_whole_transaction_is_left(receiver: Receiver) -> None:
+    """The open one is read to its end, however large."""
+    whole = batch([])
+    put(receiver._spool, whole)
+    told: list[ReceiveStats] = []
+    receiver._report = told.append
+    receiver._limits = replace(LIMITS, spool_max_size=whole.end + 50)
+    buf, position = receiver._spool.writable()
+    buf[position : position + 100] = 1
+    receiver._spool.wrote(position + 100, NO_COMMITS)
+    receiver._tell_pause(receiver._paused())
+    assert receiver._spool.take(1, 1)
+    receiver._tell_pause(receiver._paused())
+    assert [bool(stats.paused_since) for stats in told] == [True, False]
+    assert told[1].spool_bytes == 100
+
+
 def drained(last_received: int, send_time: int, keepalive_end: int) -> DrainResult:
     """What a call brought; times are the publisher's, since 2000."""
     return DrainResult(
@@ -168,6 +225,7 @@ def test_a_reply_that_is_asked_for_confirms_nothing_that_is_pending(tmp_path: Pa
             WalReceiverConn(pgconn, lambda: False),
             Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
             LIMITS,
+            keys="",
             wake_main=lambda: None,
             report=lambda _: None,
             remember_flush=remembered.append,
