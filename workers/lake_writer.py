@@ -246,7 +246,7 @@ class LakeWriter:
 
         Whether they were taken for ours alone: where keys are looked for anyway, they were not.
         """
-        if not (table.rel.copied and lake.written_by_others):
+        if not table.rel.copied or table.source not in lake.written_by_others:
             return False
         log.warning(
             'action=other_writer subid=%d relid=%d somebody else added rows to lake table "%s"; '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,31 @@ def test_a_copy_is_shown_though_main_has_moved(lake: MemoryLake, sharing: Make) 
     publish_copy(overtaken, TableLocks(None), TARGET, copy, stamp, lambda: next(names))
     assert (one.rows(), one.position()) == ([], 900)
     assert (two.rows(), two.position()) == ([(1, 1), (2, 2)], 200)
+
+
+def test_a_copy_ends_the_distrust_of_its_source(lake: MemoryLake, sharing: Make) -> None:
+    """Somebody adds a row of one of them, which its copy takes away."""
+    one, two = sharing("1"), sharing("2")
+    for each in (one, two):
+        each.worker().apply_batch(batch([A, insert(1, 1)]))
+    rel = one.rel("a")
+    theirs = {"id": 7, "v": 7, SOURCE_COLUMN: source_of(one.sub, rel)}
+    lake.commit(lake.tables[TARGET], MAIN, [*lake.rows(TARGET), theirs], foreign=True)
+    one.worker().apply_batch(batch([A, insert(2, 2)], after=100))
+    assert (one.rows(), one.rel("a").copied) == ([(1, 1), (2, 2), (7, 7)], False)
+
+    stamp = replace(one.stamp(rel, LSN(900)), epoch="anew")
+    dest, copy = MemoryDestination(lake), f"{branches_of(one.sub, rel.srrelid)}1"
+    dest.create_branch(TARGET, copy)
+    dest.write(TARGET, copy, [Segment((), truncate=True, source=stamp.source)], stamp)
+    publish_copy(dest, TableLocks(None), TARGET, copy, stamp, lambda: "never needed")
+    one.store.update_rel(
+        rel.srsubid, rel.srrelid, epoch="anew", lake_lsn=LSN(900), floor=LSN(900), copied=True
+    )
+    one.worker().apply_batch(batch([A, insert(7, 9)], after=900))
+    two.worker().apply_batch(batch([A, insert(2, 2)], after=100))
+    assert (one.rows(), one.rel("a").copied) == ([(7, 9)], True)
+    assert (two.rows(), two.rel("a").copied) == ([(1, 1), (2, 2)], False)
 
 
 # -- whose turn it is ---------------------------------------------------------------------------

@@ -71,7 +71,8 @@ class LakeTable:
     ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
     its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
     ``snapshots`` is how many it keeps, of whatever ref; ``files`` is the number of data files.
-    ``written_by_others``: somebody else added rows since we have it.
+    ``written_by_others``: the sources that somebody else added rows beside since we have theirs;
+    ``""`` stands for a table of one owner.
     """
 
     ident: LakeIdent
@@ -83,7 +84,7 @@ class LakeTable:
     records: int | None = None
     snapshots: int = 0
     files: int = 0
-    written_by_others: bool = False
+    written_by_others: frozenset[str] = frozenset()
 
     def position(self, source: str = "") -> Stamp | None:
         """The stamp of one source of a shared table, or the table's own."""

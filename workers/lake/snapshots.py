@@ -72,26 +72,33 @@ class _Commit(Protocol):
     @property
     def stamp(self) -> Stamp | None: ...
     @property
+    def sources(self) -> Mapping[str, Stamp] | None: ...
+    @property
     def foreign(self) -> bool: ...
 
 
-def written_by_others(ancestors: Iterable[_Commit], sources: Mapping[str, Stamp]) -> bool:
-    """Whether somebody else added rows after a commit of ours; ``ancestors`` from the newest on.
+def written_by_others(ancestors: Iterable[_Commit], sources: Mapping[str, Stamp]) -> frozenset[str]:
+    """The ``sources`` beside whose rows somebody else added some since we have them.
 
-    Ours are those of the copy that the newest stamp is of, and of the ``sources`` of a shared
-    table: what was in a table before it was copied is none of this.
+    ``""`` stands for a table of one owner. ``ancestors`` are from the newest on. Since when says
+    the epoch of its copy: what was in the table before that is none of this, and in a shared table
+    a copy takes away whatever bore the source's name.
     """
-    epochs = {stamp.epoch for stamp in sources.values()}
-    newest, found = True, False
+    newest: Stamp | None = None
+    found, said = False, set()
     for commit in ancestors:
         if commit.stamp is not None:
-            if newest:
-                epochs.add(commit.stamp.epoch)
-            newest = False
-            if found and commit.stamp.epoch in epochs:
-                return True
+            newest = newest or commit.stamp
+            if found:
+                held = {**(commit.sources or {}), "": commit.stamp}
+                now = {**sources, "": newest}
+                said |= {
+                    name
+                    for name, stamp in held.items()
+                    if name in now and stamp.epoch == now[name].epoch
+                }
         found = found or commit.foreign
-    return False
+    return frozenset(said)
 
 
 @dataclass(frozen=True, slots=True)

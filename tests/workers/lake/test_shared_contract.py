@@ -33,6 +33,8 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
+from workers.lake.memory import MAIN, MemoryDestination
+from workers.lake.statements import join, table_path
 
 ONE, TWO, THREE = "9f1c:public.a", "it's:\"b`.c", "3:public.a"
 
@@ -80,6 +82,17 @@ class SharedTable:
         found = self.dest.table(self.ident)
         assert found is not None
         return {source: int(each.lsn) for source, each in found.sources.items()}
+
+
+def change_as_another(dest: Any, ident: LakeIdent) -> None:
+    """A new version of every row, by another engine."""
+    if isinstance(dest, MemoryDestination):
+        table = dest.lake.tables[ident]
+        rows = [{**row, "v": "theirs"} for row in dest.lake.rows(ident)]
+        dest.lake.commit(table, MAIN, rows, foreign=True)
+    else:
+        sql = join("UPDATE", table_path(ident), "SET v = 'theirs'")
+        dest._sessions.get().command(sql, "updating")
 
 
 DOUBLE: Generated = (("twice", "id * 2"), ("whose", "concat(v, coalesce(big, '-'), _pgsub_source)"))
@@ -206,6 +219,29 @@ def test_a_copy_replaces_its_source_s_rows(shared: SharedTable) -> None:
     dest.publish(shared.ident, moved, of(ONE, 30))
     assert shared.rows() == [(1, "old", TWO), (2, "new", ONE), (3, "new", ONE), (4, "more", TWO)]
     assert shared.positions() == {ONE: 30, TWO: 25}
+
+
+def test_a_copy_forgets_other_writers_for_its_source(shared: SharedTable) -> None:
+    dest = shared.dest
+
+    def beside() -> frozenset[str]:
+        found = dest.table(shared.ident)
+        assert found is not None
+        return found.written_by_others & {ONE, TWO}
+
+    for source in (ONE, TWO):
+        shared.batch(source, [append(dest, [(1, "old", None)])], 20)
+    assert beside() == set()
+    change_as_another(dest, shared.ident)
+    assert beside() == {ONE, TWO}
+    copy, anew = shared.branch(), replace(of(ONE, 30), epoch="anew")
+    copied = replace(append(dest, [(2, "new", None)]), truncate=True, source=ONE)
+    dest.write(shared.ident, copy, [copied], anew)
+    dest.publish(shared.ident, copy, anew)
+    assert beside() == {TWO}
+    shared.batch(TWO, [append(dest, [(2, "more", None)])], 30)
+    assert beside() == {TWO}
+    assert shared.rows() == [(1, "theirs", TWO), (2, "more", TWO), (2, "new", ONE)]
 
 
 def test_a_branch_that_is_behind_is_not_written_to(shared: SharedTable) -> None:

@@ -9,8 +9,18 @@ from workers.lake.destination import Stamp
 from workers.lake.snapshots import Snapshot, written_by_others
 
 
-def ours(epoch: str, source: str = "") -> Snapshot:
-    return Snapshot(1, None, Stamp("pg_1", LSN(5), epoch, LSN(0), source))
+def stamp(epoch: str, source: str = "") -> Stamp:
+    return Stamp("pg_1", LSN(5), epoch, LSN(0), source)
+
+
+def ours(epoch: str) -> Snapshot:
+    return Snapshot(1, None, stamp(epoch))
+
+
+def of(source: str, **epochs: str) -> Snapshot:
+    """A commit of a source of a shared table, and the copies of all of them at that time."""
+    sources = {name: stamp(epoch, name) for name, epoch in epochs.items()}
+    return Snapshot(1, None, sources[source], sources)
 
 
 NO_STAMP, THEIRS = Snapshot(1, None, None), Snapshot(1, None, None, foreign=True)
@@ -29,11 +39,25 @@ NO_STAMP, THEIRS = Snapshot(1, None, None), Snapshot(1, None, None, foreign=True
     ],
 )
 def test_rows_of_others_since_the_table_is_ours(newest_first: list[Snapshot], said: bool) -> None:
-    assert written_by_others(newest_first, {}) is said
+    assert written_by_others(newest_first, {}) == ({""} if said else set())
 
 
-def test_each_source_of_a_shared_table_has_its_copy() -> None:
-    one, two = ours("one", "s1"), ours("two", "s2")
-    sources = {each.stamp.source: each.stamp for each in (one, two) if each.stamp}
-    assert written_by_others([one, THEIRS, two], sources)
-    assert not written_by_others([one, two, THEIRS], sources)
+@pytest.mark.parametrize(
+    ("newest_first", "said"),
+    [
+        ([of("a", a="1", b="1"), of("b", a="1", b="1"), THEIRS], set()),
+        ([THEIRS, of("a", a="1", b="1")], {"a", "b"}),
+        ([of("a", a="1", b="1"), THEIRS, of("a", a="1")], {"a"}),  # before the copy of b
+        ([of("b", a="1", b="2"), THEIRS, of("b", a="1", b="1")], {"a"}),  # b was copied again
+        ([of("b", a="1", b="2"), THEIRS, of("a", a="1", b="1")], {"a"}),
+        ([of("a", a="2", b="2"), of("b", a="1", b="2"), THEIRS, of("a", a="1", b="1")], set()),
+        ([THEIRS, of("b", a="1", b="2"), THEIRS, of("b", a="1", b="1")], {"a", "b"}),
+        # What a itself committed has expired; others still list it.
+        ([of("b", a="1", b="1"), THEIRS, of("b", a="1", b="1")], {"a", "b"}),
+    ],
+)
+def test_each_source_of_a_shared_table_has_its_copy(
+    newest_first: list[Snapshot], said: set[str]
+) -> None:
+    sources = next(commit.sources for commit in newest_first if commit.sources)
+    assert written_by_others(newest_first, sources) - {""} == said
