@@ -40,7 +40,7 @@ from subscriber.remoteslot import (
     retry_leaked_slots,
     sync_slots_left,
 )
-from subscriber.report import notice, warning
+from subscriber.report import Notice, notice, warning
 from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import (
     make_lake_table,
@@ -57,7 +57,7 @@ from subscriber.tablemap import (
     other_origins_warning,
     privilege_findings,
 )
-from workers.shared_targets import source_of
+from workers.shared_targets import delete_rows, source_of
 
 _WORKERS_COLUMNS: Final = (
     "generation",
@@ -229,10 +229,26 @@ def _clean_up(found: _Difference, conn: Publisher, site: Site) -> None:
     for rel in found.removed:
         # A copy that went on would be published beside the one that starts if the table returns.
         site.stop_sync_worker(sub.oid, rel.srrelid)
-        name = qualified_name(rel.nspname, rel.relname)
-        site.notify(notice(f'table "{name}" removed from "{sub.subname}"'))
+        site.notify(_removed(sub, rel))
     drop_sync_slots(sub, found.sync_slots, conn, site)
     retry_leaked_slots(sub, conn, site)
+
+
+def _removed(sub: Subscription, rel: SubscriptionRel) -> Notice:
+    """That a table left; of a shared lake table also that its rows did not, and what deletes them.
+
+    It may be there under another name: then readers would see them twice.
+    """
+    said = f'table "{qualified_name(rel.nspname, rel.relname)}" removed from "{sub.subname}"'
+    if not source_of(sub, rel):
+        return notice(said)
+    lake = qualified_name(rel.lake_schema, rel.lake_table)
+    return notice(
+        said,
+        detail=f'Its rows stay in shared lake table "{lake}".',
+        hint="If it was renamed, or its rows are not wanted any more, delete them: "
+        f"{delete_rows(sub, rel)}",
+    )
 
 
 def _with_lake_table(

@@ -30,9 +30,9 @@ class Notice:
     hint: str | None = None
 
 
-def notice(primary: str) -> Notice:
+def notice(primary: str, *, detail: str | None = None, hint: str | None = None) -> Notice:
     """A NOTICE."""
-    return Notice("NOTICE", primary)
+    return Notice("NOTICE", primary, detail, hint)
 
 
 def warning(primary: str, *, detail: str | None = None, hint: str | None = None) -> Notice:

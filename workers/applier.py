@@ -25,9 +25,10 @@ from catalog.errcodes import (
     error_context,
     policy,
 )
+from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import conflicts
@@ -39,6 +40,7 @@ from workers.proto.messages import Relation
 from workers.relation import LogicalRepRelMap, RelName, flags_key, name_of
 from workers.replica_identity import Coverage, Identities, coverage
 from workers.segments import FailedChange, FailedTransaction
+from workers.shared_targets import delete_rows, source_of
 from workers.skip import Skip, look_for_skip
 from workers.spool import Batch
 from workers.syncutils import should_apply_changes_for_rel
@@ -364,8 +366,7 @@ class Applier:
                 f'logical replication target relation "{".".join(target)}" does not exist',
                 detail=f'The publisher\'s table was "{rel.nspname}.{rel.relname}" when it was '
                 "subscribed.",
-                hint=f"pgsub refresh {shlex.quote(self.sub.subname)} copies it under its new name; "
-                f'lake table "{rel.lake_schema}.{rel.lake_table}" stays as it is.',
+                hint=self._after_renaming(rel, target),
             )
             changes = runs[target][0].changes
             if changes is None and self.keeps:
@@ -373,6 +374,24 @@ class Applier:
             # Which transaction a lone TRUNCATE is in is not known: halves find it.
             txn = batch.ntxns // 2 if changes is None else int(changes.txn[0])
             raise FailedTransaction(txn, error)
+
+    def _after_renaming(self, rel: SubscriptionRel, target: RelName) -> str:
+        """What is to be done about a table that has another name now."""
+        lake = f'lake table "{rel.lake_schema}.{rel.lake_table}"'
+        refresh = f"pgsub refresh {shlex.quote(self.sub.subname)} copies it under its new name"
+        if not source_of(self.sub, rel):
+            return f"{refresh}; {lake} stays as it is."
+        new, name = self.sub.tables.get(qualified_name(*target), TableOptions()), ".".join(target)
+        if not new.shared or (new.to or target) != (rel.lake_schema, rel.lake_table):
+            refresh = (
+                f'Say of table "{name}" in the configuration file what it says of '
+                f'"{rel.nspname}.{rel.relname}", which stays there until pgsub up FILE has copied '
+                "it under its new name"
+            )
+        return (
+            f"{refresh}. The rows that shared {lake} has under the old name are there twice then, "
+            f"until you delete them: {delete_rows(self.sub, rel)}"
+        )
 
     def _look_at_relids(self, runs: Mapping[RelName, Sequence[Run]]) -> None:
         """Whether a table is the one that was subscribed, or another under its name.

@@ -65,6 +65,17 @@ def branches_of(sub: Subscription, relid: int = 0) -> str:
     return f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_{relid}_"
 
 
+def delete_rows(sub: Subscription, rel: SubscriptionRel) -> str:
+    """The command, for a shell, that deletes what a source has in its shared lake table.
+
+    Those of a table that leaves stay there, as a table of its own would.
+    """
+    from workers.lake.statements import MAIN, delete_source  # with a parser that few commands need
+
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    return f"pgsub sql {shlex.quote(delete_source(ident, MAIN, source_of(sub, rel)))}"
+
+
 def with_source_column(columns: Iterable[LakeColumn]) -> tuple[LakeColumn, ...]:
     """A shared lake table's columns, from those of the source that makes it."""
     return (*columns, LakeColumn(SOURCE_COLUMN, pa.string()))

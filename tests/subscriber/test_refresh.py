@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -163,6 +164,28 @@ def test_tables_come_and_go(world: Around) -> None:
         'NOTICE: table "public.c" added to subscription "mysub"',
         'NOTICE: table "public.a" removed from "mysub"',
     ]
+
+
+def test_a_renamed_table_of_a_shared_lake_table(world: Around) -> None:
+    """Its rows under the old name stay; what deletes them is said, whatever the name is."""
+    old, own = ("was", "a `$HOME`"), {"to": "public.all", "shared": True}
+    tables = {f"public.{name}": own for name in (*old, "moved")}
+    world.publisher.tables = {name: PublishedTable() for name in old}
+    bring_in_line(row(world), statement(tables=tables), world.site)
+    world.notices.clear()
+    world.publisher.tables = {"moved": PublishedTable()}
+    bring_in_line(row(world), statement(tables=tables), world.site)
+    assert names(world) == [("moved", "i")]
+    told = {each.primary: each for each in world.notices if "removed" in each.primary}
+    for name in old:
+        found = told[f'table "public.{name}" removed from "mysub"']
+        assert found.detail == 'Its rows stay in shared lake table "public.all".'
+        source = f"{row(world).subuuid}:public.{name}"
+        assert shlex.split((found.hint or "").partition("delete them: ")[2]) == [
+            "pgsub",
+            "sql",
+            f"DELETE FROM `lake`.`public`.`all` WHERE `_pgsub_source` = '{source}'",
+        ]
 
 
 def test_table_added_without_copy(world: Around) -> None:

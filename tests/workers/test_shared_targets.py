@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -195,6 +196,32 @@ def test_two_tables_of_one_subscription_show_together(lake: MemoryLake, sharing:
         batch([A, B, Truncate(False, False, (1,)), insert(5, 5), insert(6, 6, 2)], after=200)
     )
     assert (one.rows("a"), one.rows("b")) == ([(5, 5)], [(1, 1), (2, 2), (6, 6)])
+
+
+MOVED = relation(1, "moved", "id", "v")
+
+
+@pytest.mark.parametrize(("names", "how"), [(["a"], "up FILE"), (["a", "moved"], "refresh sub_1")])
+def test_a_renamed_table_leaves_rows_under_its_old_name(
+    lake: MemoryLake, sharing: Make, names: list[str], how: str
+) -> None:
+    """The error says how it gets there under the new one, and what deletes those of the old."""
+    one = sharing("1", *names)
+    rel = one.rel("a")
+    one.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=1)
+    if "moved" in names:  # it is in the file, and not subscribed yet
+        one.store.delete_rel(rel.srsubid, one.rel("moved").srrelid)
+    with pytest.raises(ReplicationError) as caught:
+        one.worker().apply_batch(batch([A, insert(1, 1)], [MOVED, insert(1, 2)]))
+    assert (caught.value.code, one.rows()) == ("55000", [(1, 1)])
+    hint = caught.value.hint or ""
+    before, _, command = hint.partition("until you delete them: ")
+    assert f"pgsub {how}" in before
+    assert shlex.split(command) == [
+        "pgsub",
+        "sql",
+        "DELETE FROM `lake`.`public`.`all of them` WHERE `_pgsub_source` = '1:public.a'",
+    ]
 
 
 def test_a_column_of_the_publisher_that_says_the_source(sharing: Make) -> None:
