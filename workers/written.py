@@ -73,6 +73,11 @@ def by_lake_table(
 
 
 def same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
-    """Whether what was read of a table still describes it."""
-    names = ("srsubstate", "srsublsn", "epoch", "copied", "lake_schema", "lake_table")
-    return all(getattr(known, name) == getattr(rel, name) for name in names)
+    """Whether what was read of a table still describes it.
+
+    Trust that the writer has ended meanwhile (``copied``) does not come back with a row that was
+    read before: only another copy, which has another epoch, brings it.
+    """
+    names = ("srsubstate", "srsublsn", "epoch", "lake_schema", "lake_table")
+    distrusted = known.copied and not rel.copied
+    return not distrusted and all(getattr(known, name) == getattr(rel, name) for name in names)

@@ -18,7 +18,7 @@ from workers import upkeep
 from workers.exits import WorkerExit
 from workers.finished_copy import unfit
 from workers.lake.destination import Stamp
-from workers.lake.memory import MemoryDestination
+from workers.lake.memory import MAIN, MemoryDestination
 from workers.remote_slots import RemoteSlot
 
 BEFORE_F = (
@@ -134,6 +134,30 @@ def test_readers_see_the_copy_at_f_then_the_table_catching_up(synced: Synchronis
     synced.link.gated = LSN(400)
     synced.worker()
     assert seen == [0, 3, 4]
+
+
+def test_a_table_that_somebody_else_wrote_to_is_opened_once(
+    synced: Synchronised, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its inserted keys are looked for from then on, and no batch reads it anew."""
+    lake = synced.world.lake
+
+    def meddle() -> None:
+        theirs = {"id": 900, "v": 7}
+        lake.commit(lake.tables[IDENT], MAIN, [*lake.rows(IDENT), theirs], foreign=True)
+        synced.publisher.committed = 9
+
+    synced.at_place["tablesync.finishedcopy_stored"] = meddle
+    synced.link.gated = LSN(900)
+    synced.worker(MemoryDestination(lake, failpoint=synced.reached.append))
+    assert synced.rows() == [*synced.published(), (900, 7)]
+    assert not synced.rel.copied
+    shown = [n for n, place in enumerate(synced.reached) if place == "tablesync.batch_published"]
+    assert len(shown) == 7  # transactions 4 to 9, and the position of s
+    later = synced.reached[shown[0] : shown[-1]]
+    assert "publish" in later
+    assert not {"table", "create_branch"} & set(later)
+    assert caplog.text.count("action=other_writer") == 1
 
 
 def test_upkeep_stays_away_until_the_table_is_ready(
