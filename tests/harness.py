@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -30,6 +30,9 @@ from tests.twin import in_order
 from tests.waiting import wait_until
 from workers.bgworker import query_launcher
 from workers.pdeathsig import die_with_parent
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 COMMAND = Path(sys.executable).with_name("pgsub")
 
@@ -275,7 +278,7 @@ class Pgsub:
         """The embedded lake's catalog; pyiceberg's SqlCatalog reads it."""
         return self.lake_dir / "catalog.db"
 
-    def iceberg_table(self, schema: str, table: str) -> Any:
+    def iceberg_table(self, schema: str, table: str) -> Table:
         """The table as pyiceberg loads it."""
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -309,7 +312,7 @@ def python_rows(found: pa.Table, columns: Sequence[str] | None = None) -> list[t
     return in_order(list(zip(*values, strict=True)) if values else [])
 
 
-def _python(column: pa.ChunkedArray) -> list[Any]:
+def _python(column: pa.ChunkedArray[Any]) -> list[Any]:
     """A column as psycopg would give the same values."""
     values = column.to_pylist()
     if pa.types.is_float32(column.type):

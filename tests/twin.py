@@ -17,7 +17,7 @@ from tests.fix_publisher import Database
 from tests.servers import programs
 from tests.waiting import wait_until
 
-TWIN_CONF = {
+TWIN_CONF: dict[str, str | int] = {
     "max_logical_replication_workers": 16,
     "max_sync_workers_per_subscription": 4,
     "wal_retrieve_retry_interval": "10ms",

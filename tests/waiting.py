@@ -12,7 +12,7 @@ PAUSE = 0.05
 
 
 def wait_until(
-    predicate: Callable[[], T],
+    predicate: Callable[[], T | None],
     timeout: float = 60.0,
     what: str | Callable[[], Any] = "the condition",
     *,

@@ -374,9 +374,9 @@ class Run:
                 conn.close()
 
         self._persist("refresh", lambda: self._command("refresh", refresh))
-        if self.native:
+        if native := self.native:
             again = f"ALTER SUBSCRIPTION {self._native_name} REFRESH PUBLICATION"
-            self._persist("native refresh", lambda: self.native and self.native.run(again))
+            self._persist("native refresh", lambda: native.run(again))
 
     def _on_both(self, statement: str) -> None:
         for database in filter(None, (self.native, self.pub)):

@@ -24,9 +24,10 @@ def test_booleans(name: str) -> None:
         assert read(name, value) is True
     for value in (False, 0, "false", "off", "OFF"):
         assert read(name, value) is False
-    for value in ("1", "yes", "t", "", "none", 2, -1, [], {}, 1.0):
+    others: tuple[object, ...] = ("1", "yes", "t", "", "none", 2, -1, [], {}, 1.0)
+    for other in others:
         with pytest.raises(ReplicationError, match=f"^{name} requires a Boolean value$") as caught:
-            read(name, value)
+            read(name, other)
         assert caught.value.code == "42601"
 
 

@@ -215,6 +215,14 @@ class Family:
             file.seek(offset)
             return file.read().decode(errors="replace")
 
+    def wait_logged(self, text: str, since: int, timeout: float, times: int = 1) -> None:
+        """Wait until the log says it, after ``log_size`` said ``since``."""
+        wait_until(
+            lambda: self.log_since(since).count(text) >= times,
+            timeout,
+            lambda: f"{text!r} in the log:\n{self.log_tail()}",
+        )
+
     def log_tail(self) -> str:
         """The last lines of the log."""
         return self.pgsub.log_tail(60)

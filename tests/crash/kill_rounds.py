@@ -263,4 +263,4 @@ def play_rounds(
 
 
 def _with_next(rounds: Sequence[Round]) -> Iterator[tuple[Round, Round | None]]:
-    yield from pairwise((*rounds, None))  # type: ignore[misc] # the first of a pair is a Round
+    yield from pairwise((*rounds, None))

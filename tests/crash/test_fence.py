@@ -34,6 +34,8 @@ from workers.lake.conf import embedded_catalog
 from workers.lake.destination import Identity, LakeColumn, LakeIdent, Segment, Stamp
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.server import LakeServer
+from workers.lake.snapshots import read_history
+from workers.lake.statements import call
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.string()))
 EPOCH = "11111111-2222-3333-4444-555555555555"
@@ -261,7 +263,7 @@ def test_a_call_that_races_the_release_of_its_session_is_seen_or_never_lands(
     ids = list(workers.sessions[id(zombie)])
     heir.table(table)
     session = zombie._sessions.get()
-    ahead = iceberg.call("fast_forward", table, branch="main", to=late)
+    ahead = call("fast_forward", table, branch="main", to=late)
     thread = _race(lambda: session.command(ahead, "publishing"), race * 0.04)
     heir.release_sessions(ids)
     seen = lsn_of(heir, table)
@@ -309,7 +311,7 @@ def test_a_server_that_stood_still_in_its_commit_does_not_land_it(
     zombie = clients.make()
     late = put(zombie, table, 500, 1, 2, 3)
     session = zombie._sessions.get()
-    ahead = iceberg.call("fast_forward", table, branch="main", to=late)
+    ahead = call("fast_forward", table, branch="main", to=late)
     refused: list[str] = []
 
     def publish() -> None:
@@ -352,7 +354,6 @@ def test_a_late_fence_does_not_hide_a_newer_position(
 ) -> None:
     """A fence carries on what it has read; done late, that is older than what main holds."""
     has_read, may_commit = threading.Event(), threading.Event()
-    read_history = iceberg.read_history
 
     def read_and_wait(*args: Any) -> Any:
         history = read_history(*args)

@@ -63,11 +63,7 @@ class Subscribed:
 
     def logged(self, since: int, *texts: str) -> None:
         for text in texts:
-            wait_until(
-                lambda text=text: text in self.family.log_since(since),
-                120,
-                lambda text=text: f"{text!r} in the log:\n{self.family.log_tail()}",
-            )
+            self.family.wait_logged(text, since, 120)
 
     def sub(self) -> Subscription:
         with closing(CatalogStore.open(self.family.pgsub.data_dir)) as store:
@@ -298,7 +294,8 @@ def test_a_table_that_was_set_back(subscribed: Subscribed) -> None:
     subscribed.disable()
     wait_until(lambda: subscribed.family.apply_pid(subscribed.name) is None, 60)
     snapshots = subscribed.family.pgsub.iceberg_table(schema, "t").snapshots()
-    before = [s.snapshot_id for s in snapshots if s.summary["total-records"] == "1"][-1]
+    of_one_row = [s for s in snapshots if s.summary and s.summary["total-records"] == "1"]
+    before = of_one_row[-1].snapshot_id
     subscribed.family.pgsub.command(
         "sql", f"CALL lake.system.rollback_to_snapshot('{schema}.t', {before})"
     )

@@ -84,11 +84,7 @@ class Subscribed:
     def logged(self, *texts: str, since: int, times: int = 1) -> None:
         """Wait until the log says each of these."""
         for text in texts:
-            wait_until(
-                lambda text=text: self.family.log_since(since).count(text) >= times,
-                240,
-                lambda text=text: f"{text!r} in the log:\n{self.family.log_tail()}",
-            )
+            self.family.wait_logged(text, since, 240, times)
 
 
 @pytest.fixture

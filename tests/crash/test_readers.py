@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pyarrow as pa
@@ -116,7 +116,7 @@ def grouped(rows: pa.Table) -> str | None:
 
 def moving(rows: pa.Table) -> str | None:
     """All keys are moved together."""
-    ids = sorted(rows["id"].to_pylist())
+    ids = sorted(cast("list[int]", rows["id"].to_pylist()))
     together = len(ids) == GROUP and ids[0] % GROUP == 0 and ids[-1] - ids[0] == GROUP - 1
     return None if together else f"keys {ids}"
 

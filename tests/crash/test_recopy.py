@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -191,7 +192,7 @@ def test_readers_see_the_old_rows_until_the_new_ones_are_complete(recopied: Reco
         for place in ("tablesync.emptied", "tablesync.caught_up"):
             failpoints.wait_held(place, PATIENCE, recopied.family.log_tail)
             behind = load.transactions
-            wait_until(lambda n=behind: load.transactions > n + 20, 30)
+            wait_until(partial(lambda n: load.transactions > n + 20, behind), 30)
             assert read() == read() > 1000, "what readers see stands still"
             failpoints.release(place)
         wait_until(lambda: read() and recopied.family.states(NAME)["log"] == "r", 60)

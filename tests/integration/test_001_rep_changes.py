@@ -83,7 +83,10 @@ def _set_up(flow: Flow) -> None:
     flow.lake("CREATE NAMESPACE IF NOT EXISTS {t}")
     for table in ("tab_mixed", "tab_local"):
         flow.lake(f"CREATE TABLE {{t}}.{table} (d string, c decimal(8,2), b string, a int)")
-    own = {"tab_mixed": {"adopt": True, "defaults": {"d": "'local'"}}, "tab_local": {"adopt": True}}
+    own: dict[str, dict[str, object]] = {
+        "tab_mixed": {"adopt": True, "defaults": {"d": "'local'"}},
+        "tab_local": {"adopt": True},
+    }
     flow.subscribe("tap_sub", ["tap_pub", "tap_pub_ins_only"], tables=own)
     columns = {"tab_local": ["a", "b", "c"]}
     flow.checkpoint(
@@ -229,7 +232,8 @@ def _other_connection(flow: Flow) -> None:
     log = flow.pub.server.log_file
     for each, pid in after.items():
         said = re.compile(rf"\[{pid}\] {each} LOG:  .*STATISTICS")
-        wait_until(lambda said=said: said.search(log.read_text(errors="replace")), 30, "statistics")
+        found = partial(lambda said: said.search(log.read_text(errors="replace")), said)
+        wait_until(found, 30, "statistics")
     flow.pub.run("INSERT INTO tab_rep SELECT generate_series(1, 20)")
     flow.checkpoint("another connection", "tab_rep")
 
@@ -258,7 +262,7 @@ def _empty_transaction(flow: Flow) -> None:
     for each in (name, f"{name}_native"):
         confirmed = partial(flow.pub.execute, query, (target, each))
         wait_until(
-            lambda confirmed=confirmed: confirmed() == [(True,)],
+            partial(lambda ask: ask() == [(True,)], confirmed),
             30,
             f"{each} confirms what holds nothing for it",
         )

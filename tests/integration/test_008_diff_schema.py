@@ -93,7 +93,7 @@ def _columns_missing(flow: Flow) -> None:
     flow.drop(name)
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, str | bool]] = {
     "columns missing": {"adopt": True},
     "not adopted": {},
     "of a subscription here": {"to": "t008.test_tab", "adopt": True},

@@ -75,7 +75,7 @@ def _rows_gone(flow: Flow) -> None:
     flow.facts["log"] = flow.pgsub.log_tail(10_000)
 
 
-def _missing(flow: Flow, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+def _missing(flow: Flow, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """update_missing and delete_missing, here and natively, once the latter shows any."""
     columns = ("confl_update_missing", "confl_delete_missing")
     stats = flow.pgsub.status("pg_stat_subscription_stats")
@@ -83,7 +83,7 @@ def _missing(flow: Flow, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
     query = f"SELECT {', '.join(columns)} FROM pg_stat_subscription_stats WHERE subname = %s"
     values = (f"{name}_native",)
 
-    def native() -> tuple[int, int] | None:
+    def native() -> tuple[int, ...] | None:
         [counted] = flow.sub.execute(query, values)
         return counted if all(counted) else None
 

@@ -80,7 +80,7 @@ def _off_and_on(flow: Flow) -> None:
         flow.alter(name, f"SET (binary = {value})")
         for each in (name, f"{name}_native"):
             asked = partial(flow.pub.execute, f"{streams} AND query ~ '^START_REPL'", (each,))
-            wait_until(lambda asked=asked, value=value: asked() == [(value,)], 60, asked)
+            wait_until(partial(lambda ask, on: ask() == [(on,)], asked, value), 60, asked)
         flow.pub.run(
             f"INSERT INTO test_arrays VALUES ('{row}', '{{1.2, NULL}}', '{{two, three}}')",
             "UPDATE test_numerical SET b = b + 1.5, d = NULL WHERE a IN (1, 3)",

@@ -105,7 +105,7 @@ def _stands(flow: Flow, name: str) -> dict[str, Any]:
         "origin": [row["remote_lsn"] for row in origins if row["external_id"] == f"pg_{oid}"],
         "confirmed": flow.pub.value(confirmed, (name,)),
         "snapshots": [
-            flow.pgsub.iceberg_table(*flow.qualified(table)).current_snapshot().snapshot_id
+            flow.pgsub.iceberg_table(*flow.qualified(table)).metadata.current_snapshot_id
             for table in TABLES
         ],
     }

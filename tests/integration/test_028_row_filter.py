@@ -234,7 +234,7 @@ def test_s_028_14_a_filter_on_a_generated_column(flow: Flow) -> None:
 
 
 def test_s_028_15_17_18_changes_that_pass_enter_and_leave_the_filter(flow: Flow) -> None:
-    rows = dict(flow.same("stream", "rf_1"))
+    rows: dict[int, str] = dict(flow.same("stream", "rf_1"))
     assert sorted(rows) == [1001, 1002, 1601, 1602, 1980]
     assert rows[1601] == "test 1601 updated"
     assert rows[1602] == "test 1602 updated"

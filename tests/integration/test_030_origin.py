@@ -8,6 +8,7 @@ B is the publisher, and subscribes to C. What CREATE and REFRESH warn of, the tw
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ PUBLICATIONS = (
     "CREATE PUBLICATION tap_pub_leaf FOR TABLE tab_part1",
     "CREATE PUBLICATION tap_pub_own FOR TABLE tab_own",
 )
-CREATED = {
+CREATED: dict[str, tuple[str, dict[str, Any]]] = {
     "partition": ("tap_pub_root", {"origin": "none"}),
     "ancestor": ("tap_pub_leaf", {"origin": "none"}),
     "own": ("tap_pub_own", {"origin": "none"}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -73,7 +74,7 @@ def flow(pgsub: Pgsub, publisher: EmbeddedPublisher) -> Iterator[Flow]:
         try:
             pgsub.wait(NAME)
             for n, kind in enumerate(SENT):
-                cut_short(kind, made, proxy, pgsub, lambda n=n: change(database, n))
+                cut_short(kind, made, proxy, pgsub, partial(change, database, n))
             pgsub.wait(NAME, lsn=database.lsn())
             for table in TABLES:
                 made.rows[table] = pgsub.rows(NAME, table), native_rows(database, table)

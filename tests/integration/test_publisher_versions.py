@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -59,12 +58,12 @@ def streamed(
 def messages(batch: Batch) -> Iterator[Message]:
     at, data = batch.start, batch.buf
     while at < batch.end:
-        size = struct.unpack_from("<I", data, at)[0]
+        size = int.from_bytes(data[at : at + 4].tobytes(), "little")
         yield decode.message(data[at + 4 : at + 4 + size].tobytes())
         at += 4 + size
 
 
-def kinds(found: list[Message]) -> list[str]:
+def kinds(found: Sequence[Message]) -> list[str]:
     return [type(each).__name__ for each in found]
 
 

@@ -111,7 +111,7 @@ def test_options_are_refused_as_by_the_server(native: Database, tmp_path: Path) 
         assert diag is not None, text
         place = None if mine.cursorpos is None else str(mine.cursorpos + 1)
         said = (mine.code, mine.primary, place)
-        wanted = (diag.sqlstate, diag.message_primary.strip(), diag.statement_position)
+        wanted = (diag.sqlstate, (diag.message_primary or "").strip(), diag.statement_position)
         hint = diag.message_hint in (None, mine.hint)
         # libpq names the word, which may be part of a password.
         same = said == wanted or (mine.primary.startswith("invalid connection string syntax"))

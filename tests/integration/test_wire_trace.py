@@ -143,7 +143,8 @@ def told(talk: Conversation, role: str) -> Iterator[str]:
     """A conversation in the words of ``wire_trace.txt``."""
     startup = talk.startup
     yield f"connection {startup['application_name']}, replication {startup['replication']}"
-    statement, wanted = "", ()
+    statement = ""
+    wanted: tuple[int, ...] = ()
     keepalive = None
     for said in without_own(talk, role):
         if said.kind == "query":

@@ -132,6 +132,6 @@ PIECES: Final = (
 
 def hostile(max_size: int = 63) -> st.SearchStrategy[str]:
     """Names as a server may have them: anything but NUL, and no more bytes than fit."""
-    letters = st.characters(exclude_characters="\0", exclude_categories=("Cs",))
+    letters = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
     parts = st.lists(st.one_of(st.sampled_from(PIECES), letters), min_size=1, max_size=12)
     return parts.map("".join).filter(lambda name: 0 < len(name.encode()) <= max_size)

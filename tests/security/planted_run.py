@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -330,7 +331,7 @@ class PlantedRun:
             return self.log.read_bytes()[seen:].decode()
 
         for name in ("typed", "keyed", "ranged"):
-            wait_until(lambda name=name: self._is_disabled(name), 90, lambda: log())
+            wait_until(partial(self._is_disabled, name), 90, log)
         self.found.errors["workers"] = log()
 
     def _is_disabled(self, name: str) -> bool:

@@ -160,7 +160,21 @@ def history(branch: str) -> pa.Table:
 
 LINEAGE: Final = table(key=["format-version"], value=["3"])
 COMPACTED: Final = table(rewritten_data_files_count=[20])
-TYPES: Final = {"int32": pa.int32(), "int64": pa.int64(), "text": pa.string(), "date": pa.date32()}
+TYPES: Final[dict[str, pa.DataType]] = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "text": pa.string(),
+    "date": pa.date32(),
+}
+
+
+def drop_dangling_deletes(type: pa.DataType) -> Build:
+    return lambda n: asked(
+        lambda session: compact(session, ident(n), BRANCH, columns(n[3:], type)),
+        COMPACTED,
+        table(n=[20]),
+    )
+
 
 BUILDERS: dict[str, Build] = {
     "merge by key": lambda n: merge_by_key(
@@ -234,11 +248,7 @@ BUILDERS: dict[str, Build] = {
         lambda session: compact(session, ident(n), n[2], columns(n[3:], pa.int32())), COMPACTED
     ),
     **{
-        f"drop dangling deletes, {kind}": lambda n, type=type: asked(
-            lambda session: compact(session, ident(n), BRANCH, columns(n[3:], type)),
-            COMPACTED,
-            table(n=[20]),
-        )
+        f"drop dangling deletes, {kind}": drop_dangling_deletes(type)
         for kind, type in TYPES.items()
     },
     "the table before a copy": lambda n: asked(

@@ -16,7 +16,7 @@ from workers.lake.session import LakeSession
 
 def listening(process: psutil.Process) -> list[tuple[str, int]]:
     found = process.net_connections(kind="tcp")
-    return [tuple(each.laddr) for each in found if each.status == psutil.CONN_LISTEN]
+    return [each.laddr[:2] for each in found if each.laddr and each.status == psutil.CONN_LISTEN]
 
 
 @pytest.mark.parametrize("token", ["", ";token=", ";token=guess"])

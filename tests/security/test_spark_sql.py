@@ -18,7 +18,7 @@ from tests.security.lexers import PIECES, SPARK, hostile, same_but_for_names, to
 from tests.security.spark_builders import BUILDERS, Names
 from workers.lake import merge
 from workers.lake.destination import LakeIdent
-from workers.lake.merge import Bound, KeyBounds, merge_by_key
+from workers.lake.merge import KeyBounds, merge_by_key
 from workers.lake.session import LakeSession
 from workers.lake.statements import identifier, join, name_of, text
 
@@ -95,7 +95,7 @@ MOMENTS = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(low=st.one_of(MOMENTS, st.integers(-(2**63), 2**63)), column=hostile())
 @example(low=date(1, 1, 1), column="c")
-def test_a_key_s_bound_is_one_literal(low: Bound, column: str) -> None:
+def test_a_key_s_bound_is_one_literal(low: int | date, column: str) -> None:
     sql = merge_by_key(
         LakeIdent("s", "t"), None, columns=[column], key=[column], bounds=KeyBounds(column, low, 1)
     )

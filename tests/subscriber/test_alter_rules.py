@@ -68,8 +68,7 @@ def test_options_that_are_refused(
 
 
 def test_options_become_columns() -> None:
-    asked = {"streaming": Stream.OFF, "slot_name": "other", "origin": "none"}
-    found = change(ON, **asked)
+    found = change(ON, streaming=Stream.OFF, slot_name="other", origin="none")
     columns = {"substream": Stream.OFF, "subslotname": "other", "suborigin": "none"}
     assert (found.columns, found.concerns_slot) == (columns, False)
     assert change(OFF, slot_name=None).columns == {"subslotname": None}

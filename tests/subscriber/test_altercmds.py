@@ -336,7 +336,9 @@ def test_a_slot_that_a_walsender_still_holds_is_waited_for(
     alter_enabled("mysub", False, world.site)
     slot = world.publisher.slots["mysub"]
     slot.active = True
-    monkeypatch.setattr(remoteslot.time, "sleep", lambda _: setattr(slot, "active", False))
+    monkeypatch.setattr(
+        "subscriber.remoteslot.time.sleep", lambda _: setattr(slot, "active", False)
+    )
     alter_options("mysub", {"failover": True}, world.site)
     assert (slot.active, row(world).subfailover) == (False, True)
 

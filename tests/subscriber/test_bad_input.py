@@ -24,10 +24,10 @@ from tests.subscriber.bad_input import (
     WARNINGS,
     WAYS,
     Arrange,
-    Ask,
 )
 from tests.subscriber.test_execute import prepared
 from tests.subscriber.twins import Around
+from tests.subscriber.ways import Ask
 
 EACH_ERROR = [
     pytest.param(sqlstate, said, ask, id=f"{code} {number} {way}")
@@ -35,9 +35,15 @@ EACH_ERROR = [
     for way, ask in ways.items()
 ]
 TYPED_ERRORS = [
-    pytest.param(sqlstate, said, ask, 2 if ask.file and said in IN_THE_FILE else 1, id=each.id)
-    for each in EACH_ERROR
-    for sqlstate, said, ask in [each.values]
+    pytest.param(
+        sqlstate,
+        said,
+        ask,
+        2 if ask.file and said in IN_THE_FILE else 1,
+        id=f"{code} {number} {way}",
+    )
+    for number, (code, sqlstate, said, ways) in enumerate(ERRORS)
+    for way, ask in ways.items()
     if ask.words[0] != "up" or said in IN_THE_FILE
 ]
 
@@ -52,7 +58,8 @@ def pgsub(
 @pytest.mark.parametrize(("sqlstate", "said", "ask"), EACH_ERROR)
 def test_refused(world: Around, sqlstate: str, said: str, ask: Ask) -> None:
     prepared(world)
-    BEFORE.get(said, lambda _: None)(world)
+    if said in BEFORE:
+        BEFORE[said](world)
     before = world.store.subscriptions()
     with pytest.raises(ReplicationError) as caught:
         ask(world)
@@ -66,7 +73,8 @@ def test_refused_on_the_command_line(
     world: Around, pgsub: Shell, sqlstate: str, said: str, ask: Ask, status: int
 ) -> None:
     prepared(world)
-    BEFORE.get(said, lambda _: None)(world)
+    if said in BEFORE:
+        BEFORE[said](world)
     before = world.store.subscriptions()
     ran = ask.typed(world, pgsub)
     assert ran.status == status, ran

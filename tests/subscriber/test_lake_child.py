@@ -55,8 +55,12 @@ def child(starter: Starter) -> LakeChild:
     """It is up; ``poll`` takes the time that a test gives it."""
     child = LakeChild(starter, None, [], lambda: None)
     child.begin()
-    wait_until(lambda: child.poll(0) is LakeEvent.UP, what="it is up")
+    wait_up(child, 0)
     return child
+
+
+def wait_up(child: LakeChild, now: float) -> None:
+    wait_until(lambda: child.poll(now) is LakeEvent.UP, what="it is up")
 
 
 def test_a_broken_server_is_replaced_and_not_at_once_again(
@@ -68,7 +72,7 @@ def test_a_broken_server_is_replaced_and_not_at_once_again(
     assert child.poll(now) is LakeEvent.DOWN
     assert child.url is None
     child.replace(now)  # there is none: a second worker says the same
-    wait_until(lambda: child.poll(now) is LakeEvent.UP, what="the next is up")
+    wait_up(child, now)
     child.replace(child._started_at + 2 * YOUNG - 1)
     assert starter.servers[1].process.status is None
     child.replace(child._started_at + 2 * YOUNG + 1)
@@ -80,7 +84,7 @@ def test_one_that_lived_long_is_replaced_as_the_first(child: LakeChild, starter:
         now = child._started_at + age
         child.replace(now)
         assert child.poll(now) is LakeEvent.DOWN
-        wait_until(lambda now=now: child.poll(now) is LakeEvent.UP, what="the next is up")
+        wait_up(child, now)
     child.replace(child._started_at + 2 * YOUNG + 1)
     assert starter.servers[2].process.status == -9
 

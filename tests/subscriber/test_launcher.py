@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,7 @@ def reported(family: Family, subid: int, name: str, value: Any) -> LogicalRepWor
         row = family.worker(subid)
         return row if row is not None and getattr(row, name) == value else None
 
-    row = wait_until(found, 20, family.log)
-    assert row is not None
-    return row
+    return wait_until(found, 20, family.log)
 
 
 # -- apply workers -----------------------------------------------------------------------------
@@ -115,7 +114,7 @@ def test_after_a_gap_only_a_command_makes_it_try_again_soon(family: Family) -> N
         family.store.update_subscription(lost, subenabled=enabled)
         notify_launcher(family.data_dir)
         before = started(family, fails)
-        wait_until(lambda n=before: started(family, fails) > n, 20, family.log)
+        wait_until(partial(lambda n: started(family, fails) > n, before), 20, family.log)
     wait_until(lambda: started(family, lost) == 4, 20, family.log)
 
 

@@ -161,7 +161,7 @@ def test_drop_of_a_disassociated_subscription_asks_nobody(world: Around) -> None
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
     world.store.update_subscription(sub.oid, subslotname=None, subenabled=False)
     drop_subscription("mysub", world.site)
-    assert world.store.subscriptions() == world.store.leaked_slots() == []
+    assert (world.store.subscriptions(), world.store.leaked_slots()) == ([], [])
     assert list(world.publisher.slots) == ["mysub"]
 
 

@@ -179,10 +179,9 @@ def test_warnings_about_tables(world: Around) -> None:
 
 
 def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
-    only_id = {"columns": ("id",), "key": 2}
     world.publisher.tables = {
-        "a": PublishedTable(**only_id),
-        "b": PublishedTable(**only_id, letters="tfft"),
+        "a": PublishedTable(columns=("id",), key=2),
+        "b": PublishedTable(columns=("id",), key=2, letters="tfft"),
     }
     create_subscription(statement(), world.site)
     assert [said for said in world.said() if "replica identity" in said] == [

@@ -37,7 +37,7 @@ from workers.lake.destination import (
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.latch import Latch
 from workers.process import WorkerProcess
-from workers.proto.messages import Insert
+from workers.proto.messages import Insert, Message
 from workers.remote_slots import RemoteSlot
 from workers.shared_targets import source_of, with_source_column
 from workers.spool import Batch
@@ -91,8 +91,8 @@ class Publisher:
         """Transactions ``after`` + 1 and the following."""
         upto = self.committed if upto is None else upto
         numbers = range(after + 1, upto + 1)
-        messages = ([RELATION, Insert(1, row(str(n), str(n)))] for n in numbers)
-        return batch(*messages, after=100 * after)
+        changes: list[list[Message]] = [[RELATION, Insert(1, row(str(n), str(n)))] for n in numbers]
+        return batch(*changes, after=100 * after)
 
     # -- as a connection ----------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Synchronised:
     link: Link = field(default_factory=Link)
     copies: int = 0
     die_at: str | None = None
-    at_place: dict[str, Callable[[], None]] = field(default_factory=dict)
+    at_place: dict[str, Callable[[], object]] = field(default_factory=dict)
     reached: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -224,8 +224,9 @@ class Synchronised:
         """A row more of the other source's, and its position, on what ``main`` shows."""
         table = self.world.lake.tables[IDENT]
         rows = self.world.lake.rows(IDENT)
-        mine = {"id": 1 + len(self.rows(OTHER)), "v": 0, SOURCE_COLUMN: OTHER}
-        stamp = Stamp("pg_0", LSN(mine["id"]), "", LSN(0), OTHER)
+        number = 1 + len(self.rows(OTHER))
+        mine = {"id": number, "v": 0, SOURCE_COLUMN: OTHER}
+        stamp = Stamp("pg_0", LSN(number), "", LSN(0), OTHER)
         self.world.lake.commit(table, MAIN, [*rows, mine], stamp)
 
     @property

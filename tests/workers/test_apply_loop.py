@@ -415,7 +415,8 @@ def test_no_batch_is_closed_while_a_table_catches_up(
     copying = Copying(shutdown_requested=stop, loop=loop, batches=batches, waits_at=LSN(waits_at))
     loop.process.link = cast("Any", copying)
     values = [row(str(number), "0") for number in range(1000)]
-    loop.run(*([A, B, Insert(1, value), Insert(2, value)] for value in values))
+    changes: list[list[Message]] = [[A, B, Insert(1, each), Insert(2, each)] for each in values]
+    loop.run(*changes)
     assert copying.caught == caught
     assert len(copying.durable) == batches
     assert len(loop.receiver.durable) == 200

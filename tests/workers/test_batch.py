@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from catalog.errcodes import ProtocolViolation
 from tests.workers.transactions import batch, relation, row
-from workers.batch import Gate, Run, runs_by_target
+from workers.batch import Bools, Gate, Run, Targets, runs_by_target
 from workers.proto.messages import Delete, Insert, Truncate, Update
 from workers.relation import LogicalRepRelMap, RelName
 from workers.spool import Batch
 
 
 def everything(taken: Batch) -> Gate:
-    def gate(targets: Sequence[RelName]) -> Mapping[RelName, np.ndarray]:
+    def gate(targets: Targets) -> Mapping[RelName, Bools]:
         return {target: np.ones(taken.ntxns, dtype=np.bool_) for target in targets}
 
     return gate

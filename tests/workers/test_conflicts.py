@@ -16,13 +16,13 @@ from workers import failpoints
 from workers.conflicts import KeyConflict
 from workers.lake.destination import Counts, LakeIdent
 from workers.lake.memory import MemoryDestination
-from workers.proto.messages import Delete, Insert, Update
+from workers.proto.messages import Delete, Insert, Message, Update
 
 A = relation(1, "a", "id", "v")
 FULL = relation(1, "a", "id", "v", identity="f")
 SECRET = "31415926"
 
-MISSES = [
+MISSES: list[list[Message]] = [
     [A, Update(1, None, None, row("8", SECRET)), Delete(1, "K", row(SECRET, ""))],
     [A, Update(1, None, None, row("9", SECRET))],
 ]

@@ -111,8 +111,8 @@ def test_a_skip_that_was_taken_back_while_the_table_waited(synced: Synchronised)
     store, subid = synced.world.store, synced.world.sub.oid
     (skipped,) = synced.publisher.transactions(3, 4).final_lsn
     store.update_subscription(subid, subskiplsn=LSN(int(skipped)))
-    synced.at_place["tablesync.waiting"] = lambda: (
-        store.update_subscription(subid, subskiplsn=InvalidXLogRecPtr) and None
+    synced.at_place["tablesync.waiting"] = lambda: store.update_subscription(
+        subid, subskiplsn=InvalidXLogRecPtr
     )
     synced.link.gated = LSN(400)
     synced.worker()

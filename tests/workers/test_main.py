@@ -22,7 +22,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers import main as worker
 from workers.conflicts import KeyConflict
-from workers.exits import WorkerExit
+from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
 from workers.lake.destination import LakeIdent
 from workers.launcher_socket import LOCK_FILE
 from workers.process import WorkerProcess
@@ -60,7 +60,7 @@ class Link:
 
 def log_of(data_dir: Path, monkeypatch: pytest.MonkeyPatch, link: Link) -> str:
     monkeypatch.setattr(worker, "LauncherLink", link)
-    assert worker.main([*ARGV, "--data-dir", str(data_dir)]) == worker.EXIT_ERROR
+    assert worker.main([*ARGV, "--data-dir", str(data_dir)]) == EXIT_ERROR
     text = (data_dir / "log" / "pgsub.log").read_text()
     assert "Traceback" not in text
     return text
@@ -103,8 +103,8 @@ def test_settings_of_another_version_are_logged(
 @pytest.mark.parametrize(
     ("error", "status", "told"),
     [
-        (ReplicationGap("the slot is gone", sqlstate="42704"), worker.EXIT_GAP, [1, 0]),
-        (ConnectionFailure("no route"), worker.EXIT_ERROR, [1, 1]),
+        (ReplicationGap("the slot is gone", sqlstate="42704"), EXIT_GAP, [1, 0]),
+        (ConnectionFailure("no route"), EXIT_ERROR, [1, 1]),
     ],
 )
 def test_a_gap_is_told_once_and_ends_with_a_status_of_its_own(
@@ -203,7 +203,7 @@ class Ended:
     ids=["data", "connection", "permission", "bug"],
 )
 def test_an_error_while_applying_disables(run: Ended, error: Exception) -> None:
-    assert run.worker(error) == worker.EXIT_DONE
+    assert run.worker(error) == EXIT_DONE
     assert not run.enabled
     assert f"LOG:  action=disable_on_error subid={run.subid} {DISABLED}" in run.log
     assert run.log.index("action=error") < run.log.index("action=disable_on_error")
@@ -212,7 +212,7 @@ def test_an_error_while_applying_disables(run: Ended, error: Exception) -> None:
 
 def test_an_error_of_a_sync_worker_disables(run: Ended) -> None:
     error = ConnectionFailure("could not connect to the publisher")
-    assert run.worker(error, relid=5) == worker.EXIT_DONE
+    assert run.worker(error, relid=5) == EXIT_DONE
     assert not run.enabled
     assert run.stats == SubscriptionStats(run.subid, sync_error_count=1)
 
@@ -240,7 +240,7 @@ def test_what_is_no_error_of_applying_neither_disables_nor_counts(
 @pytest.mark.parametrize("relid", [0, 5])
 def test_a_lake_server_that_cannot_go_on_is_told_of(run: Ended, relid: int) -> None:
     error = LakeBroken("the lake server cannot go on", hint="The launcher starts it again.")
-    assert run.worker(error, relid=relid) == worker.EXIT_ERROR
+    assert run.worker(error, relid=relid) == EXIT_ERROR
     assert run.link.calls[-1] == "lake_broken"
     assert run.enabled
     run.worker(FamilyProcessGone("lost the lake server"), relid=relid)
@@ -249,6 +249,6 @@ def test_a_lake_server_that_cannot_go_on_is_told_of(run: Ended, relid: int) -> N
 
 def test_errors_are_counted_and_tried_again_without_the_option(run: Ended) -> None:
     run.store.update_subscription(run.subid, subdisableonerr=False)
-    assert run.worker(EXISTS) == run.worker(EXISTS) == worker.EXIT_ERROR
+    assert run.worker(EXISTS) == run.worker(EXISTS) == EXIT_ERROR
     assert run.enabled
     assert run.stats == SubscriptionStats(run.subid, apply_error_count=2, confl_insert_exists=2)

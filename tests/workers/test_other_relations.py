@@ -45,7 +45,8 @@ def refused(world: Subscribed, *transactions: list[Message]) -> ReplicationError
 @pytest.mark.parametrize("change", [insert(1, 2), Truncate(False, False, (1,))])
 def test_a_renamed_table_stops_before_its_first_change(world: Subscribed, change: Message) -> None:
     """Its changes are not dropped, and what came before is applied."""
-    before, others = [A, insert(1, 1)], [[B, insert(2, n)] for n in (1, 2, 3)]
+    before: list[Message] = [A, insert(1, 1)]
+    others: list[list[Message]] = [[B, insert(2, n)] for n in (1, 2, 3)]
     error = refused(world, before, others[0], others[1], [MOVED, change], others[2])
     assert error.code == "55000"
     assert '"public.moved" does not exist' in error.primary
@@ -90,7 +91,7 @@ def test_another_relation_under_the_name_may_have_keys_that_are_there(world: Sub
     error = refused(world, [A, insert(1, 1)], [ANOTHER, insert(3, 2)], [insert(3, 1)])
     assert (error.code, keys(world, "a")) == ("23505", [1, 2])
     assert (world.rel("a").copied, world.rel("a").remote_relid) == (False, 3)
-    moved = [relation(3, "moved", "id", "v"), insert(3, 4)]
+    moved: list[Message] = [relation(3, "moved", "id", "v"), insert(3, 4)]
     assert refused(world, [A, insert(1, 1)], [ANOTHER, insert(3, 2)], moved).code == "55000"
 
 

@@ -66,12 +66,19 @@ def test_which_passwords_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """H-43: neither the environment's nor the password file's of the user."""
     monkeypatch.setenv("PGPASSWORD", "everybody's")
     monkeypatch.setenv("SHOP_PASSWORD", "its own")
-    for own in ({"passfile": "/data/passfile/u"}, {"password_env": "SHOP_PASSWORD"}):
-        check_conninfo(replace(REQUIRED, **own), NO_SUPERUSER)
+    for own in (
+        replace(REQUIRED, passfile="/data/passfile/u"),
+        replace(REQUIRED, password_env="SHOP_PASSWORD"),
+    ):
+        check_conninfo(own, NO_SUPERUSER)
     check_connected(Connection(Libpq(used_password=True)), REQUIRED, NO_SUPERUSER)
-    for other in ({}, {"password_env": "NOT_SET"}, {"subconninfo": "passfile=pgpass"}):
+    for other in (
+        REQUIRED,
+        replace(REQUIRED, password_env="NOT_SET"),
+        replace(REQUIRED, subconninfo="passfile=pgpass"),
+    ):
         with pytest.raises(ProhibitedSqlStatementAttempted) as refused:
-            check_conninfo(replace(REQUIRED, **other), NO_SUPERUSER)
+            check_conninfo(other, NO_SUPERUSER)
         assert refused.value.detail == (
             "Non-superusers must provide a password in the connection string."
         )

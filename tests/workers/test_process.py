@@ -130,8 +130,8 @@ def test_a_sync_worker_takes_the_session_of_one_that_is_done(
     store.hand_over_spark_session("u", "fresh", time.time())
     store.hand_over_spark_session("u", "old", time.time() - SESSION_IDLE - 1)
     link = Link()
-    assert closed(store, tmp_path, link, ours) == ["old"]
-    assert Lake.taken is None  # an apply worker copies nothing
+    # An apply worker copies nothing.
+    assert (closed(store, tmp_path, link, ours), Lake.taken) == (["old"], None)
     link.running = {(ours, copying)}
     assert closed(store, tmp_path, link, ours, copying) == []
     assert Lake.taken == ("u", "fresh")

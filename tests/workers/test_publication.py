@@ -172,10 +172,11 @@ def test_a_publication_that_was_changed_back_has_another_fingerprint() -> None:
 
 
 def test_a_partitioned_table_is_never_trusted() -> None:
-    whole = [("public", "table_1", "t", "t", "t", "t", "t", None, "1/1")]
+    whole: list[Row] = [("public", "table_1", "t", "t", "t", "t", "t", None, "1/1")]
     for kind, trusted in (("r", True), ("p", False)):
-        script = {**answers(), "INNER JOIN": [("16389", "d", kind)], "pubinsert": whole}
-        remote = fetch_remote_table_info(ScriptedPublisher(18, script), "public", "table_1", ["p"])
+        listed: dict[str, list[Row]] = {"INNER JOIN": [("16389", "d", kind)], "pubinsert": whole}
+        conn = ScriptedPublisher(18, answers() | listed)
+        remote = fetch_remote_table_info(conn, "public", "table_1", ["p"])
         assert remote.publishes_everything is trusted
 
 

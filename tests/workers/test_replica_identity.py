@@ -183,7 +183,7 @@ def test_what_was_refused_is_not_taken_for_a_whole_key_later(
     world.declare("a", on_key_conflict=declared)
     world.identity = PART
     world.put("a", (1, 10), ours=True)
-    received = [A, Insert(2, row("5", "50")), i(1, 20), D_K]
+    received: list[Message] = [A, Insert(2, row("5", "50")), i(1, 20), D_K]
     with pytest.raises(ReplicationError, match="did not send replica identity"):
         apply(world, [relation(2, "b", "id", "v")], received)
     assert (world.rel("a").copied, world.rel("b").copied) == (False, True)
@@ -239,8 +239,8 @@ def test_nor_does_it_stop_what_meets_nothing(world: Subscribed, identity: Identi
     world.declare("a", on_key_conflict="overwrite")
     world.identity = dict(identity) if identity else None
     world.put("a", (1, 10), (5, 50), ours=True)
-    changes = [Update(1, None, None, row("1", "11")), Delete(1, "K", (*row("5"), NULL)), i(2, 20)]
-    apply(world, [A, *changes])
+    changed, deleted = Update(1, None, None, row("1", "11")), Delete(1, "K", (*row("5"), NULL))
+    apply(world, [A, changed, deleted, i(2, 20)])
     assert world.rows("a") == [(1, 11), (2, 20)]
 
 

@@ -35,7 +35,7 @@ def i(key: int, value: int | None) -> Message:
 
 def u(old: int, new: int, value: int) -> Message:
     key = None if old == new else (*row(str(old)), NULL)
-    return Update(1, key and "K", key, row(str(new), str(value)))
+    return Update(1, "K" if key else None, key, row(str(new), str(value)))
 
 
 def d(key: int) -> Message:

@@ -115,9 +115,13 @@ def test_whoever_dies_wherever_each_source_has_its_rows(
             return
         running.append(source)
         try:
-            source.turn(lake, lambda: rng.random() < 0.05 and turn(rng.choice(sources)))
+            source.turn(lake, between)
         finally:
             running.remove(source)
+
+    def between() -> None:
+        if rng.random() < 0.05:
+            turn(rng.choice(sources))
 
     for _ in range(80):
         turn(rng.choice(sources))

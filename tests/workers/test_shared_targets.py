@@ -185,7 +185,7 @@ def test_two_tables_of_one_subscription_show_together(lake: MemoryLake, sharing:
             shown.append(len(self.lake.rows(ident)))
             return done
 
-    moved = [A, B, Delete(1, "K", row("1", "")), insert(1, 1, relid=2)]
+    moved: list[Message] = [A, B, Delete(1, "K", row("1", "")), insert(1, 1, relid=2)]
     one.worker(Watched(lake)).apply_batch(batch(moved, after=100))
     assert (one.rows("a"), one.rows("b")) == ([], [(1, 1), (2, 2)])
     assert shown == [2]

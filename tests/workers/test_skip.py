@@ -100,7 +100,7 @@ def test_it_may_come_again_and_is_not_applied(world: Subscribed) -> None:
 def test_a_row_whose_delete_was_skipped_is_not_given_a_twin(world: Subscribed) -> None:
     worker(world).apply_batch(batch([A, Insert(1, row("1", "0"))]))
     ask(world, finish(1))
-    again = [A, Insert(1, row("1", "5"))]
+    again: list[Message] = [A, Insert(1, row("1", "5"))]
     with pytest.raises(ReplicationError) as caught:
         worker(world).apply_batch(batch([A, Delete(1, "K", row("1", ""))], again, after=100))
     assert caught.value.code == "23505"
@@ -110,7 +110,7 @@ def test_a_row_whose_delete_was_skipped_is_not_given_a_twin(world: Subscribed) -
 
 def test_a_skipped_truncate_empties_nothing(world: Subscribed) -> None:
     ask(world, finish(1))
-    truncate = [A, Truncate(False, False, (1,))]
+    truncate: list[Message] = [A, Truncate(False, False, (1,))]
     worker(world).apply_batch(batch(both(1), truncate, [A, Insert(1, row("2", "0"))]))
     assert keys(world, "a") == [1, 2]
 
@@ -118,7 +118,7 @@ def test_a_skipped_truncate_empties_nothing(world: Subscribed) -> None:
 def test_relations_in_it_are_still_known_afterwards(world: Subscribed) -> None:
     ask(world, finish(0))
     turned = relation(1, "a", "v", "id")
-    skipped = [turned, Insert(1, row("9", "9"))]
+    skipped: list[Message] = [turned, Insert(1, row("9", "9"))]
     worker(world).apply_batch(batch(skipped, [Insert(1, row("5", "1"))]))
     assert world.rows("a") == [(1, 5)]
 

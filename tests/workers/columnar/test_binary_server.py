@@ -157,8 +157,8 @@ class Asked:
             if size < 0:
                 break
             yield bytes(data)
-        result = self._conn.get_result()
-        assert result is None or result.status == pq.ExecStatus.COMMAND_OK
+        last = self._conn.get_result()
+        assert last is None or last.status == pq.ExecStatus.COMMAND_OK
 
 
 @pytest.fixture(params=every_version(16, 18, since=16))

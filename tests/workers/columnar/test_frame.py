@@ -243,7 +243,7 @@ def test_windows_change_nothing_but_when_pages_are_given_back(data: st.DataObjec
     for number, messages in enumerate(inside, start=1):
         begin, commit = transaction([], number)
         payloads += [begin, *(raw for _, raw in messages), commit]
-    if payloads and data.draw(st.booleans()):
+    if len(payloads) > 0 and data.draw(st.booleans()):
         payloads.pop(data.draw(st.integers(0, len(payloads) - 1)))
     buf = spool(*payloads)
     given_back: list[tuple[int, int]] = []

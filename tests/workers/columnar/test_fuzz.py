@@ -41,9 +41,9 @@ from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.full import full_images
 from workers.proto import decode, encode
-from workers.proto.messages import ColumnStatus, Insert, TupleColumn, XLogData
+from workers.proto.messages import ColumnStatus, Insert, Message, TupleColumn, XLogData
 
-ROWS: Final = [
+ROWS: Final[list[Message]] = [
     insert("1", "12.5", None, "2026-11-21"),
     insert("2", "x" * 300, "t", "infinity"),
     update(("3", ..., "f", None)),

@@ -21,7 +21,7 @@ THREE = layout(pa.int64(), pa.int64(), pa.int64())
 
 def broken(
     messages: list[Message],
-    table: list[tuple[int | None, ...]],
+    table: list[tuple[int | str | None, ...]],
     form: Any = THREE,
     keys: tuple[tuple[int, ...], ...] = ((1,), (2,)),
 ) -> tuple[int, tuple[int, ...]] | None:

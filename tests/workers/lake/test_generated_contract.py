@@ -102,7 +102,7 @@ def test_rows_whose_keys_are_looked_for_first(generating: Table) -> None:
 
     def resolve(found: list[int]) -> Any:
         assert found == [1]
-        return merge(dest, [(0, 1, 3, "b", None, False)], **NOTED)
+        return merge(dest, [(0, 1, 3, "b", None, False)], unchanged=False, **NOTED)
 
     generating.batch([probe(dest, [1, 2], resolve, **NOTED)], 30)
     assert generating.computed() == [(3, "b", None, 6, "b-n")]

@@ -22,7 +22,7 @@ COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.string()))
 UPDATE, DELETE = 0, 1
 
 
-def ids(*numbers: int) -> pa.Array:
+def ids(*numbers: int) -> pa.Int64Array:
     return pa.array(numbers, pa.int64())
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +15,10 @@ NAME = "pg_seen"
 PATH = f"lake.pg_catalog.{NAME}"
 
 
-def content(**columns: pa.Array) -> StatusTable:
+def content(**columns: pa.Array[Any] | pa.ChunkedArray[Any]) -> StatusTable:
     table = pa.table(columns)
-    columns = zlib.crc32(repr(table.schema).encode())
-    return StatusTable(table, str(columns), repr(table.to_pylist()))
+    schema = zlib.crc32(repr(table.schema).encode())
+    return StatusTable(table, str(schema), repr(table.to_pylist()))
 
 
 def test_made_replaced_left_alone_and_cut_back(

@@ -95,7 +95,7 @@ def test_columns_may_be_called_what_the_statements_call_their_tables(
     dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, BRANCH)
 
-    def rows(count: int, **more: list[Any]) -> Staged:
+    def rows(count: int, **more: pa.Array[Any] | pa.ChunkedArray[Any]) -> Staged:
         values = {f"c{n}": pa.array([n] * count, pa.int64()) for n in range(len(names))}
         return stage(dest, **(values | more))
 
