@@ -18,6 +18,7 @@ FILE = re.compile(
 PLACE = re.compile(r"`([\w/]+\.py)`((?: `[\w.]+`,?)+)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"pgsub(?: --?[\w-]+(?: DIR)?)? ([a-z-]+)")
+REMOVAL = re.compile(r"remove_orphan_files *\(([^)]*)\)")
 RULES = range(1, 24)
 
 
@@ -64,6 +65,13 @@ def test_every_rule_has_one_row() -> None:
 def test_the_eight_requirements_each_have_a_row() -> None:
     table = rows(section(text("fidelity.md"), "## The eight requirements"))
     assert [row[0] for row in table] == [str(number) for number in range(1, 9)]
+
+
+def test_no_page_has_files_removed_that_nobody_has_looked_at() -> None:
+    """Where the table's files have another name than they are listed by, all of them would go."""
+    calls = [call for page in PAGES for call in REMOVAL.findall(page.read_text())]
+    assert calls
+    assert [call for call in calls if "dry_run => true" not in call] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
