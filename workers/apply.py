@@ -180,7 +180,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             identities = partial(ask_identities, sub, conn, process.interrupted)
             applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
             process.applying = True
-            orphans = OrphanRemoval(dest, store, sub.oid)
+            orphans = OrphanRemoval(dest, store, sub)
             try:
                 LogicalRepApplyLoop(process, applier, stream, watch, orphans)
             finally:

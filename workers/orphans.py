@@ -31,10 +31,12 @@ from typing import Final
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.lake_maintenance import LakeMaintenance
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers.lake.destination import Destination, LakeIdent, Orphans
+from workers.shared_targets import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +62,13 @@ class OrphanRemoval:
         self,
         dest: Destination,
         store: CatalogStore,
-        subid: int,
+        sub: Subscription,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``clock`` tells Unix time in seconds."""
         self._dest = dest
         self._store = store
-        self._subid = subid
+        self._sub = sub
         self._clock = clock
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="orphans")
         self._removal: _Removal | None = None
@@ -85,15 +87,19 @@ class OrphanRemoval:
         if not interval or 0 <= now - self._looked < self._rest:
             return
         self._looked = now
-        tables = _ready(rels)
+        ready = _ready(rels)
+        tables = {ident: [rel.srrelid for rel in each] for ident, each in ready.items()}
         self._rest = min(LOOK_EVERY, interval / max(len(tables), 1))
         due = self._due(tables, now, interval)
         if due is not None:
             # Stored before it begins: one that takes the lake server with it must not come again
             # as soon as there is another.
             self._note(tables[due], reason=_UNDER_WAY)
+            owner = owner_of(self._sub, ready[due][0])
             older_than = now - settings.orphan_removal_min_age
-            answer = self._pool.submit(self._dest.remove_orphans, due, older_than=older_than)
+            answer = self._pool.submit(
+                self._dest.remove_orphans, due, owner=owner, older_than=older_than
+            )
             self._removal = _Removal(due, tables[due], answer)
 
     def close(self) -> None:
@@ -110,7 +116,7 @@ class OrphanRemoval:
             since = int(now * _MICROSECONDS)
             with self._store.transaction():
                 for relid in new:
-                    self._store.put_lake_maintenance(LakeMaintenance(self._subid, relid, since))
+                    self._store.put_lake_maintenance(LakeMaintenance(self._sub.oid, relid, since))
         ages = {
             ident: now - min(known[relid].since for relid in relids) / _MICROSECONDS
             for ident, relids in tables.items()
@@ -142,7 +148,7 @@ class OrphanRemoval:
         known = self._known()
         with self._store.transaction():
             for relid in relids:
-                before = known.get(relid, LakeMaintenance(self._subid, relid, 0))
+                before = known.get(relid, LakeMaintenance(self._sub.oid, relid, 0))
                 now = replace(
                     before,
                     since=int(self._clock() * _MICROSECONDS),
@@ -153,16 +159,16 @@ class OrphanRemoval:
                 self._store.put_lake_maintenance(now)
 
     def _known(self) -> dict[int, LakeMaintenance]:
-        return {each.relid: each for each in self._store.lake_maintenance(self._subid)}
+        return {each.relid: each for each in self._store.lake_maintenance(self._sub.oid)}
 
 
-def _ready(rels: Iterable[SubscriptionRel]) -> dict[LakeIdent, list[int]]:
-    """The lake tables all of whose sources are ``r``, with the relids of these."""
-    found: dict[LakeIdent, list[int]] = {}
+def _ready(rels: Iterable[SubscriptionRel]) -> dict[LakeIdent, list[SubscriptionRel]]:
+    """The lake tables all of whose sources are ``r``, with these."""
+    found: dict[LakeIdent, list[SubscriptionRel]] = {}
     unready: set[LakeIdent] = set()
     for rel in rels:
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
-        found.setdefault(ident, []).append(rel.srrelid)
+        found.setdefault(ident, []).append(rel)
         if rel.srsubstate is not SubRelState.READY:
             unready.add(ident)
-    return {ident: relids for ident, relids in found.items() if ident not in unready}
+    return {ident: each for ident, each in found.items() if ident not in unready}

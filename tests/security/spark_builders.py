@@ -37,6 +37,7 @@ from workers.lake.merge import (
 from workers.lake.row_origin import Others, all_others, count_rows_of_others, look_for_others
 from workers.lake.snapshots import read_history, read_outcomes, read_properties, read_ref
 from workers.lake.statements import (
+    OWNER,
     branch_path,
     call,
     create_branch,
@@ -276,9 +277,9 @@ BUILDERS: dict[str, Build] = {
         lambda session: orphans._elsewhere(session, ident(n), n[2], "looking")
     ),
     "orphan files": lambda n: asked(
-        lambda session: orphans.remove_orphans(session, ident(n), older_than=0),
+        lambda session: orphans.remove_orphans(session, ident(n), owner="me", older_than=0),
         table(file=["w/s/7-t-01234567/metadata/v1"]),
-        table(key=[], value=[]),
+        table(key=[OWNER], value=["me"]),
         table(name=[]),
         table(n=[0]),
     ),

@@ -121,7 +121,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
     spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
     receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
     stream = Stream(cast("Any", None), spool, cast("Any", receiver))
-    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub.oid)
+    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub)
     made = Loop(world, process, stream, receiver, orphans)
 
     def stop_at_the_end() -> None:
@@ -142,15 +142,15 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
     asked, days = threading.Event(), itertools.count(1_000_000)
 
     class Folders(MemoryDestination):
-        def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+        def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
             asked.set()
-            return super().remove_orphans(ident, older_than=older_than)
+            return super().remove_orphans(ident, owner=owner, older_than=older_than)
 
     loop.orphans.close()
     loop.orphans = OrphanRemoval(
         Folders(loop.world.lake),
         loop.world.store,
-        loop.world.sub.oid,
+        loop.world.sub,
         lambda: 86400.0 * next(days),
     )
     loop.run(*inserts(0, 5))

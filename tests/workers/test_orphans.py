@@ -15,7 +15,7 @@ from catalog.lake_maintenance import LakeMaintenance
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
-from workers.lake.destination import Identity, LakeIdent, Orphans
+from workers.lake.destination import SHARED, Identity, LakeIdent, Orphans
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.orphans import LOOK_EVERY, OrphanRemoval
 
@@ -29,10 +29,12 @@ class Folders(MemoryDestination):
     def __init__(self, lake: MemoryLake) -> None:
         super().__init__(lake, identity=Identity(1, 7))
         self.asked: list[tuple[str, float]] = []
+        self.owners: list[str] = []
         self.answer: Callable[[], Orphans] = Orphans
 
-    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         self.asked.append((ident.table, older_than))
+        self.owners.append(owner)
         return self.answer()
 
 
@@ -51,9 +53,7 @@ class Worker:
 
     def start(self) -> None:
         """As a successor of the one before."""
-        self.removal = OrphanRemoval(
-            self.dest, self.world.store, self.world.sub.oid, lambda: self.now
-        )
+        self.removal = OrphanRemoval(self.dest, self.world.store, self.world.sub, lambda: self.now)
 
     def turn(self, later: float = LOOK_EVERY) -> None:
         """What the loop does, after so many seconds; a removal that it begins has ended then."""
@@ -252,6 +252,16 @@ def test_tables_of_one_lake_table_have_one_turn(worker: Worker) -> None:
         worker.world.rel("b").srrelid: 0,  # its end is noted in the next turn
         relid: 1,
     }
+
+
+def test_the_lake_is_told_whose_the_table_must_be(worker: Worker) -> None:
+    worker.world.declare("b", shared=True)
+    worker.start()
+    worker.turn()
+    worker.turn(DAY)
+    worker.turn()
+    worker.turn()
+    assert worker.dest.owners == [worker.world.sub.subuuid, SHARED]
 
 
 def test_what_is_stored_goes_with_the_table(worker: Worker) -> None:

@@ -405,10 +405,11 @@ class Destination(Protocol):
     def compact(self, ident: LakeIdent, branch: str) -> int:
         """Write the branch's small files together, between batches; how many files went."""
 
-    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove the table's files that no snapshot knows and were last changed before that moment
         (Unix time). Commits nothing, so batches may go on; nothing is removed where it is not sure
-        that a file is the table's, and nobody's commit is waiting for it."""
+        that a file is the table's, that the table is ``owner``'s, and that nobody's commit is
+        waiting for the file."""
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""

@@ -397,9 +397,9 @@ class IcebergDestination:
         columns = self._columns.get(ident) or self._read_columns(session, ident)
         return compact(session, ident, branch, columns)
 
-    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove files that no snapshot knows; see ``orphans``."""
-        return remove_orphans(self._sessions.get(), ident, older_than=older_than)
+        return remove_orphans(self._sessions.get(), ident, owner=owner, older_than=older_than)
 
     def idle_session(self) -> tuple[str, str] | None:
         """Take leave of this thread's session for somebody else to use; see ``Sessions``."""

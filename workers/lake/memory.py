@@ -369,10 +369,10 @@ class MemoryDestination:
         del ident, branch
         return 0
 
-    def remove_orphans(self, ident: LakeIdent, *, older_than: float) -> Orphans:
+    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """There are no files here."""
         self._enter("remove_orphans")
-        del ident, older_than
+        del ident, owner, older_than
         return Orphans()
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:

@@ -5,9 +5,11 @@ whatever ref and of none. Paths are compared without scheme and authority where 
 none, so ``file:/x``, ``file:///x`` and ``/x`` are one file; a scheme that differs is an error and
 nothing is removed. It cannot know what it cannot see, and that is looked at here first:
 
+- A table that was dropped and made anew, by another subscription or data directory, has the name
+  of ours and is not. It says whose it is.
 - A folder may hold more than the table: other tables below it, or another catalog's entry for the
   same files. So only folders that were named by us are looked into; their names were never used
-  before, whoever the table belongs to now.
+  before.
 - A folder may have two names: a table that was moved, behind a link. Each file is then known by
   another name than it is listed by. So every file that the metadata knows must be in the folder
   by the name that the table gives it. A folder that is a link is not ours to look into.
@@ -35,7 +37,16 @@ from sqlglot import exp
 from workers.lake.destination import BRANCH_PREFIX, LakeIdent, Orphans
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_properties
-from workers.lake.statements import call, identifier, is_own_folder, join, name_of, table_path, text
+from workers.lake.statements import (
+    OWNER,
+    call,
+    identifier,
+    is_own_folder,
+    join,
+    name_of,
+    table_path,
+    text,
+)
 
 _COPYING: Final = re.compile(rf"{BRANCH_PREFIX}[0-9a-f]{{32}}_[1-9][0-9]*_.*", re.S)
 """A branch of a sync worker of a shared table (``shared_targets.branches_of``)."""
@@ -49,7 +60,9 @@ _KNOWN: Final[Mapping[str, str]] = {
 _TRUE: Final = "true"
 
 
-def remove_orphans(session: LakeSession, ident: LakeIdent, *, older_than: float) -> Orphans:
+def remove_orphans(
+    session: LakeSession, ident: LakeIdent, *, owner: str, older_than: float
+) -> Orphans:
     """Remove what no snapshot knows and was last changed before ``older_than`` (Unix time).
 
     One call lists the folder and reads all manifests; it commits nothing.
@@ -58,7 +71,7 @@ def remove_orphans(session: LakeSession, ident: LakeIdent, *, older_than: float)
     session.stand_back()
     folder = _folder(session, ident, what)
     left = (
-        _not_ours(session, ident, folder)
+        _not_ours(session, ident, folder, owner)
         or _being_copied(session, ident, what)
         or _elsewhere(session, ident, f"{folder}/", what)
     )
@@ -92,12 +105,15 @@ def _folder(session: LakeSession, ident: LakeIdent, what: str) -> str:
     return str(rows.column(0)[0].as_py() or "").rpartition("/metadata/")[0]
 
 
-def _not_ours(session: LakeSession, ident: LakeIdent, folder: str) -> str | None:
+def _not_ours(session: LakeSession, ident: LakeIdent, folder: str, owner: str) -> str | None:
+    properties = read_properties(session, ident)
+    if properties.get(OWNER) != owner:
+        return "it belongs to somebody else: its property pgsub.owner is not this subscription's"
     if not is_own_folder(folder):
         return "its folder was not named by pgsub, and may hold more than this table"
     if _is_linked(folder):
         return "its folder, or data or metadata in it, is a link"
-    if read_properties(session, ident).get("gc.enabled", _TRUE).lower() != _TRUE:
+    if properties.get("gc.enabled", _TRUE).lower() != _TRUE:
         return "its property gc.enabled is false"
     return None
 

@@ -20,6 +20,7 @@ from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delet
 from workers.lake.destination import LakeIdent, Orphans
 from workers.lake.orphans import _COPYING, lists_by_prefix
 from workers.lake.statements import (
+    OWNER,
     branch_path,
     create_namespace,
     create_table,
@@ -91,7 +92,7 @@ def plant(top: Path, days: float = 7) -> set[str]:
 
 
 def remove(dest: Any, ident: LakeIdent, days: float = 3) -> Orphans:
-    done: Orphans = dest.remove_orphans(ident, older_than=time.time() - days * DAY)
+    done: Orphans = dest.remove_orphans(ident, owner="me", older_than=time.time() - days * DAY)
     return done
 
 
@@ -214,6 +215,20 @@ def test_a_table_whose_files_have_another_name_is_left_alone(
     assert "are not in its folder" in done.left
     assert files(top) == before
     assert count(dest, lake_ident) == 10
+
+
+@pytest.mark.parametrize("owner", ["a3f1c2d4-0000-4000-8000-000000000001", "", "shared"])
+def test_a_table_that_belongs_to_somebody_else_is_left_alone(
+    dest: Any, lake_ident: LakeIdent, owner: str
+) -> None:
+    """Dropped, and made anew by another data directory, which knows what is under way there."""
+    top = folder(dest, lake_ident)
+    dest._sessions.get().command(set_properties(lake_ident, {OWNER: owner}), "taking it over")
+    old = plant(top)
+    left = remove(dest, lake_ident).left
+    assert left is not None
+    assert "belongs to somebody else" in left
+    assert old <= files(top)
 
 
 @pytest.mark.parametrize("part", ["", "data", "metadata"])
