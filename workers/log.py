@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import IoError, ReplicationError
+from catalog.errcodes import InternalError, IoError, ReplicationError
 from catalog.namespace import printable
 
 LOG_DIRECTORY: Final = "log"
@@ -86,6 +86,28 @@ def report(error: ReplicationError, *, action: str = "error", **keys: object) ->
     named = "".join(f" {key}={value}" for key, value in keys.items())
     fields = {"DETAIL": error.detail, "HINT": error.hint, "CONTEXT": "\n".join(error.context)}
     log.error("action=%s%s sqlstate=%s %s", action, named, error.code, error.primary, extra=fields)
+
+
+def unexpected(error: Exception) -> ReplicationError:
+    """The error; one that is a bug of ours as XX000.
+
+    Its trace goes to the debug log only: it may quote what it touched.
+    """
+    if isinstance(error, ReplicationError):
+        return error
+    log.debug("action=bug", exc_info=error)
+    return InternalError(f"unexpected {type(error).__name__} at {_innermost(error)}")
+
+
+def _innermost(error: BaseException) -> str:
+    """The last of our own frames in a traceback, as file:line."""
+    where = "?"
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return where
 
 
 class _FdHandler(logging.Handler):

@@ -12,7 +12,6 @@ from catalog import remedies
 from catalog.errcodes import (
     AdminShutdown,
     FamilyProcessGone,
-    InternalError,
     LakeBroken,
     ReplicationError,
     ReplicationGap,
@@ -99,23 +98,7 @@ def _failed(error: Exception, subid: int, relid: int) -> int:
 
 def _as_told(error: Exception) -> ReplicationError:
     """The error as people see it."""
-    if not isinstance(error, ReplicationError):
-        # A bug of ours. The trace goes to the debug log only: it may quote what it touched.
-        log.debug("action=bug", exc_info=error)
-        where = _innermost(error)
-        error = InternalError(f"unexpected {type(error).__name__} at {where}")
-    return remedies.stream(error)
-
-
-def _innermost(error: BaseException) -> str:
-    """The last of our own frames in a traceback, as file:line."""
-    where = "?"
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return where
+    return remedies.stream(worker_log.unexpected(error))
 
 
 def count_error(process: WorkerProcess, error: Exception) -> None:

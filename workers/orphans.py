@@ -29,13 +29,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import LakeBroken
 from catalog.lake_maintenance import LakeMaintenance
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers.lake.destination import Destination, LakeIdent, Orphans
+from workers.log import unexpected
 from workers.shared_targets import owner_of
 
 log = logging.getLogger(__name__)
@@ -76,13 +77,25 @@ class OrphanRemoval:
         self._rest = LOOK_EVERY
 
     def turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
-        """Take note of a removal that has ended, begin one that is due; waits for nothing."""
+        """Take note of a removal that has ended, begin one that is due; waits for nothing.
+
+        What fails is told and tried again later: batches can do without it. Raises ``LakeBroken``
+        alone, which the batches would meet, too.
+        """
+        try:
+            self._turn(rels, settings)
+        except LakeBroken:
+            raise
+        except Exception as error:
+            _tell(error)
+
+    def _turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
         if self._removal is not None:
             if not self._removal.answer.done():
                 return
-            self._ended(self._removal)
-            self._removal = None
+            ended, self._removal = self._removal, None
             self._looked = self._clock()
+            self._ended(ended)
         now, interval = self._clock(), settings.orphan_removal_interval
         if not interval or 0 <= now - self._looked < self._rest:
             return
@@ -130,11 +143,10 @@ class OrphanRemoval:
         ident, relids = removal.ident, removal.relids
         try:
             done = removal.answer.result()
-        except ConnectionFailure:
-            return  # the batches meet it, too
-        except ReplicationError as error:
-            log.warning("action=orphans relid=%d sqlstate=%s %s", relids[0], error.code, error)
-            self._note(relids, reason=error.primary)
+        except Exception as error:
+            self._note(relids, reason=_tell(error, relids[0]))
+            if isinstance(error, LakeBroken):  # it has to be started again
+                raise
             return
         if done.left is not None:
             log.info("action=orphans relid=%d left alone: %s", relids[0], done.left)
@@ -160,6 +172,14 @@ class OrphanRemoval:
 
     def _known(self) -> dict[int, LakeMaintenance]:
         return {each.relid: each for each in self._store.lake_maintenance(self._sub.oid)}
+
+
+def _tell(error: Exception, relid: int = 0) -> str:
+    """Log what failed, and of which table; its words."""
+    shown = unexpected(error)
+    fields = {"DETAIL": shown.detail, "HINT": shown.hint}
+    log.warning("action=orphans relid=%d sqlstate=%s %s", relid, shown.code, shown, extra=fields)
+    return shown.primary
 
 
 def _ready(rels: Iterable[SubscriptionRel]) -> dict[LakeIdent, list[SubscriptionRel]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
@@ -10,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import (
+    ConnectionFailure,
+    FamilyProcessGone,
+    IoError,
+    LakeBroken,
+    ReplicationError,
+)
 from catalog.lake_maintenance import LakeMaintenance
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
@@ -187,7 +194,7 @@ def test_a_table_that_is_left_alone_says_why(worker: Worker) -> None:
     assert worker.stored().tried
 
 
-def _failing(error: ReplicationError) -> Callable[[], Orphans]:
+def _failing(error: Exception) -> Callable[[], Orphans]:
     def fail() -> Orphans:
         raise error
 
@@ -209,6 +216,63 @@ def test_an_error_is_told_and_ends_nothing(
     for _ in range(3):  # after the other one
         worker.turn()
     assert (worker.stored().orphan_removals, worker.stored().reason) == (1, None)
+
+
+def test_a_bug_is_told_without_what_it_touched_and_ends_nothing(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    worker.dest.answer = _failing(ValueError("the value of a row"))
+    worker.turn()
+    worker.turn(DAY)
+    worker.turn()
+    assert "unexpected ValueError at test_orphans.py:" in caplog.text
+    assert "the value of a row" not in caplog.text
+    assert "Traceback" not in caplog.text
+    assert (worker.stored().reason or "").startswith("unexpected ValueError")
+
+
+def test_a_lake_server_that_is_lost_is_told(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = FamilyProcessGone("lost the lake server", detail="gRPC status UNAVAILABLE.")
+    worker.dest.answer = _failing(lost)
+    worker.turn()
+    worker.turn(DAY)
+    worker.turn()
+    assert "08006" in caplog.text
+    assert worker.stored().reason == "lost the lake server"
+
+
+def test_a_lake_server_that_has_to_be_started_again_ends_the_worker(worker: Worker) -> None:
+    """As it does when a batch meets it; nobody else tells the launcher."""
+    worker.dest.answer = _failing(LakeBroken("the lake server cannot go on"))
+    worker.turn()
+    worker.turn(DAY)
+    with pytest.raises(LakeBroken):
+        worker.turn()
+    assert worker.stored().reason == "the lake server cannot go on"
+
+
+def test_a_catalog_that_refuses_is_told_and_tried_again(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.turn()
+    full = IoError("could not use the catalog", sqlstate="53100")
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.world.store, "put_lake_maintenance", _refusing(full))
+        worker.turn(DAY)
+        assert worker.dest.asked == []  # not before that is stored
+        assert "53100" in caplog.text
+    worker.turn()
+    assert len(worker.dest.asked) == 1
+
+
+def _refusing(error: Exception) -> Callable[[LakeMaintenance], None]:
+    def refuse(_: LakeMaintenance) -> None:
+        raise error
+
+    return refuse
 
 
 def test_one_that_takes_the_lake_server_with_it_waits_for_its_next_turn(worker: Worker) -> None:

@@ -28,8 +28,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISLNK
 from typing import Any, Final
 
 from sqlglot import exp
@@ -111,17 +113,27 @@ def _not_ours(session: LakeSession, ident: LakeIdent, folder: str, owner: str) -
         return "it belongs to somebody else: its property pgsub.owner is not this subscription's"
     if not is_own_folder(folder):
         return "its folder was not named by pgsub, and may hold more than this table"
-    if _is_linked(folder):
-        return "its folder, or data or metadata in it, is a link"
+    try:
+        if _is_linked(folder):
+            return "its folder, or data or metadata in it, is a link"
+    except OSError:
+        return "its folder cannot be looked at"
     if properties.get("gc.enabled", _TRUE).lower() != _TRUE:
         return "its property gc.enabled is false"
     return None
 
 
 def _is_linked(folder: str) -> bool:
-    """Where we can see it: the server's listing of a link is the link, again and again."""
+    """Where we can see it: the server's listing of a link is the link, again and again.
+
+    What is not there is no link. Raises ``OSError`` where that cannot be told.
+    """
     top = Path(folder.removeprefix("file://").removeprefix("file:"))
-    return any(path.is_symlink() for path in (top, top / "data", top / "metadata"))
+    for path in (top, top / "data", top / "metadata"):
+        with suppress(FileNotFoundError):
+            if S_ISLNK(path.lstat().st_mode):
+                return True
+    return False
 
 
 def lists_by_prefix(folder: str) -> bool:

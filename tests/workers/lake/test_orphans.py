@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.destination import LakeIdent, Orphans
-from workers.lake.orphans import _COPYING, lists_by_prefix
+from workers.lake.orphans import _COPYING, _not_ours, lists_by_prefix
 from workers.lake.statements import (
     OWNER,
     branch_path,
@@ -245,6 +247,23 @@ def test_a_folder_that_is_a_link_is_left_alone(
     assert remove(dest, lake_ident).left == "its folder, or data or metadata in it, is a link"
     assert files(tmp_path) == before
     assert count(dest, lake_ident) == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("7-missing-01234567", None),  # on another machine, say
+        (f"7-{'t' * 300}-01234567", "its folder cannot be looked at"),
+        ("file/7-t-01234567", "its folder cannot be looked at"),
+    ],
+)
+def test_a_folder_that_cannot_be_looked_at_may_be_a_link(
+    tmp_path: Path, name: str, left: str | None
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    properties = pa.table({"key": [OWNER], "value": ["me"]})
+    session = cast("Any", SimpleNamespace(query=lambda *_: properties))
+    assert _not_ours(session, LakeIdent("s", "t"), str(tmp_path / name), "me") == left
 
 
 def test_a_table_that_says_so_is_left_alone(dest: Any, lake_ident: LakeIdent) -> None:
