@@ -26,10 +26,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.errcodes import LakeBroken
+from catalog.errcodes import LakeBroken, ReplicationError
 from catalog.lake_maintenance import LakeMaintenance
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
@@ -65,15 +66,19 @@ class OrphanRemoval:
         store: CatalogStore,
         sub: Subscription,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` tells Unix time in seconds."""
+        """``clock`` tells Unix time, ``monotonic`` the time since anything; both in seconds."""
         self._dest = dest
         self._store = store
         self._sub = sub
         self._clock = clock
+        self._monotonic = monotonic
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="orphans")
         self._removal: _Removal | None = None
-        self._looked = clock()
+        self._known: dict[int, LakeMaintenance] | None = None
+        self._unsaved: dict[int, LakeMaintenance] = {}
+        self._looked = monotonic()
         self._rest = LOOK_EVERY
 
     def turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
@@ -89,51 +94,52 @@ class OrphanRemoval:
         except Exception as error:
             _tell(error)
 
+    def close(self) -> None:
+        """Begin no other, store what is known. What runs ends with the worker's Spark sessions."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(ReplicationError):
+            self._save({})
+
     def _turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
+        now, interval = self._monotonic(), settings.orphan_removal_interval
         if self._removal is not None:
             if not self._removal.answer.done():
                 return
             ended, self._removal = self._removal, None
-            self._looked = self._clock()
+            self._looked = now
             self._ended(ended)
-        now, interval = self._clock(), settings.orphan_removal_interval
-        if not interval or 0 <= now - self._looked < self._rest:
+        if now - self._looked < self._rest:
             return
         self._looked = now
-        ready = _ready(rels)
-        tables = {ident: [rel.srrelid for rel in each] for ident, each in ready.items()}
-        self._rest = min(LOOK_EVERY, interval / max(len(tables), 1))
-        due = self._due(tables, now, interval)
+        tables = _ready(rels) if interval else {}
+        self._rest = min(LOOK_EVERY, interval / len(tables)) if tables else LOOK_EVERY
+        due = self._due(tables, interval)
+        relids = [rel.srrelid for rel in tables[due]] if due is not None else []
+        # Stored before it begins: one that takes the lake server with it must not come again
+        # as soon as there is another.
+        self._save(self._tried(relids, reason=_UNDER_WAY))
         if due is not None:
-            # Stored before it begins: one that takes the lake server with it must not come again
-            # as soon as there is another.
-            self._note(tables[due], reason=_UNDER_WAY)
-            owner = owner_of(self._sub, ready[due][0])
-            older_than = now - settings.orphan_removal_min_age
             answer = self._pool.submit(
-                self._dest.remove_orphans, due, owner=owner, older_than=older_than
+                self._dest.remove_orphans,
+                due,
+                owner=owner_of(self._sub, tables[due][0]),
+                older_than=self._clock() - settings.orphan_removal_min_age,
             )
-            self._removal = _Removal(due, tables[due], answer)
-
-    def close(self) -> None:
-        """Begin no other. What runs ends with the worker's Spark sessions."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+            self._removal = _Removal(due, relids, answer)
 
     def _due(
-        self, tables: Mapping[LakeIdent, Sequence[int]], now: float, interval: float
+        self, tables: Mapping[LakeIdent, Sequence[SubscriptionRel]], interval: float
     ) -> LakeIdent | None:
         """The table whose turn is longest ago, if that is long enough; new ones are counted."""
-        known = self._known()
-        new = [relid for relids in tables.values() for relid in relids if relid not in known]
-        if new:
-            since = int(now * _MICROSECONDS)
-            with self._store.transaction():
-                for relid in new:
-                    self._store.put_lake_maintenance(LakeMaintenance(self._sub.oid, relid, since))
+        known, now = self._records(), self._clock()
+        for rel in (rel for rels in tables.values() for rel in rels):
+            if rel.srrelid not in known:
+                since = int(now * _MICROSECONDS)
+                counted = LakeMaintenance(self._sub.oid, rel.srrelid, since)
+                known[rel.srrelid] = self._unsaved[rel.srrelid] = counted
         ages = {
-            ident: now - min(known[relid].since for relid in relids) / _MICROSECONDS
-            for ident, relids in tables.items()
-            if known.keys() >= set(relids)
+            ident: now - min(known[rel.srrelid].since for rel in rels) / _MICROSECONDS
+            for ident, rels in tables.items()
         }
         # A clock that was set back must not hold a table up for as long as it was ahead.
         due = [ident for ident, age in ages.items() if not 0 <= age < interval]
@@ -156,22 +162,43 @@ class OrphanRemoval:
         self._note(relids, files=done.files)
 
     def _note(self, relids: Iterable[int], *, files: int = 0, reason: str | None = None) -> None:
-        """What ``status`` shows; without a reason it was done."""
-        known = self._known()
-        with self._store.transaction():
-            for relid in relids:
-                before = known.get(relid, LakeMaintenance(self._sub.oid, relid, 0))
-                now = replace(
-                    before,
-                    since=int(self._clock() * _MICROSECONDS),
-                    orphan_removals=before.orphan_removals + (reason is None),
-                    orphan_files=before.orphan_files + files,
-                    reason=reason,
-                )
-                self._store.put_lake_maintenance(now)
+        """How it ended. Stored with what begins next: the loop reads all tables after a write."""
+        ended = self._tried(relids, files=files, reason=reason)
+        self._records().update(ended)
+        self._unsaved.update(ended)
 
-    def _known(self) -> dict[int, LakeMaintenance]:
-        return {each.relid: each for each in self._store.lake_maintenance(self._sub.oid)}
+    def _tried(
+        self, relids: Iterable[int], *, files: int = 0, reason: str | None = None
+    ) -> dict[int, LakeMaintenance]:
+        """What ``status`` shows of tables then; without a reason it was done."""
+        before = {relid: self._records()[relid] for relid in relids}
+        return {
+            relid: replace(
+                was,
+                since=int(self._clock() * _MICROSECONDS),
+                orphan_removals=was.orphan_removals + (reason is None),
+                orphan_files=was.orphan_files + files,
+                reason=reason,
+            )
+            for relid, was in before.items()
+        }
+
+    def _records(self) -> dict[int, LakeMaintenance]:
+        """By relid; nobody else writes them, so they are read once."""
+        if self._known is None:
+            stored = self._store.lake_maintenance(self._sub.oid)
+            self._known = {each.relid: each for each in stored}
+        return self._known
+
+    def _save(self, begun: Mapping[int, LakeMaintenance]) -> None:
+        """Store what has changed and what begins, together; nothing has begun if that fails."""
+        changed = {**self._unsaved, **begun}
+        if changed:
+            with self._store.transaction():
+                for each in changed.values():
+                    self._store.put_lake_maintenance(each)
+            self._records().update(begun)
+            self._unsaved.clear()
 
 
 def _tell(error: Exception, relid: int = 0) -> str:

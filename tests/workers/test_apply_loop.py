@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -139,7 +138,10 @@ def inserts(first: int, count: int) -> list[list[Message]]:
 
 
 def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
-    asked, days = threading.Event(), itertools.count(1_000_000)
+    asked = threading.Event()
+
+    def clock() -> float:  # a day passes with each batch
+        return 86400.0 * (1_000_000 + len(loop.receiver.durable))
 
     class Folders(MemoryDestination):
         def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
@@ -151,7 +153,8 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         Folders(loop.world.lake),
         loop.world.store,
         loop.world.sub,
-        lambda: 86400.0 * next(days),
+        clock,
+        clock,
     )
     loop.run(*inserts(0, 5))
     assert asked.wait(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -47,11 +48,12 @@ class Folders(MemoryDestination):
 
 @dataclass(slots=True)
 class Worker:
-    """An apply worker's removal, with a clock that stands still."""
+    """An apply worker's removal, with a clock that stands still, and is set by ``ahead``."""
 
     world: Subscribed
     dest: Folders
     now: float = 1_000_000 * DAY
+    ahead: float = 0.0
     settings: Settings = field(default_factory=Settings)
     removal: OrphanRemoval = field(init=False)
 
@@ -60,7 +62,13 @@ class Worker:
 
     def start(self) -> None:
         """As a successor of the one before."""
-        self.removal = OrphanRemoval(self.dest, self.world.store, self.world.sub, lambda: self.now)
+        self.removal = OrphanRemoval(
+            self.dest,
+            self.world.store,
+            self.world.sub,
+            clock=lambda: self.now + self.ahead,
+            monotonic=lambda: self.now,
+        )
 
     def turn(self, later: float = LOOK_EVERY) -> None:
         """What the loop does, after so many seconds; a removal that it begins has ended then."""
@@ -68,6 +76,13 @@ class Worker:
         self.removal.turn(self.world.store.rels(self.world.sub.oid), self.settings)
         if self.removal._removal is not None:
             wait([self.removal._removal.answer])
+
+    def remove(self) -> None:
+        """From when the tables are counted until the end of the first removal is stored."""
+        self.turn()
+        self.turn(DAY)
+        self.turn()
+        self.turn()
 
     def set(self, **settings: Any) -> None:
         self.settings = Settings.model_validate(settings)
@@ -166,6 +181,7 @@ def test_no_batch_waits_for_one_that_takes_long(worker: Worker) -> None:
     wait([running.answer])
     worker.removal.turn(rels, worker.settings)
     assert len(worker.dest.asked) == 1
+    worker.turn()
     assert (worker.stored().reason, worker.stored().orphan_files) == (None, 5)
 
 
@@ -179,17 +195,16 @@ def test_what_is_stored_adds_up(worker: Worker) -> None:
     assert not worker.stored().tried
     for turn in (1, 2):
         worker.turn(DAY)
-        worker.turn()
-        worker.turn()
-        assert (worker.stored().orphan_removals, worker.stored().orphan_files) == (turn, 27 * turn)
+        for _ in range(3):  # it has ended; that is stored, and the other one begins; that, too
+            worker.turn()
+        assert worker.stored().orphan_removals == turn
+        assert worker.stored().orphan_files == 27 * turn
         assert worker.stored().tried
 
 
 def test_a_table_that_is_left_alone_says_why(worker: Worker) -> None:
     worker.dest.answer = lambda: Orphans(left="not ours")
-    worker.turn()
-    worker.turn(DAY)
-    worker.turn()
+    worker.remove()
     assert (worker.stored().orphan_removals, worker.stored().reason) == (0, "not ours")
     assert worker.stored().tried
 
@@ -205,9 +220,7 @@ def test_an_error_is_told_and_ends_nothing(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.dest.answer = _failing(ReplicationError("the lake failed", sqlstate="58030"))
-    worker.turn()
-    worker.turn(DAY)
-    worker.turn()
+    worker.remove()
     assert "action=orphans" in caplog.text
     assert "58030" in caplog.text
     assert worker.stored().reason == "the lake failed"
@@ -223,9 +236,7 @@ def test_a_bug_is_told_without_what_it_touched_and_ends_nothing(
 ) -> None:
     caplog.set_level(logging.INFO)
     worker.dest.answer = _failing(ValueError("the value of a row"))
-    worker.turn()
-    worker.turn(DAY)
-    worker.turn()
+    worker.remove()
     assert "unexpected ValueError at test_orphans.py:" in caplog.text
     assert "the value of a row" not in caplog.text
     assert "Traceback" not in caplog.text
@@ -237,9 +248,7 @@ def test_a_lake_server_that_is_lost_is_told(
 ) -> None:
     lost = FamilyProcessGone("lost the lake server", detail="gRPC status UNAVAILABLE.")
     worker.dest.answer = _failing(lost)
-    worker.turn()
-    worker.turn(DAY)
-    worker.turn()
+    worker.remove()
     assert "08006" in caplog.text
     assert worker.stored().reason == "lost the lake server"
 
@@ -251,12 +260,14 @@ def test_a_lake_server_that_has_to_be_started_again_ends_the_worker(worker: Work
     worker.turn(DAY)
     with pytest.raises(LakeBroken):
         worker.turn()
+    worker.removal.close()
     assert worker.stored().reason == "the lake server cannot go on"
 
 
 def test_a_catalog_that_refuses_is_told_and_tried_again(
     worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    worker.dest.answer = lambda: Orphans(5)
     worker.turn()
     full = IoError("could not use the catalog", sqlstate="53100")
     with monkeypatch.context() as patched:
@@ -266,6 +277,12 @@ def test_a_catalog_that_refuses_is_told_and_tried_again(
         assert "53100" in caplog.text
     worker.turn()
     assert len(worker.dest.asked) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.world.store, "put_lake_maintenance", _refusing(full))
+        worker.turn()
+        worker.turn()
+    worker.turn()
+    assert (worker.stored().orphan_removals, worker.stored().orphan_files) == (1, 5)
 
 
 def _refusing(error: Exception) -> Callable[[LakeMaintenance], None]:
@@ -340,6 +357,47 @@ def test_what_is_stored_goes_with_the_table(worker: Worker) -> None:
 
 def test_a_clock_that_was_set_back_holds_nothing_up(worker: Worker) -> None:
     worker.turn()
-    worker.now -= 300 * DAY
+    worker.ahead = -300 * DAY
     worker.turn()
+    worker.turn(3600)
     assert len(worker.dest.asked) == 1
+
+
+def test_what_is_stored_is_read_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand tables one has its turn every nine seconds."""
+    store, reads, commits = worker.world.store, itertools.count(), Commits()
+    read = store.lake_maintenance
+
+    def counted(subid: int) -> list[LakeMaintenance]:
+        next(reads)
+        return read(subid)
+
+    monkeypatch.setattr(store, "lake_maintenance", counted)
+    worker.turn()
+    worker.turn(DAY)
+    store._connection.set_trace_callback(commits)
+    for _ in range(6):
+        worker.turn()
+    store._connection.set_trace_callback(None)
+    assert len(worker.dest.asked) == 2
+    assert next(reads) == 1
+    assert commits.seen == 2  # one has ended and the other begins, and that has ended
+
+
+class Commits:
+    """Counts the transactions of a store's connection."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, statement: str) -> None:
+        self.seen += statement == "COMMIT"
+
+
+def test_what_a_worker_knew_at_its_end_is_stored(worker: Worker) -> None:
+    worker.dest.answer = lambda: Orphans(5)
+    worker.turn()
+    worker.turn(DAY)
+    worker.turn()
+    worker.removal.close()
+    assert (worker.stored().orphan_removals, worker.stored().orphan_files) == (1, 5)
