@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 60.0
 """Seconds between two looks whether a table is due, at most; also before a worker's first."""
+_SETTLING: Final = 3600.0
+"""Seconds that the clock may be off from what has passed, and the rest after it was set."""
 _MICROSECONDS: Final = 10**6
 _UNDER_WAY: Final = "it is under way, or was cut off"
 
@@ -80,6 +82,8 @@ class OrphanRemoval:
         self._unsaved: dict[int, LakeMaintenance] = {}
         self._looked = monotonic()
         self._rest = LOOK_EVERY
+        self._ahead = clock() - monotonic()
+        self._settled = self._looked
 
     def turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
         """Take note of a removal that has ended, begin one that is due; waits for nothing.
@@ -137,6 +141,8 @@ class OrphanRemoval:
                 since = int(now * _MICROSECONDS)
                 counted = LakeMaintenance(self._sub.oid, rel.srrelid, since)
                 known[rel.srrelid] = self._unsaved[rel.srrelid] = counted
+        if self._clock_was_set():
+            return None
         ages = {
             ident: now - min(known[rel.srrelid].since for rel in rels) / _MICROSECONDS
             for ident, rels in tables.items()
@@ -144,6 +150,14 @@ class OrphanRemoval:
         # A clock that was set back must not hold a table up for as long as it was ahead.
         due = [ident for ident, age in ages.items() if not 0 <= age < interval]
         return max(due, key=lambda ident: ages[ident], default=None)
+
+    def _clock_was_set(self) -> bool:
+        """Within the last hour: a file that is being written may seem to be days old."""
+        now, ahead = self._monotonic(), self._clock() - self._monotonic()
+        if abs(ahead - self._ahead) > _SETTLING:
+            log.info("action=orphans the clock was set, nothing is removed for an hour")
+            self._ahead, self._settled = ahead, now + _SETTLING
+        return now < self._settled
 
     def _ended(self, removal: _Removal) -> None:
         ident, relids = removal.ident, removal.relids

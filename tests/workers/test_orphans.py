@@ -363,6 +363,28 @@ def test_a_clock_that_was_set_back_holds_nothing_up(worker: Worker) -> None:
     assert len(worker.dest.asked) == 1
 
 
+@pytest.mark.parametrize("ahead", [-4 * DAY, 3601, 4 * DAY])
+def test_nothing_begins_within_an_hour_after_the_clock_was_set(
+    worker: Worker, ahead: float
+) -> None:
+    """A file that was written before, for a commit that is still to come, has another age now."""
+    worker.turn()
+    worker.turn(DAY - 120)
+    worker.ahead = ahead
+    for _ in range(60):
+        worker.turn(60)
+    assert worker.dest.asked == []
+    worker.turn(60)
+    assert len(worker.dest.asked) == 1
+
+
+def test_a_clock_that_is_a_little_off_is_none_that_was_set(worker: Worker) -> None:
+    worker.turn()
+    worker.ahead = 3500
+    worker.turn(DAY)
+    assert len(worker.dest.asked) == 1
+
+
 def test_what_is_stored_is_read_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten thousand tables one has its turn every nine seconds."""
     store, reads, commits = worker.world.store, itertools.count(), Commits()
