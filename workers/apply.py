@@ -133,6 +133,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             hint=f'Disable the subscription with "pgsub disable {sub.subname}".',
         )
     dest = process.open_lake()
+    orphans = OrphanRemoval(dest, store, sub)
     writer = LakeWriter(
         dest,
         store,
@@ -141,6 +142,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
         origin=origin_name(sub.oid),
         threads=process.settings.lake_commit_workers,
         locks=TableLocks(process.data_dir),
+        busy=orphans.removing,
     )
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname
@@ -180,7 +182,6 @@ def apply_worker_main(process: WorkerProcess) -> None:
             identities = partial(ask_identities, sub, conn, process.interrupted)
             applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
             process.applying = True
-            orphans = OrphanRemoval(dest, store, sub)
             try:
                 LogicalRepApplyLoop(process, applier, stream, watch, orphans)
             finally:

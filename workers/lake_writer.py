@@ -51,7 +51,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
-from workers.upkeep import Upkeep
+from workers.upkeep import Busy, Upkeep, idle
 from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ class LakeWriter:
         origin: str,
         threads: int,
         locks: TableLocks | None = None,
+        busy: Busy = idle,
     ) -> None:
         self._dest = dest
         self._store = store
@@ -92,7 +93,7 @@ class LakeWriter:
         self._attempt = 0
         self._locks = locks or TableLocks(None)
         self._tables: dict[int, OpenTable] = {}
-        self._upkeep = Upkeep(dest)
+        self._upkeep = Upkeep(dest, busy)
         self._given_up: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 

@@ -4,8 +4,8 @@ A batch or a copy that is killed has written files that no snapshot will ever na
 them takes seconds for a small table and minutes for a large one, so it has a thread and a Spark
 session of its own, and the apply loop never waits for it: it only looks whether the last one has
 ended and whether another is due. Nothing is committed to the table, so no batch can be in its way,
-and it in no batch's. Removed is what is older than ``orphan_removal_min_age`` and known to no
-snapshot (``workers.lake.orphans``).
+and it in no batch's; only an expiry of the table's snapshots waits for it (``upkeep``). Removed is
+what is older than ``orphan_removal_min_age`` and known to no snapshot (``workers.lake.orphans``).
 
 The apply worker does it, for tables in ``r`` alone: while one is copied the first files of the
 copy may be older than any age. A table that several publisher tables of the subscription are
@@ -97,6 +97,11 @@ class OrphanRemoval:
             raise
         except Exception as error:
             _tell(error)
+
+    def removing(self, ident: LakeIdent) -> bool:
+        """Whether one of this table is under way: it reads what an expiry deletes."""
+        under_way = self._removal
+        return under_way is not None and under_way.ident == ident and not under_way.answer.done()
 
     def close(self) -> None:
         """Begin no other, store what is known. What runs ends with the worker's Spark sessions."""

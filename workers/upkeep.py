@@ -8,15 +8,19 @@ that comes and goes for another reason should not begin each life with seconds o
 
 Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
 are counted; after 110 batches old snapshots go, and the count begins at 0.
+
+Expiry deletes what a removal of orphan files reads: the manifests of all snapshots. So it waits
+until that has ended. A compaction deletes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from catalog.errcodes import ReplicationError
-from workers.lake.destination import Destination, LakeTable
+from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.written import OpenTable, Written
 
 log = logging.getLogger(__name__)
@@ -33,11 +37,21 @@ AT_LEAST: Final = 10
 """Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
 
 
+Busy = Callable[[LakeIdent], bool]
+
+
+def idle(_: LakeIdent) -> bool:
+    """Nothing is under way beside the batches."""
+    return False
+
+
 class Upkeep:
     """The counts of one worker's tables, by relid, and what is done when they are reached."""
 
-    def __init__(self, dest: Destination) -> None:
+    def __init__(self, dest: Destination, busy: Busy = idle) -> None:
+        """``busy`` tells whether a table's snapshots have to stay for now."""
         self._dest = dest
+        self._busy = busy
         self._commits: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
 
@@ -72,7 +86,7 @@ class Upkeep:
 
     def _expire(self, table: OpenTable) -> bool:
         relid = table.rel.srrelid
-        if self._commits[relid] < EXPIRE_EVERY:
+        if self._commits[relid] < EXPIRE_EVERY or self._busy(table.lake.ident):
             return True
         self._commits[relid] = 0
         try:

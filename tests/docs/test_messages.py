@@ -13,7 +13,7 @@ import pytest
 from catalog import errcodes, remedies
 from catalog.errcodes import ReplicationError
 from tests.docs.pages import DOCS, ROOT, rows, section, text
-from workers.lake.failures import LakeFailure, SessionClosed
+from workers.lake.failures import FileMissing, LakeFailure, SessionClosed
 
 PACKAGES = ("subscriber", "workers", "catalog", "config")
 HOLE = "…"
@@ -33,7 +33,7 @@ PUBLISHERS = {'publication "…" does not exist'}
 
 CLASSES = {
     kind.__name__: kind
-    for kind in [*vars(errcodes).values(), LakeFailure, SessionClosed]
+    for kind in [*vars(errcodes).values(), LakeFailure, FileMissing, SessionClosed]
     if isinstance(kind, type) and issubclass(kind, ReplicationError)
 }
 

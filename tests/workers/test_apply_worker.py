@@ -15,7 +15,10 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.test_apply_loop import LinkTwin
 from workers import apply
 from workers.apply import apply_worker_main
+from workers.lake.destination import LakeIdent
 from workers.lake.memory import MemoryDestination
+from workers.lake_writer import LakeWriter
+from workers.orphans import OrphanRemoval
 from workers.process import WorkerProcess
 from workers.publication import Row
 from workers.walreceiver import SystemIdentity, WalReceiverConn
@@ -72,12 +75,38 @@ def test_the_stream_is_asked_for_from_the_lowest_floor(
     copied = SubscriptionRel(subid, 0, SubRelState.INIT, None, "public", "c", "public", "c")
     store.update_rel(subid, store.insert_rel(copied).srrelid, floor=LSN(100))
     publisher = PublisherTwin()
+    command = f'START_REPLICATION SLOT "mysub" LOGICAL {LSN(asked)} ('
+    assert run(world, publisher, tmp_path, monkeypatch).startswith(command)
+    assert publisher.closed
+
+
+def run(
+    world: Subscribed, publisher: PublisherTwin, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """A worker's life until it asks for the stream; what it says then."""
     monkeypatch.setattr(apply, "connect_publisher", lambda *_: publisher)
     monkeypatch.setattr(WorkerProcess, "open_lake", lambda _: MemoryDestination(world.lake))
     link = cast("Any", LinkTwin())
-    process = WorkerProcess(tmp_path, subid, 0, 1, store, link, Settings())
+    process = WorkerProcess(data_dir, world.sub.oid, 0, 1, world.store, link, Settings())
     with pytest.raises(Asked) as said:
         apply_worker_main(process)
-    command = f'START_REPLICATION SLOT "mysub" LOGICAL {LSN(asked)} ('
-    assert str(said.value).startswith(command)
-    assert publisher.closed
+    return str(said.value)
+
+
+def test_upkeep_is_told_of_the_worker_s_own_removals(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of orphan files: what they read must not expire."""
+    made: list[LakeWriter] = []
+
+    class Writer(LakeWriter):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(apply, "LakeWriter", Writer)
+    monkeypatch.setattr(OrphanRemoval, "removing", lambda _, ident: ident.table == "a")
+    run(world, PublisherTwin(), tmp_path, monkeypatch)
+    [writer] = made
+    assert writer._upkeep._busy(LakeIdent("public", "a"))
+    assert not writer._upkeep._busy(LakeIdent("public", "b"))

@@ -185,6 +185,25 @@ def test_no_batch_waits_for_one_that_takes_long(worker: Worker) -> None:
     assert (worker.stored().reason, worker.stored().orphan_files) == (None, 5)
 
 
+def test_a_table_is_known_to_be_busy_as_long_as_that_is_so(worker: Worker) -> None:
+    a, b, go = LakeIdent("public", "a"), LakeIdent("public", "b"), threading.Event()
+
+    def slowly() -> Orphans:
+        assert go.wait(20)
+        return Orphans()
+
+    worker.dest.answer = slowly
+    worker.turn()
+    worker.now += DAY
+    worker.removal.turn(worker.world.store.rels(worker.world.sub.oid), worker.settings)
+    assert (worker.removal.removing(a), worker.removal.removing(b)) == (True, False)
+    go.set()
+    running = worker.removal._removal
+    assert running is not None
+    wait([running.answer])
+    assert not worker.removal.removing(a)
+
+
 def test_what_is_stored_adds_up(worker: Worker) -> None:
     worker.dest.answer = lambda: Orphans(27)
     worker.turn()

@@ -72,6 +72,20 @@ def test_snapshots_expire_every_three_hundred_batches(
     assert dest.expired == [30, 60]
 
 
+def test_snapshots_stay_while_somebody_reads_what_they_name(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 20)
+    dest, busy = Kept(world.lake), [LakeIdent("public", "a")]
+    worker = world.worker(dest)
+    monkeypatch.setattr(worker.writer._upkeep, "_busy", lambda ident: ident in busy)
+    play(worker, dest, 22)
+    assert dest.expired == []
+    busy[:] = [LakeIdent("public", "b")]
+    play(worker, dest, 5)
+    assert dest.expired == [23]
+
+
 def test_workers_that_are_killed_early_keep_a_table_all_the_same(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,9 @@ _NOT_WRITABLE: Final = re.compile(
     r"|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
     re.I,
 )
+_FILE_MISSING: Final = re.compile(
+    r"\A(?!.*(?:Permission denied|AccessDenied)).*\b(?:File)?NotFoundException\b", re.S
+)
 _BROKEN: Final = re.compile(
     r"^(?:\(|Caused by: )?java\.lang\.(UnsatisfiedLinkError\b|ExceptionInInitializerError\b"
     r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class )"
@@ -76,6 +79,10 @@ class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
     """
 
     said: str = ""
+
+
+class FileMissing(IoError):  # noqa: N818 - as in FamilyProcessGone
+    """A file that a table's metadata names is not there: an expiry has deleted it, say."""
 
 
 class SessionClosed(FamilyProcessGone):
@@ -131,6 +138,10 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         )
     if _DISK_FULL.search(both):
         return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
+    if _FILE_MISSING.search(both):
+        return FileMissing(
+            f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
+        )
     if _NOT_WRITABLE.search(both):
         return IoError(
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)

@@ -37,6 +37,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from workers.lake.destination import BRANCH_PREFIX, LakeIdent, Orphans
+from workers.lake.failures import FileMissing
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_properties
 from workers.lake.statements import (
@@ -67,8 +68,17 @@ def remove_orphans(
 ) -> Orphans:
     """Remove what no snapshot knows and was last changed before ``older_than`` (Unix time).
 
-    One call lists the folder and reads all manifests; it commits nothing.
+    One call lists the folder and reads all manifests; it commits nothing. A worker of another
+    source may expire snapshots meanwhile, and delete manifests that are still to be read: nothing
+    was removed then, and it is tried once more.
     """
+    for _ in range(2):
+        with suppress(FileMissing):
+            return _remove(session, ident, owner, older_than)
+    return Orphans(left="its snapshots expired meanwhile, or a file that they name is lost")
+
+
+def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: float) -> Orphans:
     what = f'removing orphan files of lake table "{ident}"'
     session.stand_back()
     folder = _folder(session, ident, what)

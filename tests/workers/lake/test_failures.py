@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog.errcodes import LakeBroken, ReplicationError
-from workers.lake.failures import LakeFailure, as_replication_error, is_outrun
+from workers.lake.failures import FileMissing, LakeFailure, as_replication_error, is_outrun
 
 LINK = "'void org.sqlite.core.NativeDB._open_utf8(byte[], int)'"
 TASK = """org.apache.spark.SparkException: Job aborted due to stage failure
@@ -84,6 +84,23 @@ def test_a_commit_that_came_first() -> None:
     unknown = "org.apache.iceberg.exceptions.CommitStateUnknownException: 500"
     assert is_outrun(failure("it failed", "org.apache.spark.SparkException", unknown))
     assert not is_outrun(failure("it failed", "org.apache.spark.SparkException", MISSING))
+
+
+NOT_THERE = """org.apache.spark.SparkException: Job aborted due to stage failure
+Caused by: org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream for file
+Caused by: java.io.FileNotFoundException: File file:/w/m0.avro does not exist"""
+
+
+def test_a_file_that_is_not_there() -> None:
+    error = failure("it failed", "org.apache.spark.SparkException", NOT_THERE)
+    assert isinstance(error, FileMissing)
+    assert error.code == "58030"
+    assert error.detail == "FileNotFoundException: File file:/w/m0.avro does not exist"
+    denied = NOT_THERE.replace("does not exist", "(Permission denied)")
+    without_class = "java.lang.ClassNotFoundException: a.B"
+    for trace in (denied, without_class):
+        other = failure("it failed", "org.apache.spark.SparkException", trace)
+        assert not isinstance(other, FileMissing)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.destination import LakeIdent, Orphans
-from workers.lake.orphans import _COPYING, _not_ours, lists_by_prefix
+from workers.lake.failures import FileMissing
+from workers.lake.orphans import _COPYING, _not_ours, lists_by_prefix, remove_orphans
 from workers.lake.statements import (
     OWNER,
     branch_path,
@@ -264,6 +265,48 @@ def test_a_folder_that_cannot_be_looked_at_may_be_a_link(
     properties = pa.table({"key": [OWNER], "value": ["me"]})
     session = cast("Any", SimpleNamespace(query=lambda *_: properties))
     assert _not_ours(session, LakeIdent("s", "t"), str(tmp_path / name), "me") == left
+
+
+@pytest.mark.parametrize(
+    ("times", "done"),
+    [(0, Orphans(1)), (1, Orphans(1)), (2, Orphans(left="its snapshots expired meanwhile"))],
+)
+def test_what_another_worker_expires_meanwhile_is_waited_for_once(
+    times: int, done: Orphans
+) -> None:
+    """Of a shared table: its own worker knows that its files are being looked for."""
+    answers: list[pa.Table | Exception] = []
+    for attempt in range(2):
+        answers += [
+            pa.table({"file": ["/w/s/7-t-01234567/metadata/v1"]}),
+            pa.table({"key": [OWNER], "value": ["me"]}),
+            pa.table({"name": []}),
+            FileMissing("the lake's storage failed") if attempt < times else pa.table({"n": [0]}),
+        ]
+    removed = lambda *_: pa.table({"orphan_file_location": ["x"]})  # noqa: E731 - a stub
+
+    def query(*_: object) -> pa.Table:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    session = cast("Any", SimpleNamespace(stand_back=lambda: None, query=query, call=removed))
+    found = remove_orphans(session, LakeIdent("s", "t"), owner="me", older_than=0)
+    assert (found.files, (found.left or "").partition(",")[0]) == (done.files, done.left or "")
+
+
+def test_a_table_that_has_lost_a_file_is_left_alone(dest: Any, lake_ident: LakeIdent) -> None:
+    """As an expiry beside it would leave it for a moment."""
+    batch(dest, lake_ident, 20, append(dest, 0, 10))
+    top = folder(dest, lake_ident)
+    old = plant(top)
+    manifests = [path for path in (top / "metadata").glob("*-m0.avro") if "dead" not in path.name]
+    manifests[0].unlink()
+    left = remove(dest, lake_ident).left
+    assert left is not None
+    assert left.startswith("its snapshots expired meanwhile")
+    assert old <= files(top)
 
 
 def test_a_table_that_says_so_is_left_alone(dest: Any, lake_ident: LakeIdent) -> None:
