@@ -115,6 +115,7 @@ class IcebergDestination:
         """``session``: the ids of one that was handed over, for the thread that comes first."""
         user_id = f"pgsub_{identity.subid}"
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
+        self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
         self._staging = Staging(staging_dir, settings.local_relation_rows)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
@@ -398,8 +399,8 @@ class IcebergDestination:
         return compact(session, ident, branch, columns)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
-        """Remove files that no snapshot knows; see ``orphans``."""
-        return remove_orphans(self._sessions.get(), ident, owner=owner, older_than=older_than)
+        """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""
+        return remove_orphans(self._beside.get(), ident, owner=owner, older_than=older_than)
 
     def idle_session(self) -> tuple[str, str] | None:
         """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
@@ -408,6 +409,7 @@ class IcebergDestination:
     def close(self) -> None:
         """Release the sessions of this destination."""
         self._sessions.close()
+        self._beside.close()
 
     # -- within -----------------------------------------------------------------------------------
 

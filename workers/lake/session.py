@@ -248,7 +248,15 @@ class Sessions:
         remember: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
         handed_over: tuple[str, str] | None = None,
+        *,
+        fenced: bool = True,
     ) -> None:
+        """``fenced``: a session of these that somebody else closed is the fence of a successor.
+
+        Where nothing is ever committed it is no harm to go on in another. A server of somebody's
+        own closes a session in which one call has run for an hour, too.
+        """
+        self._heeds_fences = fenced
         self._url = url
         self._user_id = user_id
         self._handed_over = handed_over
@@ -268,7 +276,7 @@ class Sessions:
         a new session would put two workers beside each other.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
-        if session is not None and session.closed_by_successor:
+        if session is not None and session.closed_by_successor and self._heeds_fences:
             self._fenced = True
         if self._fenced:
             raise SessionClosed("this worker's lake sessions were closed by its successor")
