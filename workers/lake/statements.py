@@ -29,11 +29,6 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "write.merge.distribution-mode": "none",
     "write.update.distribution-mode": "none",
     "write.delete.distribution-mode": "none",
-    # A task of a MERGE reads files until their weights come to 16 MB, and leaves a file of rows. By
-    # default each file weighs 4 MB, and as much again for its deletes, so two small files were a
-    # task: 43 files after ten batches of 200 rows instead of 11, and each has its deletes written
-    # again in the next. At this weight up to sixteen of them are one task.
-    "read.split.open-file-cost": str(512 << 10),
     # Every commit writes a metadata file; without these their size grows as the square.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -50,6 +45,11 @@ NEW_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     # the default, is mostly given up after it was filled with keys.
     "write.parquet.dict-size-bytes": str(128 << 10),
     "write.parquet.compression-level": "1",
+    # A task of a MERGE reads files until their weights come to 16 MB, and leaves a file of rows. By
+    # default each file weighs 4 MB, and as much again for its deletes, so two small files were a
+    # task: 43 files after ten batches of 200 rows instead of 11, and each has its deletes written
+    # again in the next. At this weight up to sixteen of them are one task.
+    "read.split.open-file-cost": str(512 << 10),
 }
 """What a table made here has besides; an adopted one keeps its own."""
 

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tests.workers.lake import contract
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment
-from workers.lake.snapshots import read_history
+from workers.lake.snapshots import read_history, read_properties
 from workers.lake.statements import branch_path, join, set_properties, table_path
 
 Make = Callable[..., Any]
@@ -50,6 +50,18 @@ def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident:
         landed += said != before
         assert successor.table(lake_ident).stamp == said
         assert count(successor, lake_ident) == landed
+
+
+def test_an_adopted_table_keeps_what_its_owner_set_for_readers(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """What a new one gets only makes our own batches cheap."""
+    session = dest._sessions.get()
+    cost = "read.split.open-file-cost"
+    assert read_properties(session, lake_ident)[cost] == str(512 << 10)
+    session.command(set_properties(lake_ident, {cost: "4194304"}), "setting it")
+    iceberg().adopt_table(lake_ident, owner="you", stamp=stamp(50), former_owners=["me"])
+    assert read_properties(session, lake_ident)[cost] == "4194304"
 
 
 def test_a_publish_races_any_commit_to_its_table(
