@@ -46,6 +46,8 @@ LOOK_EVERY: Final = 60.0
 """Seconds between two looks whether a table is due, at most; also before a worker's first."""
 _SETTLING: Final = 3600.0
 """Seconds that the clock may be off from what has passed, and the rest after it was set."""
+_MARGIN: Final = 60.0
+"""Seconds that the server's clock may be behind ours: less than a day by its clock is refused."""
 _MICROSECONDS: Final = 10**6
 _UNDER_WAY: Final = "it is under way, or was cut off"
 
@@ -132,7 +134,7 @@ class OrphanRemoval:
                 self._dest.remove_orphans,
                 due,
                 owner=owner_of(self._sub, tables[due][0]),
-                older_than=self._clock() - settings.orphan_removal_min_age,
+                older_than=self._clock() - settings.orphan_removal_min_age - _MARGIN,
             )
             self._removal = _Removal(due, relids, answer)
 

@@ -97,7 +97,7 @@ def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: floa
             location=folder,  # no other than what was looked at
             older_than=exp.Var(this=f"TIMESTAMP '{before}'"),
             prefix_listing=exp.Boolean(this=lists_by_prefix(folder)),
-            # The answer names 20,000 files at most.
+            # The answer names 20,000 files at most; all are removed.
             stream_results=exp.true(),
         ),
         what,
