@@ -139,6 +139,8 @@ def _is_linked(folder: str) -> bool:
     What is not there is no link. Raises ``OSError`` where that cannot be told.
     """
     top = Path(folder.removeprefix("file://").removeprefix("file:"))
+    if not top.is_absolute():
+        return False  # an object store's
     for path in (top, top / "data", top / "metadata"):
         with suppress(FileNotFoundError):
             if S_ISLNK(path.lstat().st_mode):

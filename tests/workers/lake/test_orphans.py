@@ -324,6 +324,18 @@ def test_a_table_that_has_lost_a_file_is_left_alone(dest: Any, lake_ident: LakeI
     assert old <= files(top)
 
 
+def test_a_name_in_an_object_store_is_none_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the worker's own folder has such a link, or must not be looked into."""
+    (tmp_path / "s3:/b/w").mkdir(parents=True)
+    (tmp_path / "s3:/b/w/7-t-01234567").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    properties = pa.table({"key": [OWNER], "value": ["me"]})
+    session = cast("Any", SimpleNamespace(query=lambda *_: properties))
+    assert _not_ours(session, LakeIdent("s", "t"), "s3://b/w/7-t-01234567", "me") is None
+
+
 def test_a_table_that_says_so_is_left_alone(dest: Any, lake_ident: LakeIdent) -> None:
     top = folder(dest, lake_ident)
     old = plant(top)
