@@ -55,6 +55,8 @@ class NativeTwin:
 
     def __init__(self, version: int = 18, **settings: str) -> None:
         conf = {**TWIN_CONF, **settings}
+        if version >= 18:  # before, there are as many origins as slots
+            conf["max_active_replication_origins"] = 64
         self.server = EmbeddedPublisher(version, conf=conf, programs=programs(version))
 
     def subscribe(

@@ -36,7 +36,7 @@ class Flow:
     """Two subscribers of one publisher, and what they held at each checkpoint.
 
     ``said``: what the last command on a subscription printed beside its result, ``native_said``
-    the twin's.
+    the twin's. ``twin_only``: tables that the twin alone is subscribed to.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Flow:
         self.native_said: dict[str, list[str]] = {}
         self.recorded: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self.recorded_letters: dict[str, tuple[Letters, Letters]] = {}
+        self.twin_only: set[str] = set()
         self.facts: dict[str, Any] = {}
 
     def both(self, *statements: str) -> None:
@@ -161,7 +162,7 @@ class Flow:
         native = {
             (name.removesuffix("_native"), schema, table): letter
             for name, schema, table, letter in self.sub.execute(_NATIVE_LETTERS)
-            if name.removesuffix("_native") in self.subscriptions
+            if name.removesuffix("_native") in self.subscriptions and table not in self.twin_only
         }
         with closing(CatalogStore.open(self.pgsub.data_dir)) as store:
             ours = {

@@ -203,6 +203,7 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     names = [words.split()[2] for words in PUBLICATIONS]
     if request.param < 16:
         names.remove("pub_root_1")  # the native subscriber would copy its table twice: H-24
+        names.remove("pub_mix_8")  # no list and a list of all columns are not the same there
     name = flow.subscribe("lists", names)
     sent = [table for table in lists if table != "tab2"]
     flow.checkpoint("copy", *sent, columns=lists)
