@@ -33,12 +33,8 @@ FIXED: Final[dict[str, str]] = {
     # Else a backslash at the end of a literal does what it says, and the rest is read as SQL.
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""Keys a user cannot change."""
-
-SESSION: Final[Mapping[str, str]] = {
-    key: value for key, value in FIXED.items() if not key.startswith(_PREFIX)
-}
-"""Keys of ``FIXED`` that are set on every session, so that they hold on a foreign server too."""
+"""Keys a user cannot change. They are set on every session too, so that they hold on a foreign
+server; a session has a catalog of its own, which reads its keys when it is first used."""
 
 
 def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:

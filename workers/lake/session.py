@@ -29,7 +29,7 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
-from workers.lake.conf import SESSION
+from workers.lake.conf import FIXED
 from workers.lake.failures import LakeFailure, SessionClosed, is_outrun, translated
 
 # They print a failed query with its Java stack on standard error; errors are ours to report.
@@ -69,7 +69,7 @@ class LakeSession:
         # It would call a server that may be gone by then.
         atexit.unregister(client._cleanup_ml_cache)
         self._properties: dict[str, str] = {}
-        self._conf = {**(conf or {}), **SESSION}
+        self._conf = {**(conf or {}), **FIXED}
         self._configured = False
 
     @property
