@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -10,6 +11,7 @@ from catalog.errcodes import FeatureNotSupported, InvalidParameterValue
 from config.problem import problem
 
 FORMATS: Final = ("iceberg", "delta")
+_PLACE: Final = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]+(/[\w.=-]+)+/?|/(?!/)\S.*", re.ASCII)
 
 
 def _format(value: Any) -> str:
@@ -47,6 +49,26 @@ def _remote(value: Any) -> Any:
     return value
 
 
+def is_bucket(place: str) -> bool:
+    """Whether staged files go to an S3-compatible store, not to a folder."""
+    return place.startswith(("s3://", "s3a://"))
+
+
+def _staging(value: Any) -> Any:
+    if isinstance(value, str) and not _PLACE.fullmatch(value):
+        # Not shown: somebody may have written credentials into it.
+        raise problem(
+            InvalidParameterValue(
+                'invalid value for parameter "staging": it is neither an absolute path nor'
+                " s3://bucket/prefix",
+                hint="Name a folder that Spark sees under the same path, or a bucket and a prefix"
+                " of letters, digits and . _ - = /, without credentials: these come from the"
+                " environment.",
+            )
+        )
+    return value.rstrip("/") if isinstance(value, str) else value
+
+
 ConfValue = Annotated[
     str,
     BeforeValidator(_conf_value),
@@ -75,6 +97,9 @@ class SparkConfig(BaseModel):
 
     remote: Annotated[str, BeforeValidator(_remote)] | None = Field(
         None, description="URL of a Spark Connect server, sc://host:port"
+    )
+    staging: Annotated[str, BeforeValidator(_staging)] | None = Field(
+        None, description="where larger batches wait for Spark: a folder, or s3://bucket/prefix"
     )
     conf: dict[str, ConfValue] = Field(
         default_factory=dict, description="Spark configuration of the embedded server"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,13 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
+from config.lake import SparkConfig
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.session import SESSION_IDLE
+from workers.lake.staging_place import own_place, remove_folders
 from workers.launcher_socket import read_lock_file
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,8 @@ class WorkerProcess:
         That is the first fence: a call that a dead worker left running is stopped, and its
         session can never be used again. Its staged files go too.
         """
-        own = self._staging / f"{self.subid}_{self.relid}_{self.generation}"
+        place = self._staging_place()
+        own = f"{place}/{self.subid}_{self.relid}_{self.generation}"
         left = self.store.spark_sessions(self.subid, self.relid)
         url = self.link.lake_url()  # which may take minutes
         dest = IcebergDestination(
@@ -138,8 +140,8 @@ class WorkerProcess:
         )
         dest.release_sessions(left)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
-        self._release_orphans(dest)
-        self._remove_staged(self.subid, self.relid, keep=own)
+        self._release_orphans(dest, place)
+        self._remove_staged(place, self.subid, self.relid, keep=own)
         self.dest = dest
         return dest
 
@@ -176,7 +178,7 @@ class WorkerProcess:
         for ids in sessions:
             self.store.forget_spark_session(*ids)
 
-    def _release_orphans(self, dest: Destination) -> None:
+    def _release_orphans(self, dest: Destination, place: str) -> None:
         """Close what nobody uses and workers without a successor left open: whoever comes first.
 
         Their subscription was dropped, their table left it or is synchronised. What they staged
@@ -188,16 +190,20 @@ class WorkerProcess:
                 continue
             # Read once it is gone: before it went it may have handed one over.
             self._close_for_good(dest, self.store.spark_sessions(subid, relid))
-            self._remove_staged(subid, relid)
+            self._remove_staged(place, subid, relid)
+
+    def _staging_place(self) -> str:
+        """Where staged files lie: what ``spark.staging`` names, as of this worker's start."""
+        spark = SparkConfig.model_validate(self.store.settings().get("spark", {}))
+        return own_place(spark.staging, self.data_dir) if spark.staging else self._here
 
     @property
-    def _staging(self) -> Path:
-        return self.data_dir / "staging"
+    def _here(self) -> str:
+        return str(self.data_dir / "staging")
 
-    def _remove_staged(self, subid: int, relid: int, *, keep: Path | None = None) -> None:
-        for folder in self._staging.glob(f"{subid}_{relid}_*"):
-            if folder != keep:
-                shutil.rmtree(folder, ignore_errors=True)
+    def _remove_staged(self, place: str, subid: int, relid: int, *, keep: str = "") -> None:
+        for each in {place, self._here}:  # a copy's password file lies here in any case
+            remove_folders(each, f"{subid}_{relid}_", keep=keep)
 
     def _has_successor(self, subid: int, relid: int) -> bool:
         """Whether a worker will ever start in this place again."""

@@ -32,6 +32,31 @@ def test_schema_of_the_editors_is_up_to_date() -> None:
     assert json.loads((SAMPLES / "pgsub.schema.json").read_text()) == json_schema()
 
 
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("/mnt/shared", "/mnt/shared"),
+        ("/mnt/with space/", "/mnt/with space"),
+        ("s3://bucket/pre/fix", "s3://bucket/pre/fix"),
+        ("s3a://my-bucket.x/a=1/", "s3a://my-bucket.x/a=1"),
+    ],
+)
+def test_places_for_staged_rows(written: str, place: str) -> None:
+    assert parse(f"{SUB}spark: {{staging: '{written}'}}\n", "f").spark.staging == place
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "folder", "./x", "//x", "s3://bucket", "s3://bucket/", "s3://AKIA:planted@bucket/x",
+     "s3://bucket/x?access_key=planted", "s3://bucket/x*", "gs://bucket/planted", "file:///x"],
+)  # fmt: skip
+def test_places_that_are_refused_are_not_shown(written: str) -> None:
+    with pytest.raises(ConfigFileError) as error:
+        parse(f"{SUB}spark: {{staging: '{written}'}}\n", "f")
+    assert error.value.code == "22023"
+    assert "planted" not in error.value.report()
+
+
 def test_tables_of_the_reference() -> None:
     assert "| `wal_retrieve_retry_interval` | time | 5s |" in settings_table()
     assert "| `streaming` | parallel |" in options_table()
@@ -50,6 +75,7 @@ def test_tables_of_the_reference() -> None:
         (SUB + "lake:\n  format: delta\n", 3, "lake.format", "not supported yet"),
         (SUB + "lake:\n  format: hudi\n", 3, "lake.format", 'invalid value for parameter "format"'),
         (SUB + "spark:\n  remote: http://x\n", 3, "spark.remote", "does not begin with"),
+        (SUB + "spark:\n  staging: s3://k:s@x/y\n", 3, "spark.staging", "neither an absolute path"),
         ("subscriptions:\n  s:\n    publication: p\n", 2, "subscriptions.s.connection", "missing"),
         (
             "subscriptions:\n  s:\n    connection: 1\n    publication: p\n",

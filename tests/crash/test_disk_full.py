@@ -111,7 +111,7 @@ def test_nothing_is_lost_when_a_disk_is_full_for_a_while(
     full("", change, 'sqlstate=53100 could not use the catalog "')
     full("lake", change, "sqlstate=53100 no space left on the lake's storage while ")
     full("spool", f"INSERT INTO log {WIDE}", 'sqlstate=53100 could not write the spool in "')
-    full("staging", f"INSERT INTO log {WIDE}", "sqlstate=53100 could not write to the staging")
+    full("staging", f"INSERT INTO log {WIDE}", "sqlstate=53100 could not use the staging")
 
     # A new schema is a row of the lake's catalog, in SQLite, and no file.
     database.run("CREATE SCHEMA other", "CREATE TABLE other.one (id int PRIMARY KEY)")

@@ -183,3 +183,21 @@ def test_an_error_of_a_subscription_that_is_gone_is_told(
     store.delete_subscription(ours)
     assert failed(store, tmp_path, ours)
     assert store.last_errors() == []
+
+
+def test_staged_files_of_a_dead_worker_go_wherever_they_are(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    """With ``spark.staging`` both in that place and here, where a copy's password file lies."""
+    ours = subscribed(store, "ours")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    store.put_settings({"spark": {"staging": str(shared)}})
+    closed(store, tmp_path, Link(), ours)
+    own = shared / (tmp_path / "staging" / "id").read_text()
+    left = [root / f"{ours}_0_{n}" for root in (own, tmp_path / "staging") for n in (3, 4)]
+    others = [own / "99_0_1", shared / "elsewhere" / f"{ours}_0_3"]
+    for folder in (*left, *others):
+        folder.mkdir(parents=True)
+    closed(store, tmp_path, Link(), ours)
+    assert [folder for folder in (*left, *others) if folder.exists()] == others

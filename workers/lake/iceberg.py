@@ -106,7 +106,7 @@ class IcebergDestination:
         url: str,
         *,
         identity: Identity,
-        staging_dir: Path,
+        staging_dir: Path | str,
         settings: LakeSettings,
         remember_session: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
@@ -116,7 +116,7 @@ class IcebergDestination:
         user_id = f"pgsub_{identity.subid}"
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
-        self._staging = Staging(staging_dir, settings.local_relation_rows)
+        self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
@@ -270,7 +270,7 @@ class IcebergDestination:
     # -- writing ----------------------------------------------------------------------------------
 
     def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
-        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600)."""
+        """Take rows in; small ones stay in memory, larger ones become Parquet files."""
         return self._staging.stage(batches, schema)
 
     def discard(self, staged: Staged) -> None:
