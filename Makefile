@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,11 @@ test: setup ## the tests but for the long crash tests (TESTS=… a file, a folde
 test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (fetches 14, 15, 17 once)
 	$(PYTEST) -m matrix $(TESTS)
 
+test-cluster: setup ## copy and stream on a Spark standalone cluster, by a shared folder and by S3 (fetches jars once)
+	$(PYTEST) -m cluster $(TESTS)
+
 unit: setup ## the tests that start no server
-	$(PYTEST) -m "not postgres and not spark and not crash" $(TESTS)
+	$(PYTEST) -m "not postgres and not spark and not crash and not cluster" $(TESTS)
 
 test-full: setup ## everything; renews docs/conformance.md, and fails where an id has not passed
 	$(PYTEST) -m "" --conformance=docs/conformance_results.json $(TESTS); \
@@ -67,10 +70,12 @@ soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1); renews docs/performance.md
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)
 	$(BIN)/python -P docs/make_performance.py
+	$(BIN)/python -P docs/make_scaling.py
 
 bench-long: setup ## the same for what is large, long or wide (two hours, 30 GB of disk; CASE=name SCALE=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --long --only "$(CASE)" --scale $(or $(SCALE),1)
 	$(BIN)/python -P docs/make_performance.py
+	$(BIN)/python -P docs/make_scaling.py
 
 bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick

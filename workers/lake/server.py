@@ -105,7 +105,7 @@ class LakeServer:
         for folder in (lake_dir, scratch, log_dir):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not catalog:
-            _prepare_catalog(lake_dir / "catalog.db")
+            prepare_catalog(lake_dir / "catalog.db")
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
         merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {})
@@ -231,7 +231,7 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 """What Iceberg's JDBC catalog makes at its first use, schema version V1."""
 
 
-def _prepare_catalog(path: Path) -> None:
+def prepare_catalog(path: Path) -> None:
     """Make the embedded catalog's tables and its WAL, which every session would otherwise make.
 
     Two sessions that do so at once make one of them fail: SQLite changes the journal's mode when

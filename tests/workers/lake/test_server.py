@@ -15,13 +15,13 @@ from catalog.errcodes import ConnectionFailure, IoError, LakeBroken
 from tests.fix_lake import Lake
 from workers.lake.class_archive import ClassArchive
 from workers.lake.destination import LakeIdent
-from workers.lake.server import LakeServer, _prepare_catalog, _since
+from workers.lake.server import LakeServer, _since, prepare_catalog
 
 
 def test_no_session_has_to_change_the_journal_of_the_embedded_catalog(tmp_path: Path) -> None:
     """Each asks for WAL, which waits for those who read and in the end fails."""
     path = tmp_path / "catalog.db"
-    _prepare_catalog(path)
+    prepare_catalog(path)
     with closing(sqlite3.connect(path)) as reader, closing(sqlite3.connect(path)) as session:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM iceberg_tables").fetchone() == (0,)

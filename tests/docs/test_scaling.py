@@ -1,0 +1,74 @@
+"""The page about scale: its figures are the ones that were measured, its arithmetic is right."""
+
+from __future__ import annotations
+
+import re
+
+from config.guc import Settings
+from tests.docs.pages import rows, script, section, text
+
+PAGE = "scaling.md"
+page = script("make_scaling")
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    """If not: ``python -P docs/make_scaling.py``."""
+    assert page.updated(text(PAGE)) == text(PAGE)
+
+
+def test_a_rate_is_rows_by_time_and_a_terabyte_follows() -> None:
+    slow = {"rows": 1_000_000, "ours_s": 10.0}
+    [fast, *_, last] = rows(page.rates({"copy_1x2m": slow, "delete_random": slow}))
+    assert fast[2:] == ["100,000", "92", "9.2", "30.2 h, more than a day"]
+    assert last[2:] == ["100,000", "25", "2.5", "111.1 h, more than a day"]
+
+
+def test_what_was_not_measured_is_called_that() -> None:
+    assert {row[2] for row in rows(page.rates({}))} == {"not measured"}
+
+
+def test_what_a_table_leaves_is_a_median_by_table() -> None:
+    early = {"metadata_mb": "900", "data_files": "9000", "snapshots": "900"}
+    late = {"metadata_mb": "40", "data_files": "1200", "snapshots": "500"}
+    found = rows(page.left_behind([early] * 10 + [late] * 2))
+    assert [row[1:] for row in found] == [
+        ["20.0", "200,000"],
+        ["600", "6,000,000"],
+        ["250", "2,500,000"],
+    ]
+
+
+def test_the_arithmetic_of_the_page() -> None:
+    """Spelled out, for whoever changes a figure."""
+    told = text(PAGE)
+    terabyte = 1e12 / 86_400
+    assert f"{terabyte / 1e6:.1f} MB/s" in told
+    assert round(terabyte / page.CHANGED, -4) == 90_000
+    assert f"{round(terabyte / 1000, -2):,.0f} rows a second" in told
+    default = Settings()
+    assert f"holds {default.spool_memory / terabyte:.1f} s of" in told
+    assert f"{default.spool_max_size / terabyte / 60:.0f} minutes" in told.replace("\n", " ")
+    assert f"leaves {86_400 / 10_000:.1f} s for each" in told
+
+
+def test_ten_thousand_tables_follow_from_forty() -> None:
+    measured = re.search(r"appends ([\d.]+) s, MERGEs ([\d.]+) s \|", text(PAGE))
+    assert measured is not None
+    appends, merges = map(float, measured.groups())
+    table = rows(section(text(PAGE), "## 10,000 tables"))
+    for count, inserts, updates, visible in table:
+        tables = int(count.replace(",", ""))
+        one, other = appends / 40 * tables, merges / 40 * tables
+        assert inserts == _time(one)
+        assert updates == _time(other)
+        low, high = map(int, re.findall(r"\d+", visible))
+        unit = 60 if "minutes" in visible else 1
+        assert (low, high) == (round(2 * one / unit), round(2 * other / unit))
+    times = re.search(r"(\d+)\ntimes \(inserts\) and (\d+) times \(updates\)", text(PAGE))
+    assert times is not None
+    in_half_a_minute = [round(10_000 / 30 * of_forty / 40) for of_forty in (appends, merges)]
+    assert list(map(int, times.groups())) == in_half_a_minute
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 600 else f"{seconds:.0f} s"
