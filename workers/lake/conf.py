@@ -25,6 +25,10 @@ FIXED: Final[dict[str, str]] = {
     "spark.sql.caseSensitive": "true",
     # timestamptz is an instant; the wall clock of the session must not enter into it.
     "spark.sql.session.timeZone": "UTC",
+    # A column that we call TIMESTAMP is one with time zone.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Dates in staged files are those of today's calendar, also before 1582.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     # An overflow or a bad cast is an error, never a NULL.
     "spark.sql.ansi.enabled": "true",
     # Else ${env:NAME} in a statement becomes the variable's value: anybody who can name a column on

@@ -26,8 +26,9 @@ from config.lake import is_bucket
 log = logging.getLogger(__name__)
 
 _ENOSPC: Final = 28
-_AWS: Final = re.compile(r"AWS Error [A-Z_]+ during \w+ operation")
+_AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+ operation")
 _ID: Final = "id"
+_UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def located(name: str) -> tuple[Any, str]:
@@ -70,17 +71,16 @@ def remove(name: str) -> None:
     if not is_bucket(name):
         Path(name).unlink(missing_ok=True)
         return
-    try:
+    with _tolerated():
         system, path = located(name)
         system.delete_file(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.warning("action=staging could not remove a staged file: %s", _reason(error))
 
 
 def remove_folders(place: str, prefix: str, *, keep: str = "") -> None:
-    """Remove the folders of a place whose names begin with ``prefix``, but for ``keep``."""
+    """Remove the folders of a place whose names begin with ``prefix``, but for ``keep``.
+
+    One that stays is in nobody's way: names of staged files are never used again.
+    """
     if not is_bucket(place):
         for folder in Path(place).glob(f"{prefix}*"):
             if str(folder) != keep:
@@ -90,7 +90,8 @@ def remove_folders(place: str, prefix: str, *, keep: str = "") -> None:
         system, path = located(place)
         for found in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
             if found.base_name.startswith(prefix) and f"{place}/{found.base_name}" != keep:
-                system.delete_dir(found.path)
+                with _tolerated():
+                    system.delete_dir(found.path)
 
 
 def own_place(place: str, data_dir: Path) -> str:
@@ -99,20 +100,42 @@ def own_place(place: str, data_dir: Path) -> str:
     Two of them number their subscriptions alike, and each removes what its dead workers left.
     Raises 58030 for a folder that is not there: one that is not mounted, say.
     """
-    if not is_bucket(place):
-        with storage_errors():
+    with storage_errors():
+        if not is_bucket(place):
             os.scandir(place).close()
-    folder = data_dir / "staging"
-    path = folder / _ID
-    if not path.exists():
+        folder = data_dir / "staging"
         folder.mkdir(mode=0o700, exist_ok=True)
-        partial = folder / f"{_ID}_{uuid.uuid4().hex}"
-        partial.touch(0o600)
-        partial.write_text(uuid.uuid4().hex)
-        with contextlib.suppress(FileExistsError):  # another worker was first
-            os.link(partial, path)
-        partial.unlink()
-    return f"{place}/{path.read_text()}"
+        return f"{place}/{_own_id(folder / _ID)}"
+
+
+def _own_id(path: Path) -> str:
+    """What is in the file, whole: data directories must not come to share a name."""
+    found = path.read_text() if path.exists() else None
+    if found is not None and _UUID.fullmatch(found):
+        return found
+    partial = path.with_name(f"{_ID}_{uuid.uuid4().hex}")
+    partial.touch(0o600)
+    with partial.open("w") as file:
+        file.write(uuid.uuid4().hex)
+        file.flush()
+        os.fsync(file.fileno())
+    if found is not None:
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(FileExistsError):  # another worker was first
+        os.link(partial, path)
+    partial.unlink()
+    return path.read_text()
+
+
+@contextlib.contextmanager
+def _tolerated() -> Iterator[None]:
+    """What a store does not remove stays there, and is told of."""
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("action=staging could not remove staged files: %s", _reason(error))
 
 
 @contextlib.contextmanager

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import stat
+import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyarrow import fs
 
 from catalog.errcodes import ReplicationError
+from tests.fix_lake import Lake
 from tests.object_store import ObjectStore, object_store
 from workers.lake import staging_place
-from workers.lake.staging import Staging, staged_columns, staged_schema
+from workers.lake.session import LakeSession
+from workers.lake.staging import Staging, frame, staged_columns, staged_schema
 from workers.lake.staging_place import create, for_spark, own_place, remove, remove_folders
 
 ROWS = pa.table({"c0": pa.array(range(50), pa.int64()), "c1": [f"row {n}" for n in range(50)]})
@@ -98,6 +104,40 @@ def test_two_data_directories_have_folders_of_their_own(
     assert [path.name for path in (one / "staging").iterdir()] == ["id"]
 
 
+def test_an_empty_name_is_made_anew(tmp_path: Path) -> None:
+    """Of a data directory after a power cut, or set up by hand: else many would share the place."""
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "id").touch()
+    named = own_place("s3://bucket/p", tmp_path)
+    assert re.fullmatch(r"s3://bucket/p/[0-9a-f]{32}", named)
+    assert own_place("s3://bucket/p", tmp_path) == named
+
+
+def test_a_data_directory_that_cannot_keep_its_name_is_told(tmp_path: Path) -> None:
+    (tmp_path / "staging").touch()
+    with pytest.raises(ReplicationError) as error:
+        own_place("s3://bucket/p", tmp_path)
+    assert (error.value.code, error.value.detail) == ("58030", "File exists.")
+
+
+def test_what_a_store_does_not_remove_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A key without the right to remove, say; to list is needed."""
+
+    class Refusing:
+        def get_file_info(self, _: object) -> list[SimpleNamespace]:
+            return [SimpleNamespace(base_name="1_0_1", path="bucket/p/1_0_1")]
+
+        def delete_dir(self, _: str) -> None:
+            raise OSError("AWS Error UNKNOWN (HTTP status 503) during DeleteObjects operation: p/1")
+
+    monkeypatch.setattr(staging_place, "_bucket", lambda _name: Refusing())
+    remove_folders("s3://bucket/p", "1_0_")
+    assert "staged files: AWS Error UNKNOWN (HTTP status 503) during DeleteObjects" in caplog.text
+    assert "operation: p/1" not in caplog.text
+
+
 def test_files_of_a_folder_are_private(tmp_path: Path) -> None:
     [name] = Staging(f"{tmp_path}/own/1_0_1", 10).stage(ROWS.to_batches(), ROWS.schema).paths
     assert stat.S_IMODE(Path(name).stat().st_mode) == 0o600
@@ -109,6 +149,36 @@ def test_spark_is_told_the_file_system() -> None:
     """A bare path is one of the cluster's default file system."""
     assert for_spark("/shared/x.parquet") == "file:/shared/x.parquet"
     assert for_spark("s3a://bucket/x.parquet") == "s3a://bucket/x.parquet"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"},
+        {"spark.sql.timestampType": "TIMESTAMP_NTZ"},
+        {"spark.sql.session.timeZone": "Asia/Kolkata"},
+    ],
+    ids=lambda said: next(iter(said)).rpartition(".")[2],
+)
+def test_old_dates_are_what_they_were(
+    lake_server: Lake, tmp_path: Path, said: dict[str, str]
+) -> None:
+    """Whatever the server, or ``spark.conf``, thinks of calendars and time zones."""
+    moment = datetime(1500, 1, 1, 12, tzinfo=UTC)
+    rows = pa.table(
+        {
+            "c0": pa.array([date(1500, 1, 1)]),
+            "c1": pa.array([moment], pa.timestamp("us", "UTC")),
+            "c2": pa.array([moment.replace(tzinfo=None)], pa.timestamp("us")),
+        }
+    )
+    staged = Staging(f"{tmp_path}/own/1_0_1", local_rows=0).stage(rows.to_batches(), rows.schema)
+    session = LakeSession(lake_server.url, "staging", str(uuid.uuid4()), said)
+    try:
+        session.configure()
+        assert session.query("SELECT * FROM {s}", "reading", s=frame(session, staged)) == rows
+    finally:
+        session.close()
 
 
 def test_a_folder_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:
@@ -146,4 +216,4 @@ def test_a_store_that_is_away_is_told_and_what_it_keeps_is_no_error(
     assert error.value.code == "58030"
     assert "NETWORK_CONNECTION" in (error.value.detail or "")
     remove("s3://bucket/p/1_0_1/x.parquet")
-    assert "could not remove a staged file: AWS Error NETWORK_CONNECTION" in caplog.text
+    assert "could not remove staged files: AWS Error NETWORK_CONNECTION" in caplog.text
