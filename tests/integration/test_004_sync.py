@@ -1,7 +1,4 @@
-"""PostgreSQL's 004_sync: copying, again and again.
-
-Left out: S-004-2 (a unit's test).
-"""
+"""PostgreSQL's 004_sync: copying, again and again."""
 
 from __future__ import annotations
 
@@ -69,8 +66,14 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.facts["after drop"] = _left_over(flow)
 
     flow.pub.run("INSERT INTO tab_rep SELECT generate_series(11, 20)")
-    flow.sub.run("TRUNCATE tab_rep")
-    flow.lake("DELETE FROM {t}.tab_rep")
+    over = flow.subscribe("tap_sub_over", ["tap_pub"], tables={"tab_rep": {"adopt": True}})
+    flow.wait_failing(over, "sync_error_count")
+    flow.facts["over old rows"] = flow.same_letters(over)
+    _empty(flow, "tab_rep")
+    flow.checkpoint("old rows gone", "tab_rep")
+    flow.drop(over)
+
+    _empty(flow, "tab_rep")
     again = flow.subscribe("tap_sub2", ["tap_pub"], tables={"tab_rep": {"adopt": True}})
     flow.checkpoint("recreated", "tab_rep")
 
@@ -87,6 +90,11 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.drop(again)
     flow.facts["while copying"] = _drop_while_copying(flow)
     return flow
+
+
+def _empty(flow: Flow, table: str) -> None:
+    flow.sub.run(f"DELETE FROM {table}")
+    flow.lake(f"DELETE FROM {{t}}.{table}")
 
 
 def _left_over(flow: Flow) -> dict[str, list[str]]:
@@ -161,6 +169,12 @@ def _drop_while_copying(flow: Flow) -> dict[str, list[str]]:
 def test_s_004_1_the_initial_copy(flow: Flow) -> None:
     assert n_min_max(flow.same("copy", "tab_rep")) == (10, 1, 10)
     assert flow.facts["states"] == {"tab_rep": "r"}
+
+
+def test_s_004_2_keys_that_are_there_stop_the_copy_until_they_are_gone(flow: Flow) -> None:
+    """It is tried again and again, and each failure counted."""
+    assert flow.facts["over old rows"] == {"tab_rep": "d"}
+    assert n_min_max(flow.same("old rows gone", "tab_rep")) == (20, 1, 20)
 
 
 def test_s_004_4_drop_leaves_no_subscription_and_no_slot(flow: Flow) -> None:
