@@ -8,7 +8,8 @@ import pytest
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.integration.flow import Flow
-from tests.twin import native_state
+from tests.twin import native_rows, native_state
+from tests.waiting import wait_until
 
 SHARED = {"test_tab": ["a", "b"], "test_tab2": ["a"]}
 
@@ -62,8 +63,28 @@ def _column_added(flow: Flow) -> None:
     flow.lake("ALTER TABLE {t}.test_tab2 ADD COLUMN b int")
     flow.pub.run("INSERT INTO test_tab2 VALUES (1)")
     flow.checkpoint("column added", "test_tab2", columns=SHARED)
+    flow.lake("UPDATE {t}.test_tab2 SET b = 1")
+    flow.pub.run(
+        "ALTER TABLE test_tab2 REPLICA IDENTITY FULL",
+        "UPDATE test_tab2 SET a = 2",
+        "INSERT INTO test_tab2 VALUES (3)",
+        "DELETE FROM test_tab2 WHERE a = 3",
+    )
+    flow.pgsub.wait("t008_tap_sub")
+    log = flow.twin.server.log_file
+    stopped = wait_until(
+        lambda: NOT_SENT in log.read_text(errors="replace"), 60, flow.twin.log_tail
+    )
+    flow.facts["natively stopped"] = stopped, native_rows(flow.sub, "test_tab2")
+    flow.facts["updated here"] = flow.pgsub.rows("t008", "test_tab2", ["a", "b"])
+    flow.sub.run("ALTER TABLE test_tab2 DROP COLUMN b")
+    flow.checkpoint("key dropped", "test_tab2", columns=SHARED)
 
 
+NOT_SENT = (
+    "publisher did not send replica identity column expected by the logical replication target"
+    ' relation "t008.test_tab2"'
+)
 MISSING = (
     'logical replication target relation "t008.test_tab4" is missing replicated columns: "b", "c"'
 )
@@ -134,6 +155,13 @@ def test_s_008_4_an_insert_fills_defaults(flow: Flow) -> None:
 
 def test_s_008_5_a_local_column_is_added_later(flow: Flow) -> None:
     assert flow.same("column added", "test_tab2") == [(1,)]
+
+
+def test_s_008_5_as_a_key_it_stops_updates_natively_only(flow: Flow) -> None:
+    """A lake table has no key: what the publisher sends finds the row, local values stay."""
+    assert flow.facts["natively stopped"] == (True, [(1, 1)])
+    assert flow.facts["updated here"] == [(2, 1)]
+    assert flow.same("key dropped", "test_tab2") == [(2,)]
 
 
 @pytest.mark.parametrize("label", REFUSED)
