@@ -1,4 +1,4 @@
-"""PostgreSQL's 007_ddl and 009_matviews, and what else needs FOR ALL TABLES: S-031-16.
+"""PostgreSQL's 007_ddl and 009_matviews.
 
 S-007-1 is in test_024_add_drop_pub.py.
 """
@@ -23,11 +23,10 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "INSERT INTO test2 VALUES (0)",
         "INSERT INTO mix VALUES (1, 2, 3)",
         "CREATE PUBLICATION for_all_tables FOR ALL TABLES",
-        "CREATE PUBLICATION full_list FOR TABLE mix (a, b, c)",
         "CREATE PUBLICATION empty_1",
         "CREATE PUBLICATION empty_2",
     )
-    every = flow.subscribe("every", ["for_all_tables", "full_list", "non_existent"])
+    every = flow.subscribe("every", ["for_all_tables", "non_existent"])
     flow.facts["create"] = flow.warnings(every)
     flow.catch_up()
     flow.facts["states"] = flow.same_letters(every)
@@ -82,10 +81,6 @@ def test_s_009_1_a_materialized_view_sends_nothing(flow: Flow) -> None:
     """Nor does it hold up what comes after it."""
     assert "testmv1" not in flow.facts["tables"]
     assert first(flow.same("before", "mix")) == [1, 4]
-
-
-def test_s_031_16_a_full_list_beside_for_all_tables(flow: Flow) -> None:
-    assert flow.same("before", "mix") == [(1, 2, 3), (4, 5, 6)]
 
 
 def test_s_007_5_an_empty_publication_takes_the_name_of_ours(flow: Flow) -> None:

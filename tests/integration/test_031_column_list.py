@@ -1,8 +1,8 @@
 """PostgreSQL's 031_column_list: publications that hold some columns of a table.
 
 The file there has one publication after another in one subscription; here one subscription has all
-of them from the start, since each is about tables of its own. What needs FOR ALL TABLES (S-031-16)
-is in test_007_ddl.py. A lake table that we make has the listed columns only, so rows are compared
+of them from the start, since each is about tables of its own. What needs FOR ALL TABLES has a
+database of its own. A lake table that we make has the listed columns only, so rows are compared
 in these; the twin's other columns are to be NULL.
 
 In statements and names t031 stands for the flow's name.
@@ -222,6 +222,22 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     return flow
 
 
+@pytest.fixture(scope="module", params=every_version(18, since=15))
+def every_table(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(requested_publisher(request), f"t031_all_{request.param}")
+    flow.both("CREATE TABLE test_mix_2 (a int PRIMARY KEY, b int, c int)")
+    flow.pub.run(
+        "CREATE PUBLICATION pub_mix_3 FOR TABLE test_mix_2 (a, b, c)",
+        "CREATE PUBLICATION pub_mix_4 FOR ALL TABLES",
+        "INSERT INTO test_mix_2 VALUES (1, 2, 3)",
+    )
+    flow.subscribe("mix", ["pub_mix_3", "pub_mix_4"])
+    flow.checkpoint("copy", "test_mix_2")
+    flow.pub.run("INSERT INTO test_mix_2 VALUES (4, 5, 6)")
+    flow.checkpoint("stream", "test_mix_2")
+    return flow
+
+
 def _keyed_leaves(table: str, first: str, second: str) -> list[str]:
     """Two partitions, identified by the one and by the other column."""
     return [
@@ -351,6 +367,11 @@ def test_s_031_14_the_publication_is_made_again_with_other_lists(flow: Flow) -> 
 
 def test_s_031_15_a_list_on_the_root(flow: Flow) -> None:
     assert flow.same("stream", "test_part_d") == [(1,), (3,)]
+
+
+def test_s_031_16_a_full_list_beside_for_all_tables(every_table: Flow) -> None:
+    assert every_table.same("copy", "test_mix_2") == [(1, 2, 3)]
+    assert every_table.same("stream", "test_mix_2") == [(1, 2, 3), (4, 5, 6)]
 
 
 def test_s_031_17_a_full_list_beside_tables_in_schema(flow: Flow) -> None:

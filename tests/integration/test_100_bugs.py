@@ -13,7 +13,9 @@ from collections.abc import Callable
 import pytest
 
 from subscriber.publisher import EmbeddedPublisher
+from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow
+from tests.servers import every_version
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +23,26 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(publisher, "t100")
     _unlogged_tables(flow)
     _dropped_columns(flow)
-    _fast_default(flow)
     _slot_made_before(flow)
     _failing_row_filter(flow)
+    return flow
+
+
+@pytest.fixture(scope="module", params=every_version(18, since=15))
+def fast_default(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(requested_publisher(request), f"t100_{request.param}")
+    flow.both("CREATE TABLE tab_default (a int)", "ALTER TABLE tab_default REPLICA IDENTITY FULL")
+    flow.pub.run(
+        "INSERT INTO tab_default VALUES (1), (2)",
+        "ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false",
+        "INSERT INTO tab_default VALUES (3, true)",
+        "CREATE PUBLICATION pub_default FOR TABLE tab_default",
+    )
+    flow.sub.run("ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false")
+    flow.subscribe("default", ["pub_default"])
+    flow.catch_up()
+    flow.pub.run("DELETE FROM tab_default WHERE a = 1", "UPDATE tab_default SET a = 4 WHERE a = 2")
+    flow.checkpoint("fast default", "tab_default")
     return flow
 
 
@@ -58,22 +77,6 @@ def _dropped_columns(flow: Flow) -> None:
     flow.both("ALTER TABLE dropped_cols DROP COLUMN b_drop")
     flow.pub.run("UPDATE dropped_cols SET a = 100")
     flow.checkpoint("dropped", "dropped_cols")
-    flow.drop(name)
-
-
-def _fast_default(flow: Flow) -> None:
-    flow.both("CREATE TABLE tab_default (a int)", "ALTER TABLE tab_default REPLICA IDENTITY FULL")
-    flow.pub.run(
-        "INSERT INTO tab_default VALUES (1), (2)",
-        "ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false",
-        "INSERT INTO tab_default VALUES (3, true)",
-        "CREATE PUBLICATION pub_default FOR TABLE tab_default",
-    )
-    flow.sub.run("ALTER TABLE tab_default ADD COLUMN b bool DEFAULT false")
-    name = flow.subscribe("default", ["pub_default"])
-    flow.catch_up()
-    flow.pub.run("DELETE FROM tab_default WHERE a = 1", "UPDATE tab_default SET a = 4 WHERE a = 2")
-    flow.checkpoint("fast default", "tab_default")
     flow.drop(name)
 
 
@@ -173,8 +176,8 @@ def test_s_100_7_dropped_columns_under_identity_full(flow: Flow) -> None:
     assert flow.same("dropped", "dropped_cols") == [(100, 1)]
 
 
-def test_s_100_8_a_column_added_with_a_fast_default(flow: Flow) -> None:
-    assert flow.same("fast default", "tab_default") == [(3, True), (4, False)]
+def test_s_100_8_a_column_added_with_a_fast_default(fast_default: Flow) -> None:
+    assert fast_default.same("fast default", "tab_default") == [(3, True), (4, False)]
 
 
 def test_s_100_13_a_row_filter_that_fails_stops_the_stream(flow: Flow) -> None:

@@ -7,13 +7,13 @@ whose table was left behind and is adopted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
-from tests.fix_publisher import Database, new_database
+from tests.fix_publisher import Database, requested_publisher
 from tests.integration.flow import Flow
+from tests.servers import every_version
 from tests.twin import native_rows
 from tests.waiting import wait_until
 
@@ -21,22 +21,18 @@ UPDATED = "confl_update_origin_differs"
 DELETED = "confl_delete_origin_differs"
 
 
-@pytest.fixture(scope="module")
-def other_publisher(publisher: EmbeddedPublisher) -> Iterator[Database]:
-    """Node C."""
-    database = new_database(publisher, "t_others_c", schema="t_others")
-    yield database
-    database.drop()
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=every_version(18, since=16))
 def flow(
-    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow], other_publisher: Database
+    request: pytest.FixtureRequest,
+    make_flow: Callable[..., Flow],
+    make_database: Callable[..., Database],
 ) -> Flow:
-    flow = make_flow(publisher, "t_others")
+    server = requested_publisher(request)
+    flow = make_flow(server, f"t_others_{request.param}")
+    node_c = make_database(server, f"{flow.name}_c", schema=flow.name)
     with flow.pgsub.settings(track_commit_timestamp="on"):
         name = _who_writes_locally(flow)
-        _another_subscription(flow, name, other_publisher)
+        _another_subscription(flow, name, node_c)
     return flow
 
 
@@ -92,10 +88,10 @@ def _another_subscription(flow: Flow, before: str, other: Database) -> None:
         "CREATE TABLE tab (a int PRIMARY KEY, b text)", "CREATE PUBLICATION pub_c FOR TABLE tab"
     )
     other.run("INSERT INTO tab SELECT n, 'A' FROM generate_series(1, 9) n")
-    name = "t_others_c"
+    name = f"{flow.name}_c"
     flow.twin.subscribe(flow.sub, other, f"{name}_native", ["pub_c"], copy_data="false")
     flow.drop(before)
-    adopted = {"t_others.tab": {"adopt": True}}
+    adopted = {f"{flow.name}.tab": {"adopt": True}}
     flow.pgsub.create(name, other.dsn, ["pub_c"], tables=adopted, copy_data=False)
     other.run(
         "INSERT INTO tab VALUES (20, 'C')",
@@ -106,7 +102,7 @@ def _another_subscription(flow: Flow, before: str, other: Database) -> None:
     flow.twin.wait_caught_up(other, f"{name}_native")
     flow.facts["rows of C"] = (
         native_rows(flow.sub, "tab"),
-        flow.pgsub.rows("t_others", "tab", ["a", "b"]),
+        flow.pgsub.rows(flow.name, "tab", ["a", "b"]),
     )
     flow.facts["C"] = _counted(flow, name)
     flow.pgsub.drop(name)
@@ -142,7 +138,7 @@ def _told(flow: Flow) -> list[str]:
     return [
         line.partition("conflict detected")[2]
         for line in flow.facts["log"].splitlines()
-        if "origin_differs" in line and "t_others" in line
+        if "origin_differs" in line and flow.name in line
     ]
 
 
@@ -163,9 +159,9 @@ def test_s_013_22_an_update_of_a_local_row_is_told_of_and_applied(flow: Flow) ->
     assert (4, "A last") in rows
     flow.same("local", "tab_full")
     assert _told(flow) == [
-        ' on relation "t_others.tab": conflict=update_origin_differs',
-        ' on relation "t_others.tab": conflict=delete_origin_differs',
-        ' on relation "t_others.tab_full": conflict=update_origin_differs',
+        f' on relation "{flow.name}.tab": conflict=update_origin_differs',
+        f' on relation "{flow.name}.tab": conflict=delete_origin_differs',
+        f' on relation "{flow.name}.tab_full": conflict=update_origin_differs',
     ]
 
 
