@@ -3,8 +3,9 @@
 Run it from the project's root: ``python -P docs/make_conformance.py``. It reads the ids
 (``conformance_ids.toml``), finds the tests that name them, and takes their outcomes from
 ``conformance_results.json``, which ``pytest --conformance=docs/conformance_results.json`` renews.
-With ``--check`` it writes nothing: it lists what a test is there for and has not passed, and ends
-with status 1 if there is any.
+With ``--check`` it writes nothing: it lists what a test is there for and has not passed, and which
+scenario has run neither on the newest version nor on the oldest that has it, and ends with status 1
+if there is any.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Listed(NamedTuple):
     """File of PostgreSQL's suite → id → fit, does, needs, out."""
     pitfalls: dict[str, dict[str, Any]]
     reasons: dict[str, str]
+    anywhere: dict[str, str]
+    """Scenario that need not have run on any version → why."""
     not_yet: dict[str, str]
 
     def entries(self) -> dict[str, dict[str, Any]]:
@@ -108,20 +111,44 @@ def _ends(test: str, found: Outcomes) -> Mapping[str, str]:
     return found.get(test) or {NO_SERVER: NOT_RUN}
 
 
-def ended(id_: str, found: Outcomes) -> str:
-    """How an id ended that tests show: passed if all of them ran and all have."""
-    return worst([word for test in tests()[id_] for word in _ends(test, found).values()])
+def not_run_on(id_: str, ids: Listed, found: Outcomes) -> list[str]:
+    """Versions on which a scenario has to have run and no test of it has.
 
-
-def unproven(found: Outcomes) -> list[str]:
-    """Each test that keeps an id from having passed: id, test, how it ended, on which version."""
+    They are the newest one and the oldest that has it. None of a pitfall: many of PostgreSQL's lie
+    within its subscriber, and show without a publisher that ours has none.
+    """
+    if id_ in ids.pitfalls or id_ in ids.anywhere:
+        return []
+    newest = VERSIONS[-1]
+    oldest = str(ids.entries()[id_].get("needs", newest))
     return [
+        version
+        for version in sorted({oldest, newest})
+        if not any(version in found.get(test, {}) for test in tests()[id_])
+    ]
+
+
+def ended(id_: str, ids: Listed, found: Outcomes) -> str:
+    """How an id ended that tests show: passed if all ran, where they have to, and all have."""
+    ends = [word for test in tests()[id_] for word in _ends(test, found).values()]
+    return worst([*ends, *(NOT_RUN for _ in not_run_on(id_, ids, found))])
+
+
+def unproven(ids: Listed, found: Outcomes) -> list[str]:
+    """What keeps an id from having passed: id, test, how it ended, on which version."""
+    of_tests = [
         f"{id_}: {test}: {word}" + (f" on {server}" if server != NO_SERVER else "")
         for id_, named in tests().items()
         for test in named
         for server, word in _ends(test, found).items()
         if word != "passed"
     ]
+    of_versions = [
+        f"{id_}: {NOT_RUN} on {version}"
+        for id_ in tests()
+        for version in not_run_on(id_, ids, found)
+    ]
+    return of_tests + of_versions
 
 
 def _cells(id_: str, entry: Mapping[str, Any], found: Outcomes) -> list[str]:
@@ -179,7 +206,7 @@ def _summary(ids: Listed, found: Outcomes) -> list[str]:
     rows = []
     for what, group in (("scenarios", scenarios), ("pitfalls", set(ids.pitfalls))):
         shown = group & set(tests())
-        ends = [ended(id_, found) for id_ in shown]
+        ends = [ended(id_, ids, found) for id_ in shown]
         rest = group - shown
         counts = [
             len(group),
@@ -227,9 +254,9 @@ def as_text(outcomes: Outcomes) -> str:
 def main(words: Sequence[str]) -> int:
     """The exit status."""
     if "--check" in words:
-        left = unproven(results())
-        ids = {line.partition(":")[0] for line in left}
-        print(*left, f"{len(ids)} of {len(tests())} ids have not passed", sep="\n")
+        left = unproven(listed(), results())
+        not_passed = {line.partition(":")[0] for line in left}
+        print(*left, f"{len(not_passed)} of {len(tests())} ids have not passed", sep="\n")
         return int(bool(left))
     RESULTS.write_text(as_text(results()), encoding="utf-8")
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

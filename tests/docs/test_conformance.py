@@ -55,6 +55,16 @@ def test_not_yet_lists_only_what_is_missing() -> None:
     assert all(ids.not_yet.values())
 
 
+def test_anywhere_lists_only_scenarios_that_ran_on_no_version_they_have_to() -> None:
+    """Has it run there since? Delete the line."""
+    assert set(ids.anywhere) <= set(SCENARIOS) & set(page.tests())
+    assert [id_ for id_ in ids.anywhere if ids.out(id_)] == []
+    assert all(ids.anywhere.values())
+    strict = ids._replace(anywhere={})
+    found = page.results()
+    assert [id_ for id_ in ids.anywhere if not page.not_run_on(id_, strict, found)] == []
+
+
 def test_a_test_names_only_ids_that_there_are() -> None:
     assert set(page.tests()) <= set(ids.entries())
     unread = [
@@ -77,8 +87,9 @@ def test_a_pitfall_in_a_name_is_in_the_docstring_too() -> None:
 
 
 def test_every_id_that_a_test_shows_has_passed() -> None:
-    """In the last run of each test. Else: ``make conformance``, with ``TESTS=`` their files."""
-    assert page.unproven(page.results()) == []
+    """In the last run of each test, a scenario on 18 and on the oldest version that has it. Else:
+    ``make conformance``, with ``TESTS=`` their files."""
+    assert page.unproven(ids, page.results()) == []
 
 
 def test_only_these_may_go_without_a_test() -> None:
@@ -187,17 +198,25 @@ def test_the_worst_outcome_counts() -> None:
 
 
 OF_TWO = {"H-1": ["a.py::test_a", "a.py::test_b"], "H-2": ["a.py::test_b"]}
+OF_VERSIONS = {"S-001-1": ["a.py::test_a", "a.py::test_b"], "S-030-4": ["a.py::test_c"]}
+OF_NONE = {"S-020-6": ["a.py::test_b"]}
 
 
 @pytest.mark.parametrize(
-    ("found", "left"),
+    ("tests", "found", "left"),
     [
-        ({"a.py::test_a": {"16": "passed", "18": "passed"}, "a.py::test_b": {"18": "passed"}}, []),
         (
+            OF_TWO,
+            {"a.py::test_a": {"16": "passed", "18": "passed"}, "a.py::test_b": {"18": "passed"}},
+            [],
+        ),
+        (
+            OF_TWO,
             {"a.py::test_a": {"none": "passed"}},
             ["H-1: a.py::test_b: not run", "H-2: a.py::test_b: not run"],
         ),
         (
+            OF_TWO,
             {
                 "a.py::test_a": {"16": "failed", "18": "passed"},
                 "a.py::test_b": {"none": "passed"},
@@ -205,27 +224,59 @@ OF_TWO = {"H-1": ["a.py::test_a", "a.py::test_b"], "H-2": ["a.py::test_b"]}
             ["H-1: a.py::test_a: failed on 16"],
         ),
         (
+            OF_TWO,
             {"a.py::test_a": {"18": "passed"}, "a.py::test_b": {"none": "skipped"}},
             ["H-1: a.py::test_b: skipped", "H-2: a.py::test_b: skipped"],
         ),
+        (
+            OF_VERSIONS,
+            {
+                "a.py::test_a": {"18": "passed"},
+                "a.py::test_b": {"none": "passed"},
+                "a.py::test_c": {"16": "passed", "18": "passed"},
+            },
+            [],
+        ),
+        (
+            OF_VERSIONS,
+            {
+                "a.py::test_a": {"17": "passed"},
+                "a.py::test_b": {"none": "passed"},
+                "a.py::test_c": {"18": "passed"},
+            },
+            ["S-001-1: not run on 18", "S-030-4: not run on 16"],
+        ),
+        (
+            OF_VERSIONS,
+            {
+                "a.py::test_a": {"18": "passed"},
+                "a.py::test_b": {"none": "passed"},
+                "a.py::test_c": {"16": "failed"},
+            },
+            ["S-030-4: a.py::test_c: failed on 16", "S-030-4: not run on 18"],
+        ),
+        (OF_NONE, {"a.py::test_b": {"none": "passed"}}, []),
     ],
 )
 def test_the_check_lists_what_has_not_passed(
+    tests: dict[str, list[str]],
     found: dict[str, dict[str, str]],
     left: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(page, "tests", lambda: OF_TWO)
+    monkeypatch.setattr(page, "tests", lambda: tests)
+    known = ids._replace(anywhere=dict.fromkeys(OF_NONE, "it needs none"))
+    monkeypatch.setattr(page, "listed", lambda: known)
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")
     page.RESULTS.write_text(json.dumps(found))
     assert page.main(["--check"]) == bool(left)
-    *listed, last = capsys.readouterr().out.splitlines()
-    assert listed == left
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == left
     not_passed = {line.partition(":")[0] for line in left}
-    assert last == f"{len(not_passed)} of 2 ids have not passed"
-    assert {id_ for id_ in OF_TWO if page.ended(id_, found) != "passed"} == not_passed
+    assert last == f"{len(not_passed)} of {len(tests)} ids have not passed"
+    assert {id_ for id_ in tests if page.ended(id_, known, found) != "passed"} == not_passed
 
 
 @pytest.mark.parametrize("target", ["conformance", "test-full"])
