@@ -28,19 +28,45 @@ class Pair:
         )
 
     @contextmanager
-    def standby(self, *, port: int | None = None) -> Iterator[EmbeddedPublisher]:
+    def standby(
+        self, *, port: int | None = None, slot: str | None = None
+    ) -> Iterator[EmbeddedPublisher]:
         """One that has caught up; the primary runs again when it is gone. ``port`` 0: a free one,
-        for one more than the pair."""
+        for one more than the pair. ``slot``: a physical one on the primary, without which no
+        logical slot is synchronised."""
+        conf: dict[str, str | int] = {"hot_standby_feedback": "on"}
+        if slot is not None:
+            self.primary.execute("SELECT pg_create_physical_replication_slot(%s, true)", (slot,))
+            conf["primary_slot_name"] = slot
         server = EmbeddedPublisher(
             18,
             port=self.port if port is None else port,
             data_dir=self.backup("-R"),
-            conf={"hot_standby_feedback": "on"},
+            conf=conf,
         )
         with server:
             self.caught_up(server)
             yield server
         self.primary.start()
+        if slot is not None:
+            self.primary.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+
+    def synchronise(self, standby: EmbeddedPublisher, *names: str) -> None:
+        """The standby has logical slots of the primary, and would have them as a primary too.
+
+        One becomes permanent there when the primary's has moved past what the standby can keep.
+        """
+        ready = (
+            "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY(%s)"
+            " AND synced AND NOT temporary AND invalidation_reason IS NULL"
+        )
+
+        def synchronised() -> bool:
+            standby.execute("SELECT pg_sync_replication_slots()")
+            return bool(standby.execute(ready, (list(names),))[0][0] == len(names))
+
+        with not_idle(self.primary):
+            wait_until(synchronised, 60, "the standby has the slots")
 
     def backup(self, *options: str) -> Path:
         """The data directory of a backup of the primary as it is now."""

@@ -21,6 +21,7 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.standby import Pair, cut_off, follow, not_idle, promote
 from tests.fix_publisher import Database, new_database
+from tests.twin import NativeTwin, native_rows
 from tests.waiting import wait_until
 from workers.remote_slots import fetch_slot
 from workers.sync_slot import create_sync_slot
@@ -120,6 +121,36 @@ def test_a_standby_that_has_everything_takes_over(subscribed: Subscribed) -> Non
         subscribed.logged(since, "action=timeline")
         assert subscribed.sub().timeline == 2
         subscribed.family.drop(subscribed.name)
+
+
+def test_a_standby_with_the_synchronised_slot_takes_over(subscribed: Subscribed) -> None:
+    """``failover = true``: beside the native subscriber, which has to be told where to connect."""
+    pair, name, native = subscribed.pair, subscribed.name, f"{subscribed.name}_native"
+    subscribed.disable()
+    subscribed.family.pgsub.command("alter", name, "SET", "(failover = true)")
+    subscribed.enable()
+    twin = NativeTwin()
+    with twin.server:
+        here = new_database(twin.server, name, schema=name)
+        here.run("CREATE TABLE t (n int)")
+        twin.subscribe(here, subscribed.database, native, ["pub"], failover="true")
+        twin.wait_synced(here)
+        with pair.standby(slot="standby") as standby:
+            pair.synchronise(standby, name, native)
+            subscribed.insert(3)
+            subscribed.arrives(1, 2, 3)
+            twin.wait_caught_up(subscribed.database, native)
+            pair.caught_up(standby)
+            pair.primary.halt("fast")
+            promote(standby)
+            heir = subscribed.on(standby)
+            here.run(f"ALTER SUBSCRIPTION {native} CONNECTION '{heir.dsn}'")
+            subscribed.insert(4, server=standby)
+            subscribed.arrives(1, 2, 3, 4, server=standby)
+            twin.wait_caught_up(heir, native)
+            assert native_rows(here, "t") == [(number,) for number in subscribed.rows()]
+            assert subscribed.sub().timeline == 2
+            subscribed.family.drop(name)
 
 
 def test_a_standby_that_we_read_from_is_promoted(family: Family, pair: Pair) -> None:
