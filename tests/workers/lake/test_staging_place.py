@@ -176,7 +176,7 @@ def test_old_dates_are_what_they_were(
     session = LakeSession(lake_server.url, "staging", str(uuid.uuid4()), said)
     try:
         session.configure()
-        assert session.query("SELECT * FROM {s}", "reading", s=frame(session, staged)) == rows
+        assert session.query("SELECT * FROM s", "reading", s=frame(session, staged)) == rows
     finally:
         session.close()
 
