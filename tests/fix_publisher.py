@@ -103,6 +103,23 @@ def new_database(
     return Database(server, name, schema)
 
 
+def type_of_its_own(schema: str) -> tuple[str, ...]:
+    """Statements that make a schema and in it type ``label``, as an extension would: by functions
+    of C, here those of ``text``.
+    """
+    functions = "LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE"
+    return (
+        f"CREATE SCHEMA {schema}",
+        f"CREATE TYPE {schema}.label",
+        f"CREATE FUNCTION {schema}.label_in(cstring) RETURNS {schema}.label {functions}"
+        " AS 'textin'",
+        f"CREATE FUNCTION {schema}.label_out({schema}.label) RETURNS cstring {functions}"
+        " AS 'textout'",
+        f"CREATE TYPE {schema}.label (input = {schema}.label_in, output = {schema}.label_out,"
+        " like = pg_catalog.text)",
+    )
+
+
 @pytest.fixture(scope="session")
 def server_of() -> Iterator[Callable[[int], EmbeddedPublisher]]:
     """``server_of(version)``: one server of each version for the whole run, started when asked for.

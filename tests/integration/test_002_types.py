@@ -1,7 +1,8 @@
 """PostgreSQL's 002_types: each type through copy, insert, update and delete.
 
-S-002-11 takes other servers than those of the wheel, which have no hstore; what its messages look
-like is in `test_publisher_versions.py`.
+S-002-11's hstore takes other servers than those of the wheel, which have none; on 18 a type of a
+schema of its own, by functions of C as an extension's, stands in for it. What the messages of both
+look like is in `test_publisher_versions.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from subscriber.publisher import EmbeddedPublisher
-from tests.fix_publisher import requested_publisher
+from tests.fix_publisher import requested_publisher, type_of_its_own
 from tests.harness import Pgsub
 from tests.integration.flow import Flow
 from tests.twin import NativeTwin
@@ -25,6 +26,7 @@ TYPES = (
     " AS 'SELECT value > 0'",
     "CREATE DOMAIN tst_dom_constr AS int CHECK (positive(value))",
     "CREATE DOMAIN tst_dom_price AS numeric(10,2)",
+    *type_of_its_own("apart"),
 )
 
 # table → (columns, rows copied, rows inserted, an update, a delete)
@@ -111,6 +113,13 @@ TABLES: dict[str, tuple[str, str, str, str, str]] = {
         "(11, 99999999.99), (12, -0.01)",
         "b = 12.3 WHERE a = 10",
         "a = 12",
+    ),
+    "tst_apart": (
+        "a int PRIMARY KEY, b apart.label, c apart.label[]",
+        "(1, 'one', '{x, NULL}'), (2, 'two, \"2\"', NULL)",
+        "(3, 'yellow horse', '{\"moaned, {}\", \"\"}'), (4, '', '{}'), (5, NULL, NULL)",
+        "b = 'also', c = '{updated}' WHERE a IN (1, 2)",
+        "a = 4",
     ),
     "tst_numbers": (
         "a bigint PRIMARY KEY, b smallint, c real, d double precision, e numeric(38, 10),"
@@ -253,6 +262,12 @@ def extended(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Flow]:
         flow.checkpoint("delete", "tst_hstore")
         yield flow
         flow.close()
+
+
+@every_phase
+def test_s_002_11_a_type_of_a_schema_of_its_own(flow: Flow, label: str) -> None:
+    assert_as_natively(flow, label, "tst_apart")
+    assert (1, "also", ["updated"]) in flow.same("delete", "tst_apart")
 
 
 @every_phase

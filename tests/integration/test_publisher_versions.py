@@ -14,7 +14,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from config.guc import Settings
-from tests.fix_publisher import Database
+from tests.fix_publisher import Database, type_of_its_own
 from tests.servers import PINNED, every_version
 from tests.waiting import wait_until
 from workers.proto import decode
@@ -183,21 +183,31 @@ def test_generated_columns(each_database: Database, tmp_path: Path) -> None:
     assert (relations(found), inserted(found)) == ([("t", ["id", "g"])], [[b"3", b"6"]])
 
 
+HORSE = '"yellow horse"=>"moaned"'
+
+
 @with_extensions
 def test_s_002_11_an_extension_s_type(each_database: Database, tmp_path: Path) -> None:
-    each_database.run(
-        "CREATE EXTENSION hstore",
-        "CREATE TABLE t (id int PRIMARY KEY, h hstore)",
-        "CREATE PUBLICATION pub FOR TABLE t",
+    each_database.run("CREATE EXTENSION hstore")
+    described_before_the_relation(each_database, tmp_path, "public.hstore")
+
+
+def test_s_002_11_a_type_of_a_schema_of_its_own(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(*type_of_its_own("apart"))
+    described_before_the_relation(each_database, tmp_path, "apart.label")
+
+
+def described_before_the_relation(database: Database, spool: Path, type_: str) -> None:
+    """The type's message precedes the relation's; its values are text here."""
+    database.run(
+        f"CREATE TABLE t (id int PRIMARY KEY, h {type_})", "CREATE PUBLICATION pub FOR TABLE t"
     )
-    found = streamed(
-        each_database, tmp_path, "pub", """INSERT INTO t VALUES (1, '"yellow horse"=>"moaned"')"""
-    )
+    found = streamed(database, spool, "pub", f"INSERT INTO t VALUES (1, '{HORSE}')")
     [described] = [each for each in found if isinstance(each, Type)]
-    assert (described.nspname, described.typname) == ("public", "hstore")
+    assert f"{described.nspname}.{described.typname}" == type_
     assert kinds(found).index("Type") < kinds(found).index("Relation")
-    assert inserted(found) == [[b"1", b'"yellow horse"=>"moaned"']]
-    with closing(connect(each_database.dsn, "versions")) as conn:
+    assert inserted(found) == [[b"1", HORSE.encode()]]
+    with closing(connect(database.dsn, "versions")) as conn:
         remote = fetch_remote_table_info(conn, "public", "t", ["pub"])
     assert [column.type for column in remote.lake_columns()] == [pa.int32(), pa.string()]
 
