@@ -1,7 +1,7 @@
 """PostgreSQL's 027_nosuperuser: the right to write a table is lost; ``password_required``.
 
 Natively the subscription's owner is a superuser no more; here the lake table's folders are not
-writable any more. Left out is what only roles can show: S-027-1 and -4 to -10.
+writable any more. Left out is what only roles can show: S-027-4 and -6 to -10.
 
 ``password_required`` is about owners that are no superusers: natively the role
 ``regress_nosuper``, here the setting ``is_superuser = off``. Both ask a server that wants a
@@ -29,7 +29,7 @@ from subscriber.publisher import EmbeddedPublisher
 from subscriber.subscriptioncmds import create_subscription
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub
-from tests.integration.flow import Flow
+from tests.integration.flow import Flow, n_min_max
 from tests.subscriber.twins import Around, statement
 from tests.waiting import wait_until
 
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.postgres
 
 PASSWORD = "regress_secret"
 TABLES = ("unpartitioned", "beside")
+HASHED = ("hashpart", "hashpart_a", "hashpart_b")
 ROLES = ("regress_alice", "regress_admin")
 
 
@@ -49,12 +50,14 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterat
         "ALTER TABLE unpartitioned REPLICA IDENTITY FULL",
         "CREATE TABLE beside (i int PRIMARY KEY)",
     )
-    flow.pub.run("CREATE PUBLICATION pub FOR TABLE unpartitioned, beside")
+    _partitioned(flow)
+    root = "WITH (publish_via_partition_root = true)"
+    flow.pub.run(f"CREATE PUBLICATION pub FOR TABLE unpartitioned, beside, hashpart {root}")
     flow.sub.run(
         "CREATE ROLE regress_alice",
         "CREATE ROLE regress_admin LOGIN SUPERUSER",
         "GRANT USAGE, CREATE ON SCHEMA t027 TO regress_alice, regress_admin",
-        "ALTER TABLE unpartitioned OWNER TO regress_alice",
+        *(f"ALTER TABLE {each} OWNER TO regress_alice" for each in ("unpartitioned", *HASHED)),
         "ALTER TABLE beside OWNER TO regress_admin",
     )
     try:
@@ -71,13 +74,30 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterat
         )
 
 
+def _partitioned(flow: Flow) -> None:
+    """``hashpart``: a row that lies in one partition of the publisher's lies in the other here."""
+    for database, remainders in ((flow.pub, (0, 1)), (flow.sub, (1, 0))):
+        database.run(
+            "CREATE TABLE hashpart (i int) PARTITION BY HASH (i)",
+            *(
+                f"CREATE TABLE {leaf} PARTITION OF hashpart"
+                f" FOR VALUES WITH (MODULUS 2, REMAINDER {remainder})"
+                for leaf, remainder in zip(HASHED[1:], remainders, strict=True)
+            ),
+            *(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in HASHED),
+        )
+
+
 def _loses_and_gets_back(flow: Flow, name: str) -> None:
     flow.pub.run(
         "INSERT INTO unpartitioned VALUES (1), (3), (5)",
         "UPDATE unpartitioned SET i = 7 WHERE i = 1",
-        "UPDATE unpartitioned SET i = 2 WHERE i = 3",
+        "DELETE FROM unpartitioned WHERE i = 3",
+        "INSERT INTO hashpart VALUES (101), (102), (103)",
+        "UPDATE hashpart SET i = 120 WHERE i = 102",
+        "DELETE FROM hashpart WHERE i = 101",
     )
-    flow.checkpoint("before", *TABLES)
+    flow.checkpoint("before", *TABLES, "hashpart")
     flow.facts["stands before"] = _stands(flow, name)
     with _not_writable(flow.pgsub, _folder(flow.pgsub, *flow.qualified("unpartitioned"))):
         flow.sub.run("ALTER ROLE regress_admin NOSUPERUSER")
@@ -152,10 +172,23 @@ def _may_write_anywhere(pid: int) -> bool:
     return found is not None and bool(int(found[1], 16) & 2)
 
 
+def test_s_027_1_what_a_superuser_s_subscription_wrote(flow: Flow) -> None:
+    assert n_min_max(flow.same("before", "unpartitioned")) == (2, 5, 7)
+
+
+def test_s_027_5_under_the_root_into_other_partitions(flow: Flow) -> None:
+    assert n_min_max(flow.same("before", "hashpart")) == (2, 103, 120)
+    published, replicated = (
+        [each.execute(f"SELECT i FROM {leaf} ORDER BY i") for leaf in HASHED[1:]]
+        for each in (flow.pub, flow.sub)
+    )
+    assert published == replicated[::-1]
+
+
 def test_s_027_2_without_the_right_to_write_an_error_and_no_progress(flow: Flow) -> None:
     """Nothing of the transaction is there, nor confirmed; it is tried again and again."""
-    assert flow.same("before", "unpartitioned") == [(2,), (5,), (7,)]
-    assert flow.same("revoked", "unpartitioned") == [(2,), (5,), (7,)]
+    assert flow.same("before", "unpartitioned") == [(5,), (7,)]
+    assert flow.same("revoked", "unpartitioned") == [(5,), (7,)]
     assert flow.same("revoked", "beside") == []
     assert flow.facts["stands revoked"] == flow.facts["stands before"]
     assert 'role "regress_admin" cannot SET ROLE to "regress_alice"' in flow.facts["native log"]
@@ -172,7 +205,7 @@ def test_s_027_2_the_error_is_told(flow: Flow) -> None:
 
 
 def test_s_027_3_given_back_it_catches_up_by_itself(flow: Flow) -> None:
-    assert flow.same("given back", "unpartitioned") == [(2,), (7,), (9,)]
+    assert flow.same("given back", "unpartitioned") == [(7,), (9,)]
     assert flow.same("given back", "beside") == [(1,)]
     assert flow.facts["errors afterwards"] == []
     assert set(flow.facts["states"].values()) == {"r"}

@@ -1,8 +1,9 @@
 """PostgreSQL's 030_origin, one way: ``origin = none`` does not forward what came from elsewhere.
 
-Left out: S-030-1 (nothing is published here); test_track_commit_timestamp.py has -4 and -5.
+test_track_commit_timestamp.py has S-030-4 and -5.
 
-B is the publisher, and subscribes to C. What CREATE and REFRESH warn of, the twin's do as well.
+B is the publisher; it and C subscribe to each other, with ``origin = none``, as nobody can to a
+lake. What CREATE and REFRESH warn of, the twin's do as well.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.checkpoint("copy", "tab")
     third = _third_node(flow)
     try:
-        _rows_of_a_third_node(flow)
+        _rows_of_a_third_node(flow, third)
         _warnings(flow)
     finally:
         flow.pub.execute("DROP SUBSCRIPTION b_c")
+        third.pub.execute("DROP SUBSCRIPTION IF EXISTS c_b")
         third.close()
     return flow
 
@@ -83,17 +85,27 @@ def _third_node(flow: Flow) -> Flow:
     )
     flow.pub.execute(
         f"CREATE SUBSCRIPTION b_c CONNECTION '{third.pub.dsn}' PUBLICATION tap_pub_c"
-        f" WITH (streaming = on, slot_name = '{flow.name}_b_c')"
+        f" WITH (origin = none, streaming = on, slot_name = '{flow.name}_b_c')"
     )
     return third
 
 
-def _rows_of_a_third_node(flow: Flow) -> None:
+def _rows_of_a_third_node(flow: Flow, third: Flow) -> None:
     rows = "SELECT (SELECT count(*) FROM tab) + (SELECT count(*) FROM tab_new)"
     wait_until(lambda: flow.pub.value(rows) == 4, 60, "B has C's rows")
+    third.pub.execute(
+        f"CREATE SUBSCRIPTION c_b CONNECTION '{flow.pub.dsn}' PUBLICATION tap_pub_b"
+        f" WITH (origin = none, copy_data = false, streaming = on, slot_name = '{flow.name}_c_b')"
+    )
     flow.pub.run("INSERT INTO tab VALUES (2)")
+    on_c = f"SELECT a FROM {flow.name}.tab ORDER BY a"
+    wait_until(lambda: third.pub.execute(on_c) == [(2,), (32,)], 60, "C has B's row")
+    third.pub.execute(f"UPDATE {flow.name}.tab SET a = 33 WHERE a = 32")
+    on_b = "SELECT a FROM tab ORDER BY a"
+    wait_until(lambda: flow.pub.execute(on_b)[-1] == (33,), 60, "B has what C did since")
     flow.checkpoint("third node", "tab")
-    flow.facts["on b"] = [row[0] for row in flow.pub.execute("SELECT a FROM tab ORDER BY a")]
+    flow.facts["on b"] = [row[0] for row in flow.pub.execute(on_b)]
+    flow.facts["on c"] = [row[0] for row in third.pub.execute(on_c)]
 
 
 def _warnings(flow: Flow) -> None:
@@ -118,9 +130,16 @@ def _warnings(flow: Flow) -> None:
         flow.drop(name)
 
 
+def test_s_030_1_servers_that_subscribe_to_each_other(flow: Flow) -> None:
+    """C's change came after B's row: had that gone in a circle, B would have stopped at its key."""
+    assert flow.facts["on b"] == [1, 2, 33]
+    assert flow.facts["on c"] == [2, 33]
+    assert flow.same("third node", "tab") == [(1,), (2,)]
+
+
 def test_s_030_2_rows_from_a_third_node_are_not_forwarded(flow: Flow) -> None:
     """H-39."""
-    assert flow.facts["on b"] == [1, 2, 32]
+    assert flow.facts["on b"] == [1, 2, 33]
     assert flow.same("third node", "tab") == [(1,), (2,)]
 
 
