@@ -1,6 +1,6 @@
 """PostgreSQL's 001_rep_changes: inserts, updates, deletes under every replica identity.
 
-Left out: S-001-8 (refused: tests/subscriber), -10 and -31 (publisher's affairs).
+Left out: S-001-8 (refused: `test_create_errors.py`), -10 and -31 (publisher's affairs).
 """
 
 from __future__ import annotations

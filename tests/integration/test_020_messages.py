@@ -1,16 +1,20 @@
 """PostgreSQL's 020_messages: logical messages as a publisher sends them, read by our decoder.
 
-No subscriber: pgsub never asks for messages, and S-020-6 says that it takes no notice of them.
+Without a subscriber, but for S-020-6: pgsub never asks for messages, nor does the twin. What apply
+does with one that comes all the same is in `tests/workers/test_scenarios.py`.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from catalog.pg_lsn import LSN
+from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database
+from tests.integration.flow import Flow
 from workers.proto import decode
 from workers.proto.messages import Begin, Commit, Insert, LogicalMessage, Message, Relation
 
@@ -97,3 +101,27 @@ def test_s_020_5_of_what_is_rolled_back_only_messages_outside_it(slot: Slot) -> 
         b"last",
     ]
     assert all(isinstance(message, LogicalMessage) for message in sent)
+
+
+def test_s_020_6_apply_takes_no_notice_of_messages(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    """One between two changes of a transaction, one alone in it, and one outside."""
+    flow = make_flow(publisher, "t020")
+    flow.both("CREATE TABLE tab (a int PRIMARY KEY)")
+    flow.pub.run("CREATE PUBLICATION pub FOR TABLE tab")
+    name = flow.subscribe("sub", ["pub"])
+    flow.catch_up()
+    worker = flow.pgsub.worker(name)
+    said = f"SELECT pg_logical_emit_message({{}}, '{PREFIX}', 'said')"
+    flow.pub.run(
+        f"INSERT INTO tab VALUES (1); {said.format(True)}; INSERT INTO tab VALUES (2)",
+        *(said.format(transactional) for transactional in (True, False)),
+        "INSERT INTO tab VALUES (3)",
+    )
+    flow.checkpoint("said", "tab")
+    assert flow.same("said", "tab") == [(1,), (2,), (3,)]
+    now = flow.pgsub.worker(name)
+    assert worker is not None
+    assert now is not None
+    assert now["pid"] == worker["pid"]

@@ -11,7 +11,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,14 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.shell import COMMAND, NAME, PASSWORD, ROLE_PASSWORD, Shell, run_apart
 from tests.subscriber.launcher_family import Family
+from tests.twin import NativeTwin
 from tests.waiting import wait_until
 from workers.walreceiver import connect
 
 pytestmark = pytest.mark.postgres
+
+NATIVE = f"{NAME}_native"
+"""The twin's subscription, and so its slot."""
 
 
 @pytest.fixture
@@ -307,6 +311,26 @@ def test_table_without_replica_identity_is_a_warning(pgsub: Shell, shop: Databas
     assert 'WARNING:  table "public.keyless" has no replica identity' in ran.err
     assert "REPLICA IDENTITY FULL" in ran.err.partition("HINT:")[2]
     assert pgsub("drop", NAME).status == 0
+
+
+def test_s_001_8_a_table_without_columns(
+    pgsub: Shell, shop: Database, twin: NativeTwin, make_database: Callable[..., Database]
+) -> None:
+    """H-31: natively its rows are copied and follow; a lake table needs a column."""
+    add = "INSERT INTO bare DEFAULT VALUES"
+    shop.run("CREATE TABLE bare ()", add, "ALTER PUBLICATION pub SET TABLE bare")
+    here = make_database(twin.server, "bare")
+    here.run("CREATE TABLE bare ()")
+    twin.subscribe(here, shop, NATIVE, ["pub"])
+    try:
+        twin.wait_synced(here)
+        shop.run(add)
+        twin.wait_caught_up(shop, NATIVE)
+        assert here.value("SELECT count(*) FROM bare") == 2
+    finally:
+        here.execute(f"DROP SUBSCRIPTION {NATIVE}")
+    said = 'table "public.bare" has no published columns'
+    pgsub.refused("0A000", said, "add a column to it", shop.dsn)
 
 
 def test_two_tables_mapped_to_one_lake_table(pgsub: Shell, shop: Database) -> None:
