@@ -7,18 +7,22 @@ A lake table has none: what the same changes leave is the same. S-032-5 is in
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow
 from tests.servers import every_version
+from tests.twin import native_rows
 from tests.waiting import wait_until
 
 LEAVES = {"users_table_part_0": (0, 4), "users_table_part_1": (4, 20)}
 PAIRS = ("test_replica_id_full", "test_replica_id_hash")
 PEOPLE = ("people", "people_mixed")
 FULL_NAME = "(firstname || ' ' || lastname)"
+NO_EQUALITY = {"json": '{"a": 1}', "point": "(1,2)"}
+"""Type → a value. The wheel's server was built without xml."""
 INDEXES = (
     "test_replica_id_full (x, y)",
     "test_replica_id_hash USING hash (x)",
@@ -41,7 +45,9 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
             f"CREATE TABLE {leaf} PARTITION OF users_table_part FOR VALUES FROM ({low}) TO ({high})"
             for leaf, (low, high) in LEAVES.items()
         ),
+        *(f"CREATE TABLE of_{type_} (a int, b {type_})" for type_ in NO_EQUALITY),
         *(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in (*PAIRS, *PEOPLE, *LEAVES)),
+        *(f"ALTER TABLE of_{type_} REPLICA IDENTITY FULL" for type_ in NO_EQUALITY),
     )
     flow.sub.run(*(f"CREATE INDEX ON {index}" for index in INDEXES))
     names = "SELECT 'first_name_' || i, 'last_name_' || i FROM generate_series(0, {}) i"
@@ -51,6 +57,10 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
         *(
             f"INSERT INTO {each} {names.format(n)}"
             for each, n in zip(PEOPLE, (200, 20), strict=True)
+        ),
+        *(
+            f"INSERT INTO of_{type_} VALUES (1, '{value}'), (2, '{value}'), (3, '{value}')"
+            for type_, value in NO_EQUALITY.items()
         ),
         "CREATE PUBLICATION tap_pub FOR ALL TABLES",
     )
@@ -78,7 +88,26 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     flow.sub.run(f"DROP INDEX {index}")
     flow.pub.run("DELETE FROM people_mixed WHERE lastname = 'last_name_18'")
     flow.checkpoint("scanned", "people_mixed")
+    _no_equality(flow)
     return flow
+
+
+def _no_equality(flow: Flow) -> None:
+    """The twin goes on when its column has become text."""
+    for type_ in NO_EQUALITY:
+        flow.pub.run(
+            f"UPDATE of_{type_} SET a = 20 WHERE a = 2", f"DELETE FROM of_{type_} WHERE a = 1"
+        )
+    for type_ in NO_EQUALITY:
+        stopped = partial(_said_natively, flow, f"an equality operator for type {type_}")
+        wait_until(stopped, 60, flow.twin.log_tail)
+        flow.facts[type_] = [a for a, _ in native_rows(flow.sub, f"of_{type_}")]
+        flow.sub.run(f"ALTER TABLE of_{type_} ALTER b TYPE text")
+    flow.checkpoint("as text", *(f"of_{type_}" for type_ in NO_EQUALITY))
+
+
+def _said_natively(flow: Flow, words: str) -> bool:
+    return words in flow.twin.server.log_file.read_text(errors="replace")
 
 
 def _by_an_index(flow: Flow) -> set[str] | None:
@@ -125,3 +154,11 @@ def test_s_032_4_beside_an_index_that_also_has_an_expression_and_without(flow: F
     assert "people_mixed" in flow.facts["by an index"]
     left = flow.same("scanned", "people_mixed")
     assert set(rows) - set(left) == {("first_name_18", "last_name_18")}
+
+
+@pytest.mark.parametrize("type_", NO_EQUALITY)
+def test_a_column_without_an_equality_operator_stops_natively_only(flow: Flow, type_: str) -> None:
+    """Here its text is compared."""
+    assert flow.facts[type_] == [1, 2, 3]
+    value = NO_EQUALITY[type_]
+    assert flow.same("as text", f"of_{type_}") == [(20, value), (3, value)]
