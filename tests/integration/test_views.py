@@ -1,13 +1,15 @@
 """Catalogs and views beside PostgreSQL's own: their columns, and what a twin's hold.
 
 ``OPTIONS`` are of subscriptions that never connect: of CREATE, of ALTER, and hardly any. ``live``
-is looked at while a table is copied, afterwards, and disabled. Its copy is held by a
-transaction that is open on the publisher: no slot is made before it ends.
+is looked at while a table is copied, afterwards, and disabled. Its copy is held twice: by a
+transaction that is open on the publisher, since no slot is made before it ends, and by a policy of
+the table that lets its last row pass when the flow does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pytest
@@ -117,19 +119,46 @@ SELECT worker_type, pid, leader_pid, relid, received_lsn, latest_end_lsn,
 """
 
 
+_PROGRESS: Final = """
+SELECT * FROM pg_stat_progress_copy WHERE datname = current_database()
+"""
+_ORIGIN: Final = """
+SELECT remote_lsn, local_lsn FROM pg_replication_origin_status
+ WHERE external_id = (SELECT 'pg_' || oid FROM pg_subscription WHERE subname = %s)
+"""
+_REL: Final = """
+SELECT srsubstate, srsublsn FROM pg_subscription_rel
+ WHERE srsubid = (SELECT oid FROM pg_subscription WHERE subname = %s)
+"""
+
+READER: Final = "views_reader"
+GATE: Final = 7
+ROWS: Final = 3000
+"""More than the publisher keeps before it sends something."""
+
+
 @pytest.fixture(scope="module")
-def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterator[Flow]:
     flow = make_flow(publisher, "views")
-    flow.both("CREATE TABLE t (a int PRIMARY KEY)", "CREATE TABLE f (a int PRIMARY KEY)")
+    tables = ("t", "f", "n")
+    flow.both(*(f"CREATE TABLE {table} (a int PRIMARY KEY)" for table in tables))
     flow.pub.run(
-        "INSERT INTO t VALUES (1), (2)",
+        f"INSERT INTO t SELECT generate_series(1, {ROWS})",
         *(f"CREATE PUBLICATION {name}" for name in ("first", "second", "third")),
-        "CREATE PUBLICATION of_t FOR TABLE t",
-        "CREATE PUBLICATION of_f FOR TABLE f",
+        *(f"CREATE PUBLICATION of_{table} FOR TABLE {table}" for table in tables),
+        f"CREATE ROLE {READER} LOGIN REPLICATION",
+        f"GRANT USAGE ON SCHEMA views TO {READER}",
+        f"GRANT SELECT ON t TO {READER}",
+        "CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS"
+        f" 'BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN true; END'",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        f"CREATE POLICY held ON t USING (a < {ROWS} OR views.gate())",
     )
     _catalog(flow)
     _live(flow)
-    return flow
+    yield flow
+    flow.drop("views_live")
+    flow.pub.run(f"DROP OWNED BY {READER}", f"DROP ROLE {READER}")
 
 
 def _catalog(flow: Flow) -> None:
@@ -139,18 +168,25 @@ def _catalog(flow: Flow) -> None:
     }
     for words in ALTERED:
         flow.alter(names["altered"], words)
-    elsewhere = f"{flow.pub.dsn} application_name=views"
-    flow.sub.execute(f"ALTER SUBSCRIPTION {names['altered']}_native CONNECTION '{elsewhere}'")
-    flow.pgsub.command("alter", names["altered"], "CONNECTION", elsewhere)
+    _connect(flow, names["altered"], f"{flow.pub.dsn} application_name=views")
     names["failover"] = flow.subscribe(
         "failover", ["of_f"], enabled=False, failover=True, streaming="on"
     )
+    uncopied = flow.subscribe("uncopied", ["of_n"], enabled=False, copy_data=False)
+    _look_at_tables(flow, names["failover"], "not begun")
+    _look_at_tables(flow, uncopied, "not to be copied")
+    flow.drop(uncopied)
     flow.facts["catalog"] = {label: _subscription(flow, name) for label, name in names.items()}
     for label in OPTIONS:  # nor could they be dropped otherwise: there is no slot
         flow.alter(names[label], "SET (slot_name = NONE)")
     flow.facts["catalog"]["no slot"] = _subscription(flow, names["plain"])
     for name in names.values():
         flow.drop(name)
+
+
+def _connect(flow: Flow, name: str, conninfo: str) -> None:
+    flow.sub.execute(f"ALTER SUBSCRIPTION {name}_native CONNECTION '{conninfo}'")
+    flow.pgsub.command("alter", name, "CONNECTION", conninfo)
 
 
 def _subscription(flow: Flow, name: str) -> tuple[Row, Row]:
@@ -167,12 +203,21 @@ def _subscription(flow: Flow, name: str) -> tuple[Row, Row]:
 
 def _live(flow: Flow) -> None:
     name = flow.subscribe("live", ["of_t"], enabled=False, streaming="on")
-    with flow.pub.connect() as writer, writer.transaction():
-        writer.execute("SELECT pg_current_xact_id()")
-        flow.alter(name, "ENABLE")
-        _await(flow, name, lambda rows: len(rows) == 2 and _streams(rows[0]))
-        wait_until(lambda: _letters(flow, name) == ["d", "d"], 180, flow.pgsub.log_tail)
-        _look(flow, name, "copied")
+    _connect(flow, name, flow.pub.server.conninfo(flow.pub.name, user=READER))
+    _look_at_origin(flow, name, "created")
+    with flow.pub.connect() as gate:
+        gate.execute(f"SELECT pg_advisory_lock({GATE})")
+        with flow.pub.connect() as writer, writer.transaction():
+            writer.execute("SELECT pg_current_xact_id()")
+            flow.alter(name, "ENABLE")
+            _await(flow, name, lambda rows: len(rows) == 2 and _streams(rows[0]))
+            wait_until(lambda: _letters(flow, name) == ["d", "d"], 180, flow.pgsub.log_tail)
+            _look(flow, name, "copied")
+        wait_until(lambda: all(_progress(flow)), 60, flow.pgsub.log_tail)
+        flow.facts["progress"] = _progress(flow)
+        flow.facts["who copies"] = flow.pgsub.worker(name, "t")
+    flow.catch_up()
+    flow.pub.run("DELETE FROM t WHERE a = 1")
     flow.catch_up()
     _await(flow, name, lambda rows: len(rows) == 1 and _streams(rows[0]))
     _look(flow, name, "ready")
@@ -198,6 +243,42 @@ def _await(flow: Flow, name: str, reached: Callable[[list[Row]], bool]) -> None:
 def _look(flow: Flow, name: str, phase: str) -> None:
     flow.facts[phase] = _stat(flow, name)
     flow.facts[f"{phase}: letters"] = _letters(flow, name)
+    _look_at_tables(flow, name, phase)
+    _look_at_origin(flow, name, phase)
+
+
+def _look_at_tables(flow: Flow, name: str, label: str) -> None:
+    """``srsubstate`` and ``srsublsn`` of its one table, on the twin and here."""
+    [native] = flow.sub.execute(_REL, (f"{name}_native",))
+    rels, subid = flow.pgsub.status("pg_subscription_rel"), _subid(flow, name)
+    [ours] = [row for row in rels if row["srsubid"] == subid]
+    flow.facts[f"{label}: srsublsn"] = native, (ours["srsubstate"], ours["srsublsn"])
+
+
+def _look_at_origin(flow: Flow, name: str, label: str) -> None:
+    """What the subscription's own stands at, on the twin and here."""
+    native = flow.sub.execute(_ORIGIN, (f"{name}_native",))
+    roname = f"pg_{_subid(flow, name)}"
+    ours = [
+        (row["remote_lsn"], row["local_lsn"])
+        for row in flow.pgsub.status("pg_replication_origin_status")
+        if row["external_id"] == roname
+    ]
+    flow.facts[f"{label}: origin"] = native, ours
+
+
+def _subid(flow: Flow, name: str) -> int:
+    found = flow.pgsub.status("pg_subscription")
+    return next(int(row["oid"]) for row in found if row["subname"] == name)
+
+
+def _progress(flow: Flow) -> tuple[list[Row], list[Row]]:
+    with flow.sub.connect() as connection:
+        cursor = connection.execute(_PROGRESS.encode())
+        columns = [column.name for column in cursor.description or ()]
+        native = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    ours = flow.pgsub.status("pg_stat_progress_copy")
+    return native, [{each: row[each] for each in columns} for row in ours]
 
 
 def _letters(flow: Flow, name: str) -> list[str]:
@@ -268,3 +349,39 @@ def test_the_workers_of_each_phase(flow: Flow) -> None:
 def test_the_state_letters_of_each_phase(flow: Flow) -> None:
     letters = {phase: flow.facts[f"{phase}: letters"] for phase in PHASES}
     assert letters == {"copied": ["d", "d"], "ready": ["r", "r"], "disabled": ["r", "r"]}
+
+
+@pytest.mark.parametrize(
+    ("label", "letter", "known"),
+    [
+        ("not begun", "i", False),
+        ("copied", "d", False),
+        ("ready", "r", True),
+        ("not to be copied", "r", False),
+    ],
+)
+def test_srsublsn_is_known_where_the_twin_s_is(
+    flow: Flow, label: str, letter: str, known: bool
+) -> None:
+    for srsubstate, srsublsn in flow.facts[f"{label}: srsublsn"]:
+        assert (srsubstate, srsublsn is not None) == (letter, known)
+
+
+def test_an_origin_has_a_status_when_it_has_moved(flow: Flow) -> None:
+    """The twin's has one from when a worker has taken it."""
+    status = {phase: flow.facts[f"{phase}: origin"] for phase in ("created", *PHASES)}
+    assert status["created"] == ([], [])
+    assert status["copied"] == ([("0/0", "0/0")], [])
+    for phase in ("ready", "disabled"):
+        [(native, _)], [(ours, local_lsn)] = status[phase]
+        assert ours == native
+        assert re.fullmatch(r"snapshot \d+ of views\.t", local_lsn)
+
+
+def test_a_row_of_pg_stat_progress_copy_knows_what_the_twin_s_does(flow: Flow) -> None:
+    [native], [ours] = flow.facts["progress"]
+    own = {"pid", "datid", "datname", "relid", "bytes_processed", "tuples_processed"}
+    assert None not in (*native.values(), *ours.values())
+    for column in native.keys() - own:
+        assert ours[column] == native[column], column
+    assert (ours["pid"], ours["datname"]) == (flow.facts["who copies"]["pid"], "lake")
