@@ -49,7 +49,7 @@ TYPED_ERRORS = [
 
 
 @pytest.fixture
-def pgsub(
+def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Shell:
     return Shell(tmp_path / "data", monkeypatch, capfd)
@@ -70,13 +70,13 @@ def test_refused(world: Around, sqlstate: str, said: str, ask: Ask) -> None:
 
 @pytest.mark.parametrize(("sqlstate", "said", "ask", "status"), TYPED_ERRORS)
 def test_refused_on_the_command_line(
-    world: Around, pgsub: Shell, sqlstate: str, said: str, ask: Ask, status: int
+    world: Around, shell: Shell, sqlstate: str, said: str, ask: Ask, status: int
 ) -> None:
     prepared(world)
     if said in BEFORE:
         BEFORE[said](world)
     before = world.store.subscriptions()
-    ran = ask.typed(world, pgsub)
+    ran = ask.typed(world, shell)
     assert ran.status == status, ran
     assert "SUBSCRIPTION" not in ran.out
     (line,) = re.findall(r"^ERROR:  (.*)$", ran.err, re.MULTILINE)
@@ -117,11 +117,11 @@ def test_taken_with_a_warning_or_without(
     [each for each in EACH_WARNING if "file" not in str(each.id)],
 )
 def test_warned_on_the_command_line(
-    world: Around, pgsub: Shell, arrange: Arrange, warning: str, ask: Ask
+    world: Around, shell: Shell, arrange: Arrange, warning: str, ask: Ask
 ) -> None:
     before = len(prepared(world).store.subscriptions())
     arrange(world)
-    ran = ask.typed(world, pgsub)
+    ran = ask.typed(world, shell)
     done = "CREATE" if warning else "DROP"
     assert (ran.status, ran.out) == (0, f"{done} SUBSCRIPTION\n")
     said = [line for line in ran.err.splitlines() if line.startswith("WARNING:  ")]
