@@ -139,6 +139,14 @@ def test_enabled_is_left_alone_unless_said(world: Around) -> None:
     assert row(world).subenabled
 
 
+def test_the_tables_of_a_disabled_one_are_compared_too(world: Around) -> None:
+    """A-9 refuses it by REFRESH; a file says what is to be, enabled or not."""
+    world.store.update_subscription(row(world).oid, subenabled=False)
+    world.publisher.tables["b"] = PublishedTable()
+    bring_in_line(row(world), statement(), world.site)
+    assert (names(world), row(world).subenabled) == ([("a", "i"), ("b", "i")], False)
+
+
 def test_new_password(world: Around) -> None:
     with_password = statement(connection="host=db dbname=shop password=one")
     first = bring_in_line(row(world), with_password, world.site).passfile
