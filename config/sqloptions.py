@@ -20,7 +20,6 @@ from config.subscription import (
     CreateSubscriptionStmt,
     OptionError,
     WithOptions,
-    not_built,
     settle,
     unrecognized,
 )
@@ -85,10 +84,7 @@ def set_options(options: Options) -> dict[str, Any]:
 
     What speaks against a change depends on the subscription, and is the command's to find.
     """
-    found = read_options(options, SET_OPTIONS)
-    for refused in not_built(found):
-        raise refused.error
-    return found
+    return read_options(options, SET_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ _NOT_BUILT: Final = {
 
 
 def not_built(values: Mapping[str, Any]) -> Iterator[OptionError]:
-    """The options that are understood and refused when true (0A000), by CREATE and by ALTER."""
+    """The options that are understood and refused when true (0A000)."""
     for name, hint in _NOT_BUILT.items():
         if values.get(name):
             refusal = FeatureNotSupported(f"{name} = true is not supported yet", hint=hint)

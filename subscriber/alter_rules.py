@@ -81,6 +81,11 @@ def options_change(
         columns["subtwophasestate"] = TwoPhaseState.DISABLED
     if failover is not None:
         _check_slot_option(sub, "failover", slot_changes=True)
+    if two_phase:  # last: what PostgreSQL refuses is refused in its words
+        raise FeatureNotSupported(
+            "two_phase = true is not supported yet",
+            hint="A prepared transaction arrives when it is committed.",
+        )
     return OptionsChange(columns, failover, two_phase)
 
 
@@ -95,11 +100,6 @@ def _check_two_phase(
         raise ObjectNotInPrerequisiteState(
             'cannot alter "two_phase" when logical replication worker is still running',
             hint="Try again after some time.",
-        )
-    if not turned_off:
-        raise FeatureNotSupported(
-            "two_phase = true is not supported yet",
-            hint="A prepared transaction arrives when it is committed.",
         )
 
 

@@ -51,7 +51,9 @@ def change(sub: Subscription, *, running: bool = False, **options: Any) -> Any:
         (OFF, {"two_phase": True}, True, "55000", "worker is still running"),
         (BARE, {"two_phase": True}, True, "55000", "worker is still running"),
         # what is not built, after what PostgreSQL would say
+        (BARE, {"two_phase": True, "failover": True}, False, "55000", '"failover" for a sub'),
         (OFF, {"two_phase": True}, False, "0A000", "two_phase = true is not supported yet"),
+        (BARE, {"two_phase": True}, False, "0A000", "two_phase = true is not supported yet"),
         #
         (ON, {"create_slot": False}, False, "42601", 'subscription parameter: "create_slot"'),
         (ON, {"connect": False}, False, "42601", 'subscription parameter: "connect"'),

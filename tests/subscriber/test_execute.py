@@ -193,12 +193,6 @@ def test_alter_asks_for(world: Around, words: str, asked: tuple[Any, ...]) -> No
     assert (said, twin.asked) == (["ALTER SUBSCRIPTION"], [asked])
 
 
-def test_two_phase_is_refused(world: Around) -> None:
-    for text in (f"{OFFLINE}, two_phase)", "ALTER SUBSCRIPTION s SET (two_phase = true)"):
-        error = refused(prepared(world) if "CREATE" in text else world, text)
-        assert (error.code, error.primary) == ("0A000", "two_phase = true is not supported yet")
-
-
 def test_create_and_drop(world: Around) -> None:
     text = (
         "CREATE SUBSCRIPTION mysub CONNECTION 'host=db dbname=shop password=hidden'\n"
