@@ -5,6 +5,7 @@ It takes a server, which is its own publisher where one is needed; no lake.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from catalog.namespace import quote_literal
 from subscriber import keywords
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
-from tests.subscriber.bad_input import ERRORS, MISSING, ORIGINS
+from tests.subscriber.bad_input import ERRORS, MISSING, MISSING_ONE, ORIGINS
 from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, STATE, SYNTAX
 from tests.subscriber.test_execute import prepared, session
 from tests.subscriber.twins import around
@@ -37,11 +38,13 @@ def native(publisher: EmbeddedPublisher) -> Iterator[Database]:
         "CREATE PUBLICATION p FOR TABLE a",
         "CREATE PUBLICATION part FOR TABLE a (id)",
         f"{create} s CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = NONE)",
-        f"{create} with_slot CONNECTION 'dbname=nowhere' PUBLICATION p {with_} = x)",
+        f"{create} with_slot CONNECTION 'dbname=nowhere' PUBLICATION p, r {with_} = x)",
         f"{create} enabled CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p, r {with_} = y)",
         "ALTER SUBSCRIPTION enabled ENABLE",
         f"{create} slot_is_gone CONNECTION {itself} PUBLICATION p {with_} = x)",
         f"{create} feeds CONNECTION {itself} PUBLICATION p {idle}",
+        "SELECT pg_replication_origin_advance('pg_' || oid, '0/1F4')"
+        " FROM pg_subscription WHERE subname = 's'",
     )
     yield made
     made.run("ALTER SUBSCRIPTION enabled DISABLE")
@@ -128,6 +131,59 @@ def test_blocks_are_refused_as_by_the_server(native: Database, tmp_path: Path) -
         assert (mine.code, mine.primary) == (diag.sqlstate, diag.message_primary)
 
 
+AS_A_ROLE = (
+    "BEGIN; CREATE ROLE {role}; GRANT pg_create_subscription TO {role};"
+    " GRANT CREATE ON DATABASE {database} TO {role};"
+)
+"""The role is gone with the transaction, which the error ends."""
+
+NEEDS_A_ROLE = {
+    ("C-7", "42501"): "SET ROLE {role};"
+    " CREATE SUBSCRIPTION t CONNECTION 'dbname=nowhere' PUBLICATION p"
+    " WITH (connect = false, password_required = false)",
+    ("C-9", "2F003"): "SET ROLE {role};"
+    " CREATE SUBSCRIPTION t CONNECTION 'dbname=nowhere' PUBLICATION p WITH (create_slot = false)",
+    ("A-1", "42501"): "ALTER SUBSCRIPTION s SET (password_required = false);"
+    " ALTER SUBSCRIPTION s OWNER TO {role}; SET ROLE {role}; ALTER SUBSCRIPTION s SET (binary)",
+}
+"""What the server is asked, as one who is no superuser, where the twins have ``is_superuser``."""
+
+
+@pytest.mark.parametrize(("code", "sqlstate"), NEEDS_A_ROLE)
+def test_errors_about_a_role_are_the_server_s(code: str, sqlstate: str, native: Database) -> None:
+    """The unit tests have ours say the same."""
+    [said] = [each[2] for each in ERRORS if each[:2] == (code, sqlstate)]
+    names = {"role": f"weak_{native.name}", "database": native.name}
+    diag = theirs((AS_A_ROLE + NEEDS_A_ROLE[code, sqlstate]).format_map(names), native)
+    assert diag is not None
+    assert (diag.sqlstate, diag.message_primary) == (sqlstate, said)
+
+
+def test_a_worker_that_still_runs_is_the_server_s_error(native: Database) -> None:
+    """A-6: the worker waits for a publisher that never answers, and its disabling is not committed.
+
+    The unit tests have ours say the same.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        there = f"host=127.0.0.1 port={listener.getsockname()[1]}"
+        native.run(
+            f"CREATE SUBSCRIPTION lives CONNECTION '{there}' PUBLICATION p"
+            " WITH (connect = false, slot_name = z)",
+            "ALTER SUBSCRIPTION lives ENABLE",
+        )
+        worker, _ = listener.accept()
+        with worker:
+            # To turn it off alters the slot, which is refused in a transaction block.
+            alter = "ALTER SUBSCRIPTION lives"
+            diag = theirs(f"BEGIN; {alter} DISABLE; {alter} SET (two_phase = on)", native)
+    native.run(f"{alter} DISABLE", f"{alter} SET (slot_name = NONE)", "DROP SUBSCRIPTION lives")
+    wanted = {each[1:3] for each in ERRORS if each[0] == "A-6"}
+    assert diag is not None
+    assert {(diag.sqlstate, diag.message_primary)} == wanted
+    assert diag.message_hint == "Try again after some time."
+
+
 NEEDS_A_PUBLISHER = {
     "C-14": "CREATE SUBSCRIPTION t CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p",
     "C-16": "CREATE SUBSCRIPTION t CONNECTION {itself} PUBLICATION p, part WITH"
@@ -136,6 +192,25 @@ NEEDS_A_PUBLISHER = {
     "D-4": "DROP SUBSCRIPTION slot_is_gone",
 }
 """What the server is asked where ``bad_input`` has a statement for the twins."""
+
+
+AS_IT_STANDS = [
+    pytest.param(sqlstate, said, ways["sql"].words[1], id=f"{code} {number}")
+    for number, (code, sqlstate, said, ways) in enumerate(ERRORS)
+    if code not in ("A-6", *NEEDS_A_PUBLISHER) and (code, sqlstate) not in NEEDS_A_ROLE
+]
+
+
+@pytest.mark.parametrize(("sqlstate", "said", "text"), AS_IT_STANDS)
+def test_errors_by_every_way_are_the_server_s(
+    sqlstate: str, said: str, text: str, native: Database
+) -> None:
+    """The unit tests have ours say the same, by each way to ask."""
+    diag = theirs(text, native)
+    assert diag is not None
+    assert (diag.sqlstate, said in str(diag.message_primary)) == (sqlstate, True), (
+        diag.message_primary
+    )
 
 
 @pytest.mark.parametrize("code", NEEDS_A_PUBLISHER)
@@ -152,8 +227,8 @@ def test_errors_about_a_publisher_are_the_server_s(code: str, native: Database) 
 
 @pytest.mark.parametrize(
     ("words", "warning", "sqlstate"),
-    [("x, p, y", MISSING, "42704"), ("p", ORIGINS, "55000")],
-    ids=["C-17", "C-18"],
+    [("x, p, y", MISSING, "42704"), ("p, x", MISSING_ONE, "42704"), ("p", ORIGINS, "55000")],
+    ids=["C-17 several", "C-17 one", "C-18"],
 )
 def test_warnings_about_a_publisher_are_the_server_s(
     words: str, warning: str, sqlstate: str, native: Database

@@ -2,6 +2,7 @@
 
 SQL text, the command line (``pgsub create`` of a file that is new, ``alter``, ``drop``), and the
 file that ``up`` brings a subscription in line with. Where a way cannot say it, ``CANNOT`` says why.
+The SQL text of each is put to a real server, too (``test_sql_text``).
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from catalog.errcodes import ConnectionFailure
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.load import from_stored
-from tests.subscriber.statements import CONNECTION, OFFLINE
-from tests.subscriber.twins import Around, WorkerTwin
-from tests.subscriber.ways import Ask, alter, both, create, drop, sql, up
+from tests.subscriber.bad_alter import ALTER_ERRORS, IN_A_BLOCK, OF_NO_SLOT
+from tests.subscriber.bad_create import CREATE, CREATE_ERRORS
+from tests.subscriber.twins import Around, Slot, WorkerTwin
+from tests.subscriber.ways import Ask, both, drop, sql
 from workers.publication import Row
 
 Arrange = Callable[[Around], object]
@@ -24,7 +28,9 @@ CODES: Final = [
     *(f"D-{n}" for n in range(1, 6)),
 ]
 WAYS: Final = ("sql", "command", "file")
-CREATE: Final = "CREATE SUBSCRIPTION t CONNECTION 'dbname=nowhere'"
+
+ERRORS: Final = [*CREATE_ERRORS, *ALTER_ERRORS]
+"""Code, SQLSTATE, what is said, and the ways."""
 
 
 # -- what has to be so before --------------------------------------------------------------------
@@ -78,298 +84,24 @@ def running(world: Around) -> None:
     world.workers[:] = [[WorkerTwin(sub.oid)]]
 
 
-# -- errors --------------------------------------------------------------------------------------
+def _unfinished(world: Around, name: str) -> None:
+    """A synchronisation with a permanent slot, which the publisher does not have."""
+    sub = world.store.subscription_by_name(name)
+    assert sub is not None
+    world.store.update_subscription(sub.oid, **world.publisher.identity.stored())
+    rel = SubscriptionRel(sub.oid, 0, SubRelState.INIT, None, *("public", "a") * 2)
+    world.store.origin_create(origin_name(sub.oid, world.store.insert_rel(rel).srrelid))
 
-ERRORS: Final[list[tuple[str, str, str, dict[str, Ask]]]] = [
-    (
-        "C-1",
-        "42601",
-        "conflicting or redundant options",
-        {
-            "sql": sql(f"{OFFLINE}, connect = false)"),
-            **both("publication: p, with: {connect: false, connect: false}"),
-        },
-    ),
-    (
-        "C-2",
-        "42601",
-        'unrecognized subscription parameter: "nosuch"',
-        {"sql": sql(f"{OFFLINE}, nosuch = 1)"), **both("publication: p, with: {nosuch: 1}")},
-    ),
-    *(
-        (
-            "C-3",
-            "42601",
-            f"connect = false and {name} = true are mutually exclusive options",
-            {
-                "sql": sql(f"{OFFLINE}, {name} = true)"),
-                **both(f"publication: p, with: {{connect: false, {name}: true}}"),
-            },
-        )
-        for name in ("enabled", "create_slot", "copy_data")
-    ),
-    (
-        "C-4",
-        "42601",
-        "subscription with slot_name = NONE must also set enabled = false",
-        {
-            "sql": sql(f"{CREATE} PUBLICATION p WITH (slot_name = NONE)"),
-            **both("publication: p, with: {slot_name: NONE}"),
-        },
-    ),
-    (
-        "C-5",
-        "25001",
-        "CREATE SUBSCRIPTION ... WITH (create_slot = true) cannot run inside a transaction",
-        {"sql": sql(f"BEGIN; {CREATE} PUBLICATION p")},
-    ),
-    (
-        "C-7",
-        "42501",
-        "password_required=false is superuser-only",
-        {
-            "sql": sql(f"{OFFLINE}, password_required = false)"),
-            **both("publication: p, with: {connect: false, password_required: false}"),
-        },
-    ),
-    (
-        "C-8",
-        "42710",
-        'subscription "s" already exists',
-        {
-            "sql": sql(f"CREATE SUBSCRIPTION s {CONNECTION} WITH (connect = false)"),
-            "command": create("publication: p, with: {connect: false}", name="s"),
-        },
-    ),
-    (
-        "C-9",
-        "42601",
-        'invalid connection string syntax: invalid connection option "nosuch"',
-        {
-            "sql": sql("CREATE SUBSCRIPTION t CONNECTION 'nosuch=1' PUBLICATION p"),
-            **both("publication: p", connection="nosuch=1"),
-        },
-    ),
-    (
-        "C-9",
-        "2F003",
-        "password is required",
-        {"sql": sql(f"{CREATE} PUBLICATION p"), **both("publication: p")},
-    ),
-    (
-        "C-10",
-        "42710",
-        'publication name "p" used more than once',
-        {"sql": sql(f"{CREATE} PUBLICATION p, q, P"), **both("publication: [p, q, p]")},
-    ),
-    (
-        "C-11",
-        "22023",
-        'unrecognized origin value: "some"',
-        {
-            "sql": sql(f"{OFFLINE}, origin = some)"),
-            **both("publication: p, with: {origin: some}"),
-        },
-    ),
-    (
-        "C-12",
-        "42601",
-        'streaming requires a Boolean value or "parallel"',
-        {
-            "sql": sql(f"{OFFLINE}, streaming = maybe)"),
-            **both("publication: p, with: {streaming: maybe}"),
-        },
-    ),
-    (
-        "C-13",
-        "22023",
-        'invalid value for parameter "synchronous_commit": "never"',
-        {
-            "sql": sql(f"{OFFLINE}, synchronous_commit = never)"),
-            **both("publication: p, with: {synchronous_commit: never}"),
-        },
-    ),
-    (
-        "C-14",
-        "08006",
-        "could not connect to the publisher",
-        {"sql": sql(f"{CREATE} PUBLICATION p"), **both("publication: p")},
-    ),
-    (
-        "C-16",
-        "0A000",
-        'cannot use different column lists for table "public.a" in different publications',
-        {"sql": sql(f"{CREATE} PUBLICATION p, q"), **both("publication: [p, q]")},
-    ),
-    (
-        "A-1",
-        "42704",
-        'subscription "t" does not exist',
-        {"sql": sql("ALTER SUBSCRIPTION t ENABLE"), "command": alter("t", "ENABLE")},
-    ),
-    (
-        "A-1",
-        "42501",
-        "password_required=false is superuser-only",
-        {
-            "sql": sql("ALTER SUBSCRIPTION s SET (binary)"),
-            "command": alter("s", "SET", "(binary)"),
-            "file": up(
-                "publication: p, with: {connect: false, slot_name: NONE, binary: true,"
-                " password_required: false}",
-                name="s",
-            ),
-        },
-    ),
-    (
-        "A-2",
-        "55000",
-        "cannot set slot_name = NONE for enabled subscription",
-        {
-            "sql": sql("ALTER SUBSCRIPTION enabled SET (slot_name = NONE)"),
-            "command": alter("enabled", "SET", "(slot_name", "=", "NONE)"),
-        },
-    ),
-    (
-        "A-3",
-        "55000",
-        'cannot set option "failover" for enabled subscription',
-        {
-            "sql": sql("ALTER SUBSCRIPTION enabled SET (failover)"),
-            "command": alter("enabled", "SET", "(failover)"),
-            "file": up("publication: [p, r], with: {slot_name: y, failover: true}", name="enabled"),
-        },
-    ),
-    (
-        "A-4",
-        "55000",
-        'cannot set option "failover" for a subscription that does not have a slot name',
-        {
-            "sql": sql("ALTER SUBSCRIPTION s SET (failover)"),
-            "command": alter("s", "SET", "(failover)"),
-            "file": up(
-                "publication: p, with: {connect: false, slot_name: NONE, failover: true}",
-                name="s",
-            ),
-        },
-    ),
-    (
-        "A-5",
-        "42601",
-        '"slot_name" and "two_phase" cannot be altered at the same time',
-        {
-            "sql": sql("ALTER SUBSCRIPTION with_slot SET (slot_name = other, two_phase = off)"),
-            "command": alter("with_slot", "SET", "(slot_name=other,", "two_phase=off)"),
-        },
-    ),
-    (
-        "A-6",
-        "55000",
-        'cannot alter "two_phase" when logical replication worker is still running',
-        {
-            "sql": sql("ALTER SUBSCRIPTION with_slot SET (two_phase = off)"),
-            "command": alter("with_slot", "SET", "(two_phase", "=", "off)"),
-        },
-    ),
-    (
-        "A-8",
-        "55000",
-        "cannot enable subscription that does not have a slot name",
-        {"sql": sql("ALTER SUBSCRIPTION s ENABLE"), "command": alter("s", "ENABLE")},
-    ),
-    (
-        "A-9",
-        "55000",
-        "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions",
-        {
-            "sql": sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION"),
-            "command": alter("s", "REFRESH", "PUBLICATION"),
-        },
-    ),
-    (
-        "A-11",
-        "25001",
-        "ALTER SUBSCRIPTION ... REFRESH cannot run inside a transaction block",
-        {"sql": sql("BEGIN; ALTER SUBSCRIPTION enabled REFRESH PUBLICATION")},
-    ),
-    (
-        "A-12",
-        "42710",
-        'publication "p" is already in subscription "enabled"',
-        {
-            "sql": sql("ALTER SUBSCRIPTION enabled ADD PUBLICATION q, p"),
-            "command": alter("enabled", "ADD", "PUBLICATION", "q,", "p"),
-        },
-    ),
-    (
-        "A-12",
-        "42P17",
-        'publication "q" is not in subscription "enabled"',
-        {
-            "sql": sql("ALTER SUBSCRIPTION enabled DROP PUBLICATION q"),
-            "command": alter("enabled", "DROP", "PUBLICATION", "q"),
-        },
-    ),
-    (
-        "A-12",
-        "42P17",
-        "cannot drop all the publications from a subscription",
-        {
-            "sql": sql("ALTER SUBSCRIPTION enabled DROP PUBLICATION r, p"),
-            "command": alter("enabled", "DROP", "PUBLICATION", "r,p"),
-        },
-    ),
-    (
-        "A-13",
-        "22023",
-        "invalid WAL location (LSN): 0/0",
-        {
-            "sql": sql("ALTER SUBSCRIPTION s SKIP (lsn = '0/0')"),
-            "command": alter("s", "SKIP", "(lsn", "=", "'0/0')"),
-        },
-    ),
-    (
-        "A-14",
-        "42601",
-        'invalid connection string syntax: invalid connection option "nosuch"',
-        {
-            "sql": sql("ALTER SUBSCRIPTION s CONNECTION 'nosuch=1'"),
-            "command": alter("s", "CONNECTION", "nosuch=1"),
-            "file": up("publication: p", name="s", connection="nosuch=1"),
-        },
-    ),
-    *(
-        (
-            "A-15",
-            "42601",
-            f'unrecognized subscription parameter: "{name}"',
-            {
-                "sql": sql(f"ALTER SUBSCRIPTION s SET ({name} = true)"),
-                "command": alter("s", "SET", f"({name}=true)"),
-            },
-        )
-        for name in ("create_slot", "connect", "enabled", "copy_data")
-    ),
-    (
-        "D-1",
-        "25001",
-        "DROP SUBSCRIPTION cannot run inside a transaction block",
-        {"sql": sql("BEGIN; DROP SUBSCRIPTION with_slot")},
-    ),
-    (
-        "D-2",
-        "08006",
-        "could not connect to publisher when attempting to drop replication slot",
-        {"sql": sql("DROP SUBSCRIPTION with_slot"), "command": drop("with_slot")},
-    ),
-    (
-        "D-4",
-        "08006",
-        'could not drop replication slot "x" on publisher',
-        {"sql": sql("DROP SUBSCRIPTION with_slot"), "command": drop("with_slot")},
-    ),
-]
-"""Code, SQLSTATE, what is said, and the ways."""
+
+def unfinished_and_unreachable(world: Around) -> None:
+    _unfinished(world, "s")
+    unreachable(world)
+
+
+def sync_slot_is_gone(world: Around) -> None:
+    _unfinished(world, "with_slot")
+    world.publisher.slots["x"] = Slot()
+
 
 BEFORE: Final[dict[str, Arrange]] = {
     "password_required=false is superuser-only": without_password_required,
@@ -402,9 +134,16 @@ def _other_origin(world: Around) -> None:
     world.publisher.other_origins = [("public", "a", "p")]
 
 
+MISSING_ONE: Final = 'publication "x" does not exist on the publisher'
 MISSING: Final = 'publications "x", "y" do not exist on the publisher'
 ORIGINS: Final = "requested copy_data with origin = NONE"
 WARNINGS: Final[list[tuple[str, Arrange, str, dict[str, Ask]]]] = [
+    (
+        "C-17",
+        _publish,
+        MISSING_ONE,
+        {"sql": sql(f"{CREATE} PUBLICATION p, x"), **both("publication: [p, x]")},
+    ),
     (
         "C-17",
         _publish,
@@ -421,6 +160,18 @@ WARNINGS: Final[list[tuple[str, Arrange, str, dict[str, Ask]]]] = [
         },
     ),
     ("D-3", unreachable, "", {"sql": sql("DROP SUBSCRIPTION s"), "command": drop("s")}),
+    (
+        "D-3",
+        unfinished_and_unreachable,
+        "",
+        {"sql": sql("DROP SUBSCRIPTION s"), "command": drop("s")},
+    ),
+    (
+        "D-4",
+        sync_slot_is_gone,
+        "",
+        {"sql": sql("DROP SUBSCRIPTION with_slot"), "command": drop("with_slot")},
+    ),
 ]
 """What is no error: what has to be so before, and the warning, if there is one."""
 
@@ -431,24 +182,32 @@ NOTHING_LIKE_IT: Final = {
     "A-10": "two_phase = true is refused, so that state is never e",
     "D-5": "DROP TABLE is the lake's; the apply worker's next change of it is 42P01",
 }
+NO_BLOCK: Final = "neither a command nor a file is a transaction block"
+IS_OFF: Final = "a file says what is to be: two_phase: false is so already, true is 0A000"
 CANNOT: Final = {
-    ("C-5", "command"): "a command is no transaction block",
-    ("C-5", "file"): "nor is a file",
+    ("C-5", "command"): NO_BLOCK,
+    ("C-5", "file"): NO_BLOCK,
     ("C-8", "file"): "what exists is brought in line",
-    ("A-1", "file"): "what does not exist is made",
+    ('subscription "t" does not exist', "file"): "what does not exist is made",
     ("A-2", "file"): "slot_name: NONE wants enabled: false beside it (C-4)",
-    ("A-5", "file"): "a file says what is to be: two_phase: false is so already",
-    ("A-6", "file"): "a file says what is to be: two_phase: false is so already",
-    ("A-8", "file"): "slot_name: NONE wants enabled: false beside it (C-4)",
-    ("A-9", "file"): "what is disabled is refreshed when it is enabled",
-    ("A-11", "command"): "a command is no transaction block",
-    ("A-11", "file"): "nor is a file",
+    ('cannot set option "two_phase" for enabled subscription', "file"): IS_OFF,
+    (f'cannot set option "two_phase" {OF_NO_SLOT}', "file"): IS_OFF,
+    (f"ALTER SUBSCRIPTION ... SET (failover) {IN_A_BLOCK}", "command"): NO_BLOCK,
+    (f"ALTER SUBSCRIPTION ... SET (failover) {IN_A_BLOCK}", "file"): NO_BLOCK,
+    (f"ALTER SUBSCRIPTION ... SET (two_phase) {IN_A_BLOCK}", "command"): NO_BLOCK,
+    (f"ALTER SUBSCRIPTION ... SET (two_phase) {IN_A_BLOCK}", "file"): NO_BLOCK,
+    ("A-5", "file"): IS_OFF,
+    ("A-6", "file"): IS_OFF,
+    ("A-9", "file"): "up refreshes what is disabled, too",
+    ("A-11", "command"): NO_BLOCK,
+    ("A-11", "file"): NO_BLOCK,
     ("A-12", "file"): "a file has the whole list",
     ("A-13", "file"): "a file skips nothing",
     ("A-15", "file"): "a file has what CREATE takes",
-    ("D-1", "command"): "a command is no transaction block",
+    ("D-1", "command"): NO_BLOCK,
     ("D-1", "file"): "a file drops nothing",
     ("D-2", "file"): "a file drops nothing",
     ("D-3", "file"): "a file drops nothing",
     ("D-4", "file"): "a file drops nothing",
 }
+"""Why a way cannot ask for a code's conditions, or for the one that is said."""

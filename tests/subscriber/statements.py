@@ -1,7 +1,7 @@
 """Statements that PostgreSQL refuses, and what it says: SQLSTATE and primary message.
 
 They stand for themselves in the unit tests and are put to a real server, where subscription ``s``
-exists, disabled and without a slot, and ``t`` does not.
+exists, disabled, without a slot and with its origin at 0/1F4, and ``t`` does not.
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ IN_A_BLOCK = [
      "DROP SUBSCRIPTION cannot run inside a transaction block"),
     ("A-4", "ALTER SUBSCRIPTION with_slot SET (failover = true)",
      "ALTER SUBSCRIPTION ... SET (failover) cannot run inside a transaction block"),
+    ("A-4", "ALTER SUBSCRIPTION with_slot SET (two_phase = false)",
+     "ALTER SUBSCRIPTION ... SET (two_phase) cannot run inside a transaction block"),
     ("A-11", "ALTER SUBSCRIPTION enabled REFRESH PUBLICATION",
      "ALTER SUBSCRIPTION ... REFRESH cannot run inside a transaction block"),
     ("A-11", "ALTER SUBSCRIPTION enabled SET PUBLICATION q",
@@ -228,12 +230,19 @@ STATE = [
      "cannot set slot_name = NONE for enabled subscription"),
     ("A-3", "ALTER SUBSCRIPTION enabled SET (failover)", "55000",
      'cannot set option "failover" for enabled subscription'),
-    ("A-3", "ALTER SUBSCRIPTION enabled SET (two_phase = false)", "55000",
-     'cannot set option "two_phase" for enabled subscription'),
+    ("A-3", "ALTER SUBSCRIPTION enabled SET (failover = false)", "55000",
+     'cannot set option "failover" for enabled subscription'),
+    *(
+        ("A-3", f"ALTER SUBSCRIPTION enabled SET (two_phase = {value})", "55000",
+         'cannot set option "two_phase" for enabled subscription')
+        for value in ("false", "true")
+    ),
     ("A-4", "ALTER SUBSCRIPTION s SET (failover = false)", "55000",
      'cannot set option "failover" for a subscription that does not have a slot name'),
     ("A-4", "ALTER SUBSCRIPTION s SET (two_phase = false)", "55000",
      'cannot set option "two_phase" for a subscription that does not have a slot name'),
+    ("A-4", "ALTER SUBSCRIPTION s SET (two_phase = true, failover = false)", "55000",
+     'cannot set option "failover" for a subscription that does not have a slot name'),
     ("A-5", "ALTER SUBSCRIPTION with_slot SET (slot_name = other, two_phase = off)", "42601",
      '"slot_name" and "two_phase" cannot be altered at the same time'),
     ("A-8", "ALTER SUBSCRIPTION s ENABLE", "55000",
@@ -243,7 +252,7 @@ STATE = [
     *(
         ("A-9", f"ALTER SUBSCRIPTION with_slot {words}", "55000",
          "ALTER SUBSCRIPTION with refresh is not allowed for disabled subscriptions")
-        for words in ("SET PUBLICATION q", "ADD PUBLICATION q")
+        for words in ("SET PUBLICATION q", "ADD PUBLICATION q", "DROP PUBLICATION r")
     ),
     ("A-12", "ALTER SUBSCRIPTION enabled ADD PUBLICATION q, p", "42710",
      'publication "p" is already in subscription "enabled"'),
@@ -251,6 +260,8 @@ STATE = [
      'publication "q" is not in subscription "enabled"'),
     ("A-12", "ALTER SUBSCRIPTION enabled DROP PUBLICATION r, p", "42P17",
      "cannot drop all the publications from a subscription"),
+    ("A-13", "ALTER SUBSCRIPTION s SKIP (lsn = '0/1F3')", "22023",
+     "skip WAL location (LSN 0/1F3) must be greater than origin LSN 0/1F4"),
     ("A-14", "ALTER SUBSCRIPTION s CONNECTION 'nosuch=1'", "42601",
      'invalid connection string syntax: invalid connection option "nosuch"'),
     ("C-8", "ALTER SUBSCRIPTION s RENAME TO enabled", "42710",

@@ -25,9 +25,10 @@ from tests.subscriber.bad_input import (
     WAYS,
     Arrange,
 )
+from tests.subscriber.statements import OFFLINE
 from tests.subscriber.test_execute import prepared
 from tests.subscriber.twins import Around
-from tests.subscriber.ways import Ask
+from tests.subscriber.ways import Ask, alter, create, sql, up
 
 EACH_ERROR = [
     pytest.param(sqlstate, said, ask, id=f"{code} {number} {way}")
@@ -93,8 +94,8 @@ def unchanged(world: Around, before: object) -> None:
 
 
 EACH_WARNING = [
-    pytest.param(arrange, warning, ask, id=f"{code} {way}")
-    for code, arrange, warning, ways in WARNINGS
+    pytest.param(arrange, warning, ask, id=f"{code} {number} {way}")
+    for number, (code, arrange, warning, ways) in enumerate(WARNINGS)
     for way, ask in ways.items()
 ]
 
@@ -130,12 +131,62 @@ def test_warned_on_the_command_line(
     assert len(world.store.subscriptions()) != before
 
 
-def test_every_code_by_every_way_or_why_not() -> None:
-    asked = {(code, way) for code, _, _, ways in ERRORS for way in ways}
-    asked |= {(code, way) for code, _, _, ways in WARNINGS for way in ways}
-    every = {(code, way) for code in CODES for way in WAYS}
-    nothing = {(code, way) for code in NOTHING_LIKE_IT for way in WAYS}
-    assert not asked & nothing
-    # A-1 has a second error, which a file can meet.
-    assert asked | nothing | set(CANNOT) == every
-    assert asked & set(CANNOT) == {("A-1", "file")}
+TWO_PHASE = "publication: p, with: {connect: false, slot_name: NONE, two_phase: true}"
+NOT_BUILT = {
+    "sql, new": (sql(f"{OFFLINE}, two_phase)"), 1),
+    "sql": (sql("ALTER SUBSCRIPTION s SET (two_phase = true)"), 1),
+    "command, new": (create(TWO_PHASE), 2),
+    "command": (alter("with_slot", "SET", "(two_phase=true)"), 1),
+    "file, new": (up(TWO_PHASE), 2),
+    "file": (up(TWO_PHASE, name="s"), 2),
+}
+"""``two_phase = true`` by each way where PostgreSQL takes it, and the status."""
+
+
+@pytest.mark.parametrize(("ask", "status"), NOT_BUILT.values(), ids=NOT_BUILT)
+def test_two_phase_is_refused(world: Around, shell: Shell, ask: Ask, status: int) -> None:
+    before = prepared(world).store.subscriptions()
+    with pytest.raises(ReplicationError, match="two_phase = true is not supported yet") as caught:
+        ask(world)
+    assert (caught.value.code, "prepared transaction" in str(caught.value.hint)) == ("0A000", True)
+    ran = ask.typed(world, shell)
+    assert (ran.status, ran.out) == (status, "")
+    assert "0A000: " in ran.err
+    assert "two_phase = true is not supported yet" in ran.err
+    unchanged(world, before)
+
+
+VERBS = [
+    *(("t", verb, "42704", 'subscription "t" does not exist') for verb in
+      ("enable", "disable", "refresh", "drop")),
+    ("s", "enable", "55000", "cannot enable subscription that does not have a slot name"),
+    ("s", "refresh", "55000",
+     "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "verb", "sqlstate", "said"), VERBS)
+def test_a_verb_is_refused_as_its_statement(
+    world: Around, shell: Shell, name: str, verb: str, sqlstate: str, said: str
+) -> None:
+    """A-1, A-8, A-9."""
+    before = prepared(world).store.subscriptions()
+    ran = Ask(lambda _: None, (verb, name)).typed(world, shell)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith(f"ERROR:  {sqlstate}: {said}\n")
+    unchanged(world, before)
+
+
+def test_every_condition_by_every_way_or_why_not() -> None:
+    """Each error and warning has each way, or a reason; no reason is for nothing."""
+    conditions = [(code, said, ways) for code, _, said, ways in ERRORS]
+    conditions += [(code, said, ways) for code, _, said, ways in WARNINGS]
+    assert {code for code, _, _ in conditions} | set(NOTHING_LIKE_IT) == set(CODES)
+    used = set()
+    for code, said, ways in conditions:
+        assert code not in NOTHING_LIKE_IT
+        for way in WAYS:
+            reasons = {(code, way), (said, way)} & set(CANNOT)
+            assert (way in ways) is not bool(reasons), (code, said, way)
+            used |= reasons
+    assert used == set(CANNOT)

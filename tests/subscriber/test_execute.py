@@ -3,11 +3,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream, SubCreate, Subscription
 from subscriber import execute
 from subscriber.execute import Session, altering
@@ -19,23 +21,40 @@ from tests.subscriber.twins import Around, nothing_is_left
 
 
 def prepared(world: Around) -> Around:
-    """Three subscriptions: ``s`` disabled without a slot, ``with_slot`` disabled, ``enabled``."""
+    """Three subscriptions: ``s`` disabled without a slot, ``with_slot`` disabled, ``enabled``.
+
+    The origin of ``s`` stands at 0/1F4.
+    """
     row = Subscription(
-        "s", "dbname=nowhere", ("p",), subenabled=False, subcreate=SubCreate.READY, subuuid="s"
+        "s",
+        "dbname=nowhere",
+        ("p",),
+        subenabled=False,
+        subcreate=SubCreate.READY,
+        subuuid=str(UUID(int=1)),
     )
     for stored in (
         row,
-        replace(row, subname="with_slot", subslotname="x", subuuid="x"),
+        replace(
+            row,
+            subname="with_slot",
+            subslotname="x",
+            subuuid=str(UUID(int=2)),
+            subpublications=("p", "r"),
+        ),
         replace(
             row,
             subname="enabled",
             subslotname="y",
             subenabled=True,
-            subuuid="y",
+            subuuid=str(UUID(int=3)),
             subpublications=("p", "r"),
         ),
     ):
         world.store.insert_subscription(stored)
+    origin = origin_name(must_have("s", world.site).oid)
+    world.store.origin_create(origin)
+    world.store.origin_advance(origin, LSN.parse("0/1F4"), "x")
     return world
 
 
