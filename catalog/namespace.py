@@ -1,9 +1,10 @@
 """Names: quoting them for SQL and splitting ``schema.table`` as PostgreSQL does.
 
-The counterpart of ``quote_identifier`` (ruleutils.c), ``quote_literal_cstr`` (quote.c) and
-``stringToQualifiedNameList`` (regproc.c). A walsender connection takes the simple query protocol
-only, so everything sent over one is quoted here. Unlike PostgreSQL's parser nothing is ever
-folded to lower case: names are the publisher's, verbatim.
+The counterpart of ``quote_identifier`` (ruleutils.c), ``PQescapeIdentifier`` (libpq),
+``quote_literal_cstr`` (quote.c) and ``stringToQualifiedNameList`` (regproc.c). A walsender
+connection takes the simple query protocol only, so everything sent over one is quoted here.
+Unlike PostgreSQL's parser nothing is ever folded to lower case: names are the publisher's,
+verbatim.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from catalog import keywords
 from catalog.errcodes import InvalidName
 
 NAMEDATALEN: Final = 64
@@ -21,13 +23,28 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u
 """All but tab and newline; with those that turn the direction of writing."""
 
 
+_SAFE: Final = re.compile("[a-z_][a-z0-9_]*")
+_NOT_FREE: Final = keywords.RESERVED | keywords.TYPE_FUNC_NAME | keywords.COL_NAME
+
+
 def quote_identifier(name: str) -> str:
+    """``name`` as an identifier, in double quotes only where it needs them.
+
+    It does if it is a keyword that is not free, or is anything but lower-case letters of ASCII,
+    digits and underscores.
+    """
+    if _SAFE.fullmatch(name) and name not in _NOT_FREE:
+        return name
+    return escape_identifier(name)
+
+
+def escape_identifier(name: str) -> str:
     """``name`` as a double-quoted identifier; always quoted, so never a keyword."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_qualified_identifier(schema: str, name: str) -> str:
-    """``"schema"."name"``."""
+    """``schema.name``, each quoted where it needs to be."""
     return f"{quote_identifier(schema)}.{quote_identifier(name)}"
 
 
@@ -79,7 +96,7 @@ def string_to_qualified_name(text: str) -> tuple[str, str]:
 def qualified_name(schema: str, name: str) -> str:
     """The text that ``string_to_qualified_name`` splits into ``schema`` and ``name``."""
     return ".".join(
-        quote_identifier(part) if '"' in part or "." in part else part for part in (schema, name)
+        escape_identifier(part) if '"' in part or "." in part else part for part in (schema, name)
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from catalog.errcodes import ActiveSqlTransaction, ConfigFileError, ReplicationError
-from catalog.namespace import quote_identifier, quote_literal
+from catalog.namespace import escape_identifier, quote_literal
 from config.sqloptions import (
     create_statement,
     publication_options,
@@ -201,4 +201,4 @@ def altering(name: str, words: Sequence[str]) -> str:
     """
     if len(words) == 2 and words[0].lower() == "connection" and not words[1].startswith("'"):
         words = (words[0], quote_literal(words[1]))
-    return f"{ALTER} {quote_identifier(name)} {' '.join(words)}"
+    return f"{ALTER} {escape_identifier(name)} {' '.join(words)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError, SyntaxErrorOrAccess
+from catalog.keywords import COL_NAME, RESERVED, TYPE_FUNC_NAME
 from config.statements import (
     AlterConnection,
     AlterEnabled,
@@ -30,7 +31,6 @@ from config.statements import (
     Transaction,
 )
 from subscriber.excerpt import excerpt, follows_connection, without_secrets
-from subscriber.keywords import COL_NAME, RESERVED, TYPE_FUNC_NAME
 from subscriber.sqltext import Kind, Token, token_error, tokens, truncate
 
 Notify = Callable[[str], None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import ReplicationError, ReplicationGap
-from catalog.namespace import quote_identifier
+from catalog.namespace import escape_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.remedies import after_a_gap
@@ -137,7 +137,7 @@ def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     options = {"proto_version": proto}
     if server_version >= 16 and sub.suborigin != "any":
         options["origin"] = sub.suborigin
-    options["publication_names"] = ",".join(quote_identifier(name) for name in sub.subpublications)
+    options["publication_names"] = ",".join(escape_identifier(name) for name in sub.subpublications)
     if streams_binary(sub, server_version):
         options["binary"] = "true"
     return options

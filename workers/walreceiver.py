@@ -41,7 +41,7 @@ from catalog.errcodes import (
     ReplicationError,
     SyntaxErrorOrAccess,
 )
-from catalog.namespace import quote_identifier
+from catalog.namespace import escape_identifier, quote_identifier
 from catalog.pg_lsn import LSN
 
 Row = tuple[str | None, ...]
@@ -417,7 +417,7 @@ class WalReceiverConn:
             options.append("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT")
             tail = " ".join(options)
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-        command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} {kind} pgoutput {tail}"
+        command = f"CREATE_REPLICATION_SLOT {escape_identifier(name)} {kind} pgoutput {tail}"
         with self._cancelled_after(timeout, name):
             row = self.exec(command)[0]
         return LSN.parse(row[1] or "0/0")
@@ -452,7 +452,7 @@ class WalReceiverConn:
             f"{name} {_replication_literal(value)}" for name, value in options.items()
         )
         result = self._run(
-            f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {start} ({words})"
+            f"START_REPLICATION SLOT {escape_identifier(slot)} LOGICAL {start} ({words})"
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise ProtocolViolation("the publisher did not begin streaming")

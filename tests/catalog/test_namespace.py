@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import InvalidName
 from catalog.namespace import (
+    escape_identifier,
     printable,
     qualified_name,
     quote_identifier,
@@ -43,7 +44,8 @@ def test_split_is_the_inverse_of_join(schema: str, name: str) -> None:
 
 def test_quoting() -> None:
     assert quote_identifier('tab"le') == '"tab""le"'
-    assert quote_qualified_identifier("a", "B c") == '"a"."B c"'
+    assert escape_identifier("tab") == '"tab"'
+    assert quote_qualified_identifier("a", "B c") == 'a."B c"'
     assert quote_literal("it's") == "'it''s'"
     assert quote_literal("a\\b'c") == "E'a\\\\b''c'"
     with pytest.raises(InvalidName):

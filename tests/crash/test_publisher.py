@@ -12,6 +12,7 @@ from typing import Any, Literal
 import psycopg
 import pytest
 
+from catalog.namespace import quote_qualified_identifier
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -469,9 +470,10 @@ def test_who_waits_to_rewrite_a_table_under_copy(subscribed: Subscribed, gives_u
 def test_a_rewrite_before_the_lock_is_noticed(subscribed: Subscribed, rewrite: str) -> None:
     """Between the snapshot and the lock nothing keeps it away; the copy is made again."""
     _wide_table(subscribed.database)
+    wide = quote_qualified_identifier(subscribed.schema, "wide")
     since = subscribed.family.log_size()
     with Proxy(subscribed.database) as proxy:
-        hold = proxy.hold_statement(f'LOCK TABLE ONLY "{subscribed.schema}"."wide"')
+        hold = proxy.hold_statement(f"LOCK TABLE ONLY {wide}")
         subscribed.subscribe(proxy.conninfo)
         assert hold.arrived.wait(240), subscribed.family.log_tail()
         subscribed.database.run(REWRITES[rewrite])

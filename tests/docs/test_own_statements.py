@@ -1,4 +1,4 @@
-"""The list of statements that only we send: each is in the code, on connections that are made."""
+"""The lists of what only we send: each is in the code, on connections that are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.docs.own_statements import CONNECTIONS, HOLE, listed, own_statements
+from tests.docs.own_statements import CONNECTIONS, HOLE, STATEMENTS, WORDS, listed, patterns
 from tests.docs.pages import ROOT
 
 
@@ -23,13 +23,19 @@ def _sent() -> str:
     return " ".join(" ".join(found).split())
 
 
-@pytest.mark.parametrize(("on", "statement", "why"), listed(), ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(
+    ("on", "statement", "why"),
+    listed(STATEMENTS) + listed(WORDS),
+    ids=lambda part: str(part)[:40],
+)
 def test_the_code_can_send_it(on: str, statement: str, why: str) -> None:
     assert on == "all" or set(on.split(", ")) <= set(CONNECTIONS)
     missing = [part for part in statement.split(HOLE) if part.strip() not in _sent()]
     assert missing == []
 
 
-def test_none_is_lost_between_the_page_and_the_trace() -> None:
-    sent = [len(CONNECTIONS) if on == "all" else len(on.split(", ")) for on, _, _ in listed()]
-    assert sum(map(len, own_statements().values())) == sum(sent) > 0
+@pytest.mark.parametrize("heading", [STATEMENTS, WORDS])
+def test_none_is_lost_between_the_page_and_the_trace(heading: str) -> None:
+    rows = listed(heading)
+    sent = [len(CONNECTIONS) if on == "all" else len(on.split(", ")) for on, _, _ in rows]
+    assert sum(map(len, patterns(heading).values())) == sum(sent) > 0

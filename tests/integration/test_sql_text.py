@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from catalog import keywords
 from catalog.errcodes import ReplicationError
-from catalog.namespace import quote_literal
-from subscriber import keywords
+from catalog.namespace import quote_identifier, quote_literal, quote_literal_list
 from subscriber.publisher import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.subscriber.bad_input import ERRORS, MISSING, MISSING_ONE, ORIGINS
@@ -253,6 +253,16 @@ def test_warnings_about_a_publisher_are_the_server_s(
 def test_what_the_server_takes_is_taken(text: str, native: Database, tmp_path: Path) -> None:
     error, diag = ours(text, tmp_path), theirs(f"BEGIN; {text}", native)
     assert (error, diag and diag.message_primary) == (None, None)
+
+
+def test_identifiers_are_quoted_as_by_the_server(native: Database) -> None:
+    words = [word for (word,) in native.execute("SELECT word FROM pg_get_keywords()")]
+    words += ["_", "a_1", "1a", "a$", "a.b", "A", "a b", 'a"b', "a'b", "a\\b", "é", "a\n", ""]
+    rows = native.execute(
+        f"SELECT quote_ident(word) FROM unnest(ARRAY[{quote_literal_list(words)}])"
+        " WITH ORDINALITY AS each (word, place) ORDER BY place"
+    )
+    assert [quote_identifier(word) for word in words] == [quoted for (quoted,) in rows]
 
 
 def test_keywords_are_the_server_s(native: Database) -> None:

@@ -1,9 +1,8 @@
 """What a publisher hears from us, against what it hears from PostgreSQL's own subscriber.
 
-``wire_trace.txt`` is the latter. Ours must be the same once the statements that are listed in
-``docs/protocol.md`` as ours are taken out and the words of ``OWN_WORDS`` are put into PostgreSQL's:
-with ``sync_slot: permanent``. A temporary slot of the sync worker is made as one, and vanishes with
-its connection.
+``wire_trace.txt`` is the latter. Ours must be the same once the statements and words that are
+listed in ``docs/protocol.md`` as ours are taken out: with ``sync_slot: permanent``. A temporary
+slot of the sync worker is made as one, and vanishes with its connection.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pytest
 
 from subscriber.publisher import EmbeddedPublisher
 from tests.crash.proxy import Proxy
-from tests.docs.own_statements import APPLY, CREATE, SYNC, own_statements
+from tests.docs.own_statements import APPLY, CREATE, STATEMENTS, SYNC, WORDS, patterns
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.integration.wire import Conversation, Said, WireTrace
@@ -25,18 +24,8 @@ from tests.waiting import wait_until
 
 EXPECTED = Path(__file__).with_name("wire_trace.txt")
 
-OWN_STATEMENTS = own_statements()
-"""Statements that only we send, by why and connection; each is sent at least once."""
-
-OWN_WORDS = {
-    "a partition of a listed root is not listed, the order is fixed": (
-        r" AND NOT EXISTS \(SELECT 1 .*\) ORDER BY 1, 2$",
-        "",
-    ),
-    "a copy is CSV": (r"^(COPY .*) \(FORMAT csv\)$", r"\1"),
-    "a slot's name is quoted": (r'^(DROP_REPLICATION_SLOT) "(\w+)"', r"\1 \2"),
-    "names are quoted": (r'^COPY "(\w+)"\."(\w+)" \("(\w+)", "(\w+)"\)', r"COPY \1.\2 (\3, \4)"),
-}
+OWN_STATEMENTS, OWN_WORDS = patterns(STATEMENTS), patterns(WORDS)
+"""What only we send, by connection and why; each is sent at least once."""
 
 CATALOG_QUERIES: dict[str, tuple[str, tuple[int, ...]]] = {
     "[relation: oid, replica identity, kind]": (r"SELECT c\.oid, c\.relreplident", (0, 1, 2)),
@@ -146,9 +135,13 @@ def told(talk: Conversation, role: str) -> Iterator[str]:
     statement = ""
     wanted: tuple[int, ...] = ()
     keepalive = None
+    spoken: set[str] = set()
     for said in without_own(talk, role):
         if said.kind == "query":
             statement, wanted = theirs(one_line(said))
+            for why, words in OWN_WORDS[role].items():
+                statement, times = re.subn(f" {words}$", "", statement)
+                spoken |= {why} if times else set()
             yield statement
         elif said.kind in ("row", "data"):
             values = list(said.values)
@@ -168,15 +161,14 @@ def told(talk: Conversation, role: str) -> Iterator[str]:
             yield f"=> {what if same else ' '.join(map(str, said.values))}"
         elif said.kind != "done":  # CopyDone is not in the trace; nothing can be said before it
             yield said.kind
+    assert spoken == OWN_WORDS[role].keys(), f"{role}: not all words of the list were sent"
 
 
 def theirs(statement: str) -> tuple[str, tuple[int, ...]]:
-    """A statement in PostgreSQL's words, or its name and the columns to look at."""
+    """A statement as it stands, or a catalog query's name and the columns to look at."""
     for name, (text, columns) in CATALOG_QUERIES.items():
         if re.match(text, statement):
             return name, columns
-    for ours, pg in OWN_WORDS.values():
-        statement = re.sub(ours, pg, statement)
     return statement, ()
 
 

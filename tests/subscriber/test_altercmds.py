@@ -291,7 +291,7 @@ def test_failover_is_the_slot_s_first(world: Around) -> None:
     world.publisher.fail.clear()
     alter_options("mysub", {"failover": True, "slot_name": "new"}, world.site)
     assert (row(world).subfailover, row(world).subslotname) == (True, "new")
-    assert world.publisher.altered == ['ALTER_REPLICATION_SLOT "mysub" ( FAILOVER true )']
+    assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( FAILOVER true )"]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_what_a_publisher_knows_of_slots(
     alter_enabled("mysub", False, world.site)
     world.publisher.server_version = version
     alter_options("mysub", options, world.site)
-    statements = [f'ALTER_REPLICATION_SLOT "mysub" ( {sent} )'] if sent else []
+    statements = [f"ALTER_REPLICATION_SLOT mysub ( {sent} )"] if sent else []
     assert world.publisher.altered == statements
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
-from catalog.namespace import quote_identifier, quote_literal
+from catalog.namespace import escape_identifier, quote_literal
 from config.statements import (
     AlterConnection,
     AlterEnabled,
@@ -149,7 +149,7 @@ spaces = st.lists(
 
 def words(statement: Any) -> list[str]:
     """A statement as its tokens."""
-    ident = quote_identifier
+    ident = escape_identifier
     head = ["ALTER", "SUBSCRIPTION", ident(statement.name)]
     match statement:
         case CreateSubscription():
@@ -182,7 +182,7 @@ def words(statement: Any) -> list[str]:
 
 
 def listed(names: tuple[str, ...]) -> list[str]:
-    return [word for name in names for word in (quote_identifier(name), ",")][:-1]
+    return [word for name in names for word in (escape_identifier(name), ",")][:-1]
 
 
 def with_(options: Options) -> list[str]:
@@ -192,7 +192,7 @@ def with_(options: Options) -> list[str]:
 def definition(options: Options) -> list[str]:
     found = []
     for option in options:
-        found += [",", quote_identifier(option.name)]
+        found += [",", escape_identifier(option.name)]
         if isinstance(option.value, int):
             found += ["=", *(["-"] if option.value < 0 else []), str(abs(option.value))]
         elif option.value is not None:

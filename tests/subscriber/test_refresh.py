@@ -449,7 +449,7 @@ def test_failover_of_a_subscription_that_the_file_disables(world: Around) -> Non
     stmt = statement(with_={"failover": True, "enabled": False})
     assert bring_in_line(row(world), stmt, world.site) == row(world)
     assert (row(world).subfailover, row(world).subenabled) == (True, False)
-    assert world.publisher.altered == ['ALTER_REPLICATION_SLOT "mysub" ( FAILOVER true )']
+    assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( FAILOVER true )"]
 
 
 def test_a_file_cannot_enable_what_has_no_slot(world: Around) -> None:

@@ -34,7 +34,7 @@ class Conn:
 def test_what_is_sent(failover: bool | None, two_phase: bool | None, options: str) -> None:
     conn = Conn()
     alter_slot(conn, "my_slot", failover=failover, two_phase=two_phase)
-    assert conn.sent == [f'ALTER_REPLICATION_SLOT "my_slot" ( {options} )']
+    assert conn.sent == [f"ALTER_REPLICATION_SLOT my_slot ( {options} )"]
 
 
 def test_the_publisher_refuses() -> None:
