@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from catalog.errcodes import InvalidTextRepresentation
+from catalog.errcodes import ConfigFileError, ReplicationError
 from catalog.pg_lsn import LSN
 from subscriber.core_files import switch_off_core_files
 from subscriber.report import EXIT_ERROR, notice, print_error, print_notice
@@ -215,6 +215,25 @@ def disable(context: typer.Context, name: Name) -> None:
 
 
 @app.command()
+def skip(
+    context: typer.Context,
+    name: Name,
+    lsn: Annotated[
+        str, typer.Option(help="Where the transaction finished; none takes it back.", metavar="LSN")
+    ],
+) -> None:
+    """ALTER SUBSCRIPTION ... SKIP: leave one transaction out."""
+    from config import define
+    from subscriber.altercmds import alter_skip
+
+    with _argument():
+        given = define.lsn("lsn", "none" if lsn.lower() == "none" else lsn)
+    with _site(context) as site:
+        alter_skip(name, given, site)
+    print("ALTER SUBSCRIPTION")
+
+
+@app.command()
 def alter(
     context: typer.Context,
     name: Name,
@@ -367,7 +386,8 @@ def wait(
 
     from subscriber.catchup import publisher_position, wait_for_catchup
 
-    given = None if lsn is None else _lsn(lsn)
+    with _argument():
+        given = None if lsn is None else LSN.parse(lsn)
     with _site(context) as site:
 
         def position(sub: Any) -> LSN:
@@ -379,12 +399,13 @@ def wait(
         wait_for_catchup(name, site.store, lambda: _launcher(context), position, timeout=timeout)
 
 
-def _lsn(text: str) -> LSN:
-    """An option's LSN; what is none is the command line's mistake."""
+@contextmanager
+def _argument() -> Iterator[None]:
+    """An error about an argument's text: PostgreSQL's, and the command line's mistake."""
     try:
-        return LSN.parse(text)
-    except InvalidTextRepresentation as error:
-        raise typer.BadParameter(error.primary, param_hint="--lsn") from None
+        yield
+    except ReplicationError as error:
+        raise ConfigFileError(error.primary, sqlstate=error.code) from None
 
 
 @app.command()

@@ -158,10 +158,12 @@ def test_two_phase_is_refused(world: Around, shell: Shell, ask: Ask, status: int
 
 VERBS = [
     *(("t", verb, "42704", 'subscription "t" does not exist') for verb in
-      ("enable", "disable", "refresh", "drop")),
+      ("enable", "disable", "refresh", "drop", "skip --lsn 0/1F4")),
     ("s", "enable", "55000", "cannot enable subscription that does not have a slot name"),
     ("s", "refresh", "55000",
      "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions"),
+    ("s", "skip --lsn 0/1F3", "22023",
+     "skip WAL location (LSN 0/1F3) must be greater than origin LSN 0/1F4"),
 ]  # fmt: skip
 
 
@@ -169,9 +171,10 @@ VERBS = [
 def test_a_verb_is_refused_as_its_statement(
     world: Around, shell: Shell, name: str, verb: str, sqlstate: str, said: str
 ) -> None:
-    """A-1, A-8, A-9."""
+    """A-1, A-8, A-9, A-13."""
     before = prepared(world).store.subscriptions()
-    ran = Ask(lambda _: None, (verb, name)).typed(world, shell)
+    verb, *options = verb.split()
+    ran = Ask(lambda _: None, (verb, name, *options)).typed(world, shell)
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(f"ERROR:  {sqlstate}: {said}\n")
     unchanged(world, before)

@@ -38,6 +38,7 @@ VERBS = [
     "drop",
     "enable",
     "disable",
+    "skip",
     "refresh",
     "alter",
     "exec",
@@ -83,6 +84,8 @@ def test_help_and_version_are_fast_and_load_nothing_heavy() -> None:
         ["run", "--nosuch"],
         ["wait", "mysub", "--lsn", "zz"],
         ["wait", "mysub", "--timeout", "-1"],
+        ["skip", "mysub"],
+        ["skip", "mysub", "--lsn"],
         ["create", "no such file.yaml"],
         ["exec", "-f", "no such file.sql"],
         ["exec", "-f", "a.sql", "DROP SUBSCRIPTION s"],
@@ -116,6 +119,7 @@ def test_mistakes_in_the_file(pgsub: Shell, tmp_path: Path, verb: str) -> None:
         ["drop", "x"],
         ["enable", "x"],
         ["wait", "x"],
+        ["skip", "x", "--lsn", "0/1"],
         ["alter", "x", "ENABLE"],
         [
             "exec",
@@ -163,6 +167,33 @@ def test_disable_and_enable(pgsub: Shell, stored: Subscription) -> None:
     ran = pgsub("wait", "mysub", "--lsn", "0/1")
     assert ran.status == 1
     assert "no launcher is running" in ran.err
+
+
+def test_skip(pgsub: Shell, stored: Subscription) -> None:
+    def set_by(lsn: str) -> str:
+        assert pgsub("skip", "mysub", "--lsn", lsn) == Ran(0, "ALTER SUBSCRIPTION\n", "")
+        rows = json.loads(pgsub("status", "pg_subscription", "--format", "json").out)
+        return str(rows[0]["subskiplsn"])
+
+    assert set_by("16/b374d848") == "16/B374D848"
+    assert set_by("none") == "0/0"
+    assert set_by("0/1") == "0/1"
+    assert set_by("NONE") == "0/0"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["skip", "mysub", "--lsn", "Zz"], '22P02: invalid input syntax for type pg_lsn: "Zz"'),
+        (["skip", "mysub", "--lsn", ""], '22P02: invalid input syntax for type pg_lsn: ""'),
+        (["skip", "mysub", "--lsn", "0/0"], "22023: invalid WAL location (LSN): 0/0"),
+        (["wait", "mysub", "--lsn", "none"], '22P02: invalid input syntax for type pg_lsn: "none"'),
+    ],
+)
+def test_what_is_no_position(pgsub: Shell, words: list[str], said: str) -> None:
+    """SQL's errors, seen before anything is opened."""
+    assert pgsub(*words) == Ran(2, "", f"ERROR:  {said}\n")
+    assert not pgsub.data_dir.exists()
 
 
 def test_publisher_unreachable(pgsub: Shell, tmp_path: Path) -> None:
