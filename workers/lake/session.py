@@ -197,7 +197,8 @@ class LakeSession:
 
     def _set(self, pairs: Mapping[str, str]) -> None:
         pairs_pb = [base_pb2.KeyValue(key=key, value=value) for key, value in pairs.items()]
-        self._config(set=base_pb2.ConfigRequest.Set(pairs=pairs_pb, silent=True))
+        # Never ``silent``, as pyspark's own are: what the server does not take would be left out.
+        self._config(set=base_pb2.ConfigRequest.Set(pairs=pairs_pb))
 
     def _config(self, **operation: Any) -> None:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))

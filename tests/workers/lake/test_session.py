@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.connect.proto import relations_pb2
 
+from catalog.errcodes import ReplicationError
 from config.guc import Settings
+from tests.fix_lake import Lake
 from workers.lake import iceberg, session
 from workers.lake.destination import Identity, LakeIdent, Orphans
 from workers.lake.failures import SessionClosed
-from workers.lake.session import _rows_of
+from workers.lake.session import LakeSession, _rows_of
 
 
 def relation(data: bytes) -> object:
@@ -94,3 +97,13 @@ def test_a_closed_session_beside_the_batches_is_no_fence(monkeypatch: pytest.Mon
     batches.hear_closed()
     with pytest.raises(SessionClosed):
         dest._sessions.get()
+
+
+def test_what_a_server_does_not_let_us_set_is_an_error(lake_server: Lake) -> None:
+    """pyspark's own sessions go on without it."""
+    refused = {"spark.sql.catalogImplementation": "hive"}
+    made = LakeSession(lake_server.url, "me", str(uuid.uuid4()), refused)
+    with pytest.raises(ReplicationError) as error:
+        made.query("SELECT 1", "reading")
+    assert error.value.detail == "CANNOT_MODIFY_STATIC_CONFIG."
+    made.close()
