@@ -11,7 +11,11 @@ from catalog.errcodes import FeatureNotSupported, InvalidParameterValue
 from config.problem import problem
 
 FORMATS: Final = ("iceberg", "delta")
-_PLACE: Final = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]+(/[\w.=-]+)+/?|/(?!/)\S.*", re.ASCII)
+_PART: Final = r"/(?!\.{1,2}(?:/|\Z))"
+_PLACE: Final = re.compile(
+    rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
+)
+"""Each name has one spelling: they are compared as text."""
 
 
 def _format(value: Any) -> str:
@@ -63,7 +67,7 @@ def _staging(value: Any) -> Any:
                 " s3://bucket/prefix",
                 hint="Name a folder that Spark sees under the same path, or a bucket and a prefix"
                 " of letters, digits and . _ - = /, without credentials: these come from the"
-                " environment.",
+                ' environment. No part of it may be "", "." or "..".',
             )
         )
     return value.rstrip("/") if isinstance(value, str) else value

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _ENOSPC: Final = 28
 _AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+ operation")
 _ID: Final = "id"
+_PATTERN: Final = re.compile(r"[][{}*?\\]")
 _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -46,8 +47,12 @@ def _bucket(name: str) -> Any:
 
 
 def for_spark(name: str) -> str:
-    """The name under which Spark reads it. A bare path would be one of its default file system."""
-    return name if is_bucket(name) else f"file:{name}"
+    """The name under which Spark reads it. A bare path would be one of its default file system.
+
+    Spark takes a path for a pattern, and its option not to (``__globPaths__``) does not get through
+    Connect. A bucket's have no such characters.
+    """
+    return name if is_bucket(name) else "file:" + _PATTERN.sub(r"\\\g<0>", name)
 
 
 def create(folder: str, file: str) -> str:

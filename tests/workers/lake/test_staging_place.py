@@ -148,6 +148,7 @@ def test_files_of_a_folder_are_private(tmp_path: Path) -> None:
 def test_spark_is_told_the_file_system() -> None:
     """A bare path is one of the cluster's default file system."""
     assert for_spark("/shared/x.parquet") == "file:/shared/x.parquet"
+    assert for_spark("/[a]{b}/*?\\") == "file:/\\[a\\]\\{b\\}/\\*\\?\\\\"
     assert for_spark("s3a://bucket/x.parquet") == "s3a://bucket/x.parquet"
 
 
