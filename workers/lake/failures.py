@@ -52,6 +52,8 @@ _NOT_WRITABLE: Final = re.compile(
 _FILE_MISSING: Final = re.compile(
     r"\A(?!.*(?:Permission denied|AccessDenied)).*\b(?:File)?NotFoundException\b", re.S
 )
+_STAGED: Final = re.compile(r"/[0-9a-f]{32}\.parquet\b")
+"""A staged file's name (``staging``); Iceberg's have another form."""
 _BROKEN: Final = re.compile(
     r"^(?:\(|Caused by: )?java\.lang\.(UnsatisfiedLinkError\b|ExceptionInInitializerError\b"
     r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class )"
@@ -138,6 +140,15 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         )
     if _DISK_FULL.search(both):
         return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
+    if _STAGED.search(both) and (
+        condition(error) == "PATH_NOT_FOUND" or _NOT_WRITABLE.search(both)
+    ):
+        return IoError(
+            f"the lake could not read staged rows while {what}",
+            detail=_detail(error, text, trace),
+            hint='Set "spark.staging" to a place that Spark\'s driver and executors see under the'
+            " same name and may read: a shared folder, or s3://bucket/prefix.",
+        )
     if _FILE_MISSING.search(both):
         return FileMissing(
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)

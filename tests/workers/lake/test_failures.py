@@ -103,6 +103,28 @@ def test_a_file_that_is_not_there() -> None:
         assert not isinstance(other, FileMissing)
 
 
+STAGED = "/shared/0c1d/1_0_1/0123456789abcdef0123456789abcdef.parquet"
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        (f"java.io.FileNotFoundException: File file:{STAGED} does not exist", "does not exist"),
+        (f"java.io.FileNotFoundException: {STAGED} (Permission denied)", "(Permission denied)"),
+        (f"java.nio.file.AccessDeniedException: s3a:/{STAGED}: getFileStatus", "getFileStatus"),
+    ],
+    ids=["an executor that does not see it", "another user", "a bucket it may not read"],
+)
+def test_a_staged_file_that_spark_does_not_read(said: str, detail: str) -> None:
+    error = failure("Job aborted", "org.apache.spark.SparkException", f"Caused by: {said}")
+    assert (error.code, error.primary) == (
+        "58030",
+        'the lake could not read staged rows while reading lake table "s.t"',
+    )
+    assert detail in (error.detail or "")
+    assert '"spark.staging"' in (error.hint or "")
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
