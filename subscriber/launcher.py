@@ -379,6 +379,11 @@ class Launcher:
         return self._lake.url
 
     @property
+    def staging(self) -> str | None:
+        """``spark.staging`` as it was at the start: what Spark sees goes with ``spark.remote``."""
+        return self._config.spark.staging if self._config else None
+
+    @property
     def lake_pid(self) -> int | None:
         """The lake server's process."""
         return self._lake.pid

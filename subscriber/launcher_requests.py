@@ -37,6 +37,10 @@ class Launcher(Protocol):
         """Where the lake is, if it is up."""
 
     @property
+    def staging(self) -> str | None:
+        """Where that lake's Spark sees staged rows; None: in the data directory."""
+
+    @property
     def lake_pid(self) -> int | None:
         """The lake server's process."""
 
@@ -170,6 +174,7 @@ class Requests:
         return {
             "worker": row.to_json(),
             "lake": self._launcher.lake_url,
+            "staging": self._launcher.staging,
             "catalog": self._catalog_seq,
         }
 

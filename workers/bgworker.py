@@ -130,6 +130,7 @@ class LauncherLink:
         self.lost = threading.Event()
         self.slot = slot
         self.generation = generation
+        self.staging: str | None = None  # ``spark.staging``, from the launcher
         self._sock = sock
         self._on_lost = on_lost
         self._lock = threading.Lock()
@@ -198,6 +199,7 @@ class LauncherLink:
     def attach(self) -> LogicalRepWorker:
         """``logicalrep_worker_attach``: take the slot; its row, with no relstate in it."""
         reply = self._request("attach", slot=self.slot, generation=self.generation)
+        self.staging = reply["staging"]
         return LogicalRepWorker.from_json(reply["worker"])
 
     def find(self, subid: int, relid: int) -> LogicalRepWorker | None:

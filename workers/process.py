@@ -19,7 +19,6 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
-from config.lake import SparkConfig
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
@@ -193,9 +192,9 @@ class WorkerProcess:
             self._remove_staged(place, subid, relid)
 
     def _staging_place(self) -> str:
-        """Where staged files lie: what ``spark.staging`` names, as of this worker's start."""
-        spark = SparkConfig.model_validate(self.store.settings().get("spark", {}))
-        return own_place(spark.staging, self.data_dir) if spark.staging else self._here
+        """Where staged files lie: what ``spark.staging`` names, as of the launcher's start."""
+        place = self.link.staging
+        return own_place(place, self.data_dir) if place else self._here
 
     @property
     def _here(self) -> str:

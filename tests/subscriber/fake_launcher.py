@@ -85,9 +85,10 @@ def main() -> int:
             out.write(url + "\n")
 
     settings = Settings.model_validate(options.get("settings", {}))
+    spark = SparkConfig(remote=options.get("remote"), staging=options.get("staging"))
     launcher = Launcher(
         data_dir,
-        config=Config([], LakeConfig(), SparkConfig(remote=options.get("remote")), settings),
+        config=Config([], LakeConfig(), spark, settings),
         apply_file=apply_file,
         lake_starter=FakeStarter(data_dir, bool(options.get("no_java")), real_workers),
         argv=None if real_workers else fake_argv,

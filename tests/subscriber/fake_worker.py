@@ -51,9 +51,9 @@ def stubborn(link: LauncherLink, subid: int, relid: int) -> int:
 
 
 def lake(link: LauncherLink, _subid: int, _relid: int) -> int:
-    """Reports where the lake is."""
+    """Reports where the lake is, and where rows are staged for it."""
     while not link.shutdown_requested.is_set():
-        link.report(phase=link.lake_url())
+        link.report(phase=link.lake_url(), progress={"staging": link.staging})
         link.latch.wait(NAP)
     return 0
 

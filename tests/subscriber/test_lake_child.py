@@ -1,12 +1,15 @@
-"""When the launcher's lake server is replaced."""
+"""When the launcher's lake server is replaced; and where rows are staged for it."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from subscriber.lake_child import LONGEST, YOUNG, LakeChild, LakeEvent
+from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
 
 
@@ -96,3 +99,27 @@ def test_a_server_of_somebody_else_s_is_left_alone(starter: Starter) -> None:
     child.replace(YOUNG * 1000)
     assert child.url == "sc://theirs"
     assert not starter.servers
+
+
+def test_rows_are_staged_where_the_lake_of_the_start_sees_them(tmp_path: Path) -> None:
+    """A file that names another Spark with another place counts at the next start, both of it."""
+    with Family(tmp_path / "d") as family:
+        (subid,) = family.subscribe("lake")
+        launcher = family.start(remote="sc://cluster:15002", staging="/shared")
+        first = family.await_worker(subid)
+        family.store.put_settings({"spark": {"remote": "sc://other:15002", "staging": "/other"}})
+        launcher.send_signal(signal.SIGHUP)
+        said = "lake and spark cannot be changed without restarting"
+        wait_until(lambda: said in family.log(), 10, family.log)
+        family.kill(first.pid)
+        generation = family.await_worker(subid, after=first.generation).generation
+
+        def told() -> bool:
+            row = family.worker(subid)
+            assert row is None or row.generation == generation
+            return row is not None and (row.phase, row.progress) == (
+                "sc://cluster:15002",
+                {"staging": "/shared"},
+            )
+
+        wait_until(told, 20, family.log)

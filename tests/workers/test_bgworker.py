@@ -120,7 +120,7 @@ def in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:
 
 def attach(link: LauncherLink, peer: Peer, lake: str | None = None) -> LogicalRepWorker:
     thread, results = in_thread(link.attach)
-    request = peer.answer(worker=ROW.to_json(), lake=lake, catalog=3)
+    request = peer.answer(worker=ROW.to_json(), lake=lake, staging="/shared", catalog=3)
     thread.join()
     assert (request["op"], request["slot"], request["generation"]) == ("attach", 2, 7)
     row: LogicalRepWorker = results[0]
@@ -129,6 +129,7 @@ def attach(link: LauncherLink, peer: Peer, lake: str | None = None) -> LogicalRe
 
 def test_attach_returns_the_worker_s_own_row(link: LauncherLink, peer: Peer) -> None:
     assert attach(link, peer) == ROW
+    assert link.staging == "/shared"
 
 
 def test_a_state_is_set_with_its_lsn_as_text(link: LauncherLink, peer: Peer) -> None:

@@ -41,6 +41,7 @@ class Link:
 
     def __init__(self) -> None:
         self.running: set[tuple[int, int]] = set()
+        self.staging: str | None = None
 
     def lake_url(self) -> str:
         return "sc://host"
@@ -192,12 +193,13 @@ def test_staged_files_of_a_dead_worker_go_wherever_they_are(
     ours = subscribed(store, "ours")
     shared = tmp_path / "shared"
     shared.mkdir()
-    store.put_settings({"spark": {"staging": str(shared)}})
-    closed(store, tmp_path, Link(), ours)
+    link = Link()
+    link.staging = str(shared)
+    closed(store, tmp_path, link, ours)
     own = shared / (tmp_path / "staging" / "id").read_text()
     left = [root / f"{ours}_0_{n}" for root in (own, tmp_path / "staging") for n in (3, 4)]
     others = [own / "99_0_1", shared / "elsewhere" / f"{ours}_0_3"]
     for folder in (*left, *others):
         folder.mkdir(parents=True)
-    closed(store, tmp_path, Link(), ours)
+    closed(store, tmp_path, link, ours)
     assert [folder for folder in (*left, *others) if folder.exists()] == others
