@@ -24,7 +24,7 @@ from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.session import SESSION_IDLE
-from workers.lake.staging_place import own_place, remove_folders
+from workers.lake.staging_place import own_place, remove_folder, remove_folders
 from workers.launcher_socket import read_lock_file
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class WorkerProcess:
         session can never be used again. Its staged files go too.
         """
         place = self._staging_place()
-        own = f"{place}/{self.subid}_{self.relid}_{self.generation}"
+        own = f"{place}/{self._own_folder}"
         left = self.store.spark_sessions(self.subid, self.relid)
         url = self.link.lake_url()  # which may take minutes
         dest = IcebergDestination(
@@ -200,6 +200,10 @@ class WorkerProcess:
     def _here(self) -> str:
         return str(self.data_dir / "staging")
 
+    @property
+    def _own_folder(self) -> str:
+        return f"{self.subid}_{self.relid}_{self.generation}"
+
     def _remove_staged(self, place: str, subid: int, relid: int, *, keep: str = "") -> None:
         for each in {place, self._here}:  # a copy's password file lies here in any case
             remove_folders(each, f"{subid}_{relid}_", keep=keep)
@@ -214,6 +218,8 @@ class WorkerProcess:
     def close(self) -> None:
         """Close our Spark sessions, say goodbye to the launcher; the process is about to end.
 
+        Our staging folder goes, too: a table that is synchronised has no successor to remove it.
+
         The channels of the sessions are not closed but end with the process: in a forked process
         gRPC may wait for ever for a cancelled call while it closes one.
         """
@@ -221,6 +227,8 @@ class WorkerProcess:
             with contextlib.suppress(ReplicationError):  # a lake that is gone holds no session
                 self.dest.release_sessions(self.store.spark_sessions(self.subid, self.relid))
                 self.store.forget_spark_sessions(self.subid, self.relid, self.generation)
+                for place in {self._staging_place(), self._here}:
+                    remove_folder(f"{place}/{self._own_folder}")
         self.link.close()
         self.store.close()
 

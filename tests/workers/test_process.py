@@ -18,6 +18,7 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import process as worker_process
 from workers.lake.session import SESSION_IDLE
+from workers.lake.staging_place import own_place
 from workers.launcher_socket import LOCK_FILE
 from workers.process import WorkerProcess
 
@@ -45,6 +46,8 @@ class Link:
 
     def lake_url(self) -> str:
         return "sc://host"
+
+    def close(self) -> None: ...
 
     def find(self, subid: int, relid: int) -> object | None:
         return "a worker" if (subid, relid) in self.running else None
@@ -203,3 +206,24 @@ def test_staged_files_of_a_dead_worker_go_wherever_they_are(
         folder.mkdir(parents=True)
     closed(store, tmp_path, link, ours)
     assert [folder for folder in (*left, *others) if folder.exists()] == others
+
+
+@pytest.mark.parametrize("staging", [None, "shared"])
+def test_a_worker_that_ends_removes_its_folders(tmp_path: Path, staging: str | None) -> None:
+    """A sync worker has no successor that would, and left an empty one for each table."""
+    store = CatalogStore.open(tmp_path / "catalog")
+    ours = subscribed(store, "ours")
+    link = Link()
+    here = tmp_path / "staging"
+    places = [here]
+    if staging:
+        (tmp_path / staging).mkdir()
+        link.staging = str(tmp_path / staging)
+        places.append(Path(own_place(link.staging, tmp_path)))
+    process = WorkerProcess(tmp_path, ours, 7, 1, store, cast("Any", link), Settings())
+    folders = [place / f"{ours}_7_{n}" for place in places for n in (1, 10)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    process.dest = cast("Any", Lake("", session=None))
+    process.close()
+    assert [folder for folder in folders if folder.exists()] == folders[1::2]

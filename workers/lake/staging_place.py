@@ -89,14 +89,24 @@ def remove_folders(place: str, prefix: str, *, keep: str = "") -> None:
     if not is_bucket(place):
         for folder in Path(place).glob(f"{prefix}*"):
             if str(folder) != keep:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(str(folder))
         return
     with storage_errors():
         system, path = located(place)
         for found in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
-            if found.base_name.startswith(prefix) and f"{place}/{found.base_name}" != keep:
-                with _tolerated():
-                    system.delete_dir(found.path)
+            name = f"{place}/{found.base_name}"
+            if found.base_name.startswith(prefix) and name != keep:
+                remove_folder(name)
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with what is in it; missing is fine."""
+    if not is_bucket(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with _tolerated():
+        system, path = located(folder)
+        system.delete_dir(path)
 
 
 def own_place(place: str, data_dir: Path) -> str:

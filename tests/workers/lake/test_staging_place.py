@@ -20,7 +20,14 @@ from tests.object_store import ObjectStore, object_store
 from workers.lake import staging_place
 from workers.lake.session import LakeSession
 from workers.lake.staging import Staging, frame, staged_columns, staged_schema
-from workers.lake.staging_place import create, for_spark, own_place, remove, remove_folders
+from workers.lake.staging_place import (
+    create,
+    for_spark,
+    own_place,
+    remove,
+    remove_folder,
+    remove_folders,
+)
 
 ROWS = pa.table({"c0": pa.array(range(50), pa.int64()), "c1": [f"row {n}" for n in range(50)]})
 SECRET = "planted-4c1dSecretKey"
@@ -88,6 +95,9 @@ def test_a_successor_removes_its_predecessor_s_files_only(place: tuple[str, File
     remove_folders(root, "1_0_", keep=f"{root}/1_0_2")
     assert files() == sorted(kept)
     remove_folders(f"{root}/nothing", "1_0_")
+    remove_folder(f"{root}/1_7_1")
+    assert files() == [name for name in sorted(kept) if "/1_7_1/" not in name]
+    remove_folder(f"{root}/1_7_1")
 
 
 def test_two_data_directories_have_folders_of_their_own(
