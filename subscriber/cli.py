@@ -196,7 +196,7 @@ def drop(
 
 @app.command()
 def enable(context: typer.Context, name: Name) -> None:
-    """ALTER SUBSCRIPTION ... ENABLE."""
+    """ALTER SUBSCRIPTION NAME ENABLE."""
     from subscriber.subscriptioncmds import enable_subscription
 
     with _site(context) as site:
@@ -206,7 +206,7 @@ def enable(context: typer.Context, name: Name) -> None:
 
 @app.command()
 def disable(context: typer.Context, name: Name) -> None:
-    """ALTER SUBSCRIPTION ... DISABLE; returns when its workers have ended."""
+    """ALTER SUBSCRIPTION NAME DISABLE; returns when its workers have ended."""
     from subscriber.subscriptioncmds import disable_subscription
 
     with _site(context) as site:
@@ -222,7 +222,7 @@ def skip(
         str, typer.Option(help="Where the transaction finished; none takes it back.", metavar="LSN")
     ],
 ) -> None:
-    """ALTER SUBSCRIPTION ... SKIP: leave one transaction out."""
+    """ALTER SUBSCRIPTION NAME SKIP: leave one transaction out."""
     from config import define
     from subscriber.altercmds import alter_skip
 
@@ -306,7 +306,7 @@ def refresh(
         typer.Option("--recopy", help="Copy tables again; without TABLE all, from a lost slot on."),
     ] = False,
 ) -> None:
-    """ALTER SUBSCRIPTION ... REFRESH PUBLICATION; or copy tables again."""
+    """ALTER SUBSCRIPTION NAME REFRESH PUBLICATION; or copy tables again."""
     from subscriber.altercmds import alter_refresh
     from subscriber.recopy import recopy_tables
 
