@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
-from config.load import Config
+from config.load import Config, from_stored
 from subscriber.family_lock import FamilyLock
 from workers.bgworker import query_launcher
 from workers.lake.conf import check_lake_folder
@@ -94,7 +94,7 @@ class CommandLake:
         return url
 
     def destination(self) -> Destination:
-        """The lake as the workers see it."""
+        """The lake as the workers see it, whatever the command's own file says of new tables."""
         if self._destination is None:
             from workers.lake.destination import Identity
             from workers.lake.iceberg import IcebergDestination
@@ -103,7 +103,7 @@ class CommandLake:
                 self.answering_url(),
                 identity=Identity(subid=0, generation=0),
                 staging_dir=self._data_dir / "staging" / "command",
-                settings=self._config.settings,
+                settings=from_stored(self._store.settings()).settings,
                 remember_session=lambda user_id, session_id: None,
             )
             self._open.callback(destination.close)

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,6 +173,29 @@ def test_ctrl_c_ends_a_query(store: CatalogStore, tmp_path: Path) -> None:
         out, err = command.communicate(timeout=15)
     assert (command.returncode, out) == (1, "")
     assert err == "ERROR:  57014: canceling command due to user request\n"
+
+
+def test_tables_are_made_by_what_is_in_force(
+    store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the file of a ``create``, which changes nothing of it."""
+    store.put_settings({"settings": {"track_commit_timestamp": True}})
+    lake = CommandLake(tmp_path, store, config())
+    made: dict[str, Any] = {}
+
+    class Destination:
+        def __init__(self, url: str, **given: Any) -> None:
+            made.update(given, url=url)
+
+        def close(self) -> None:
+            made["closed"] = True
+
+    monkeypatch.setattr("workers.lake.iceberg.IcebergDestination", Destination)
+    monkeypatch.setattr(lake, "answering_url", lambda: "sc://localhost:1")
+    lake.destination()
+    lake.close()
+    assert (made["url"], made["closed"]) == ("sc://localhost:1", True)
+    assert made["settings"].track_commit_timestamp
 
 
 def test_own_server_lives_and_ends_with_the_command(
