@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -11,6 +11,7 @@ from catalog.errcodes import FeatureNotSupported, InvalidParameterValue
 from config.problem import problem
 
 FORMATS: Final = ("iceberg", "delta")
+FORMAT_VERSIONS: Final = (2, 3)
 _PART: Final = r"/(?!\.{1,2}(?:/|\Z))"
 _PLACE: Final = re.compile(
     rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
@@ -33,6 +34,18 @@ def _format(value: Any) -> str:
             )
         )
     return "iceberg"
+
+
+def _format_version(value: Any) -> int:
+    found = next((known for known in FORMAT_VERSIONS if str(known) == str(value)), None)
+    if found is None:
+        raise problem(
+            InvalidParameterValue(
+                f'invalid value for parameter "format_version": "{value}"',
+                hint=f"Available values: {', '.join(map(str, FORMAT_VERSIONS))}.",
+            )
+        )
+    return found
 
 
 def _conf_value(value: Any) -> Any:
@@ -87,6 +100,9 @@ class LakeConfig(BaseModel):
 
     format: Annotated[str, BeforeValidator(_format), WithJsonSchema({"enum": ["iceberg"]})] = Field(
         "iceberg", description="table format"
+    )
+    format_version: Annotated[Literal[2, 3], BeforeValidator(_format_version)] = Field(
+        2, description="Iceberg's format of the tables that are made from now on"
     )
     catalog: dict[str, ConfValue] = Field(
         default_factory=dict,

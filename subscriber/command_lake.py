@@ -99,11 +99,13 @@ class CommandLake:
             from workers.lake.destination import Identity
             from workers.lake.iceberg import IcebergDestination
 
+            in_force = from_stored(self._store.settings())
             destination = IcebergDestination(
                 self.answering_url(),
                 identity=Identity(subid=0, generation=0),
                 staging_dir=self._data_dir / "staging" / "command",
-                settings=from_stored(self._store.settings()).settings,
+                settings=in_force.settings,
+                format_version=in_force.lake.format_version,
                 remember_session=lambda user_id, session_id: None,
             )
             self._open.callback(destination.close)

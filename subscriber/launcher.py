@@ -470,8 +470,8 @@ class Launcher:
         if new.settings.max_logical_replication_workers != fixed:
             _warn_needs_restart("max_logical_replication_workers")
         old = self._config
-        if old is not None and (new.lake, new.spark) != (old.lake, old.spark):
-            _warn_needs_restart("lake and spark")
+        if old is not None and (new.lake.catalog, new.spark) != (old.lake.catalog, old.spark):
+            _warn_needs_restart("lake.catalog and spark")
         kept = {"max_logical_replication_workers": fixed}
         self._settings = new.settings.model_copy(update=kept)
         self.look_at_catalog()

@@ -40,6 +40,7 @@ class Lake:
         subid: int = 1,
         local_relation_rows: int = 10_000,
         track_commit_timestamp: bool = False,
+        format_version: int = 2,
         session: tuple[str, str] | None = None,
     ) -> Destination:
         """A destination of a worker of its own; the caller closes it."""
@@ -51,6 +52,7 @@ class Lake:
             identity=Identity(subid, generation),
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),
+            format_version=format_version,
             remember_session=lambda user_id, session_id: self.sessions.append(
                 (user_id, session_id)
             ),

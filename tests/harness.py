@@ -24,7 +24,7 @@ import pyarrow as pa
 import yaml
 
 from catalog.store_sqlite import CatalogStore
-from config.guc import Settings, stored_settings
+from config.load import Config, from_stored
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
@@ -129,28 +129,29 @@ class Pgsub:
         wait_until(running, timeout, self.log_tail)
 
     @contextmanager
-    def settings(self, **values: str) -> Iterator[None]:
+    def settings(self, *, lake: Mapping[str, Any] | None = None, **values: str) -> Iterator[None]:
         """Other settings for a while, by SIGHUP; a worker that starts meanwhile reads them."""
         file = self.scratch / "up.yaml"
         before = file.read_text()
         try:
-            self.reload({"subscriptions": {}, "settings": {**SETTINGS, **values}})
+            others = {"lake": dict(lake or {}), "settings": {**SETTINGS, **values}}
+            self.reload({"subscriptions": {}, **others})
             yield
         finally:
             file.write_text(before)
             self.launcher.send_signal(signal.SIGHUP)
 
     def reload(self, content: Mapping[str, Any]) -> None:
-        """Another file for ``up``, whose settings differ; by SIGHUP."""
-        in_force = self.stored_settings()
+        """Another file for ``up``, which says something else beside subscriptions; by SIGHUP."""
+        in_force = self.in_force()
         self.file(content, "up.yaml")
         self.launcher.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.stored_settings() != in_force, 60, self.log_tail)
+        wait_until(lambda: self.in_force() != in_force, 60, self.log_tail)
 
-    def stored_settings(self) -> Settings:
+    def in_force(self) -> Config:
         """What the workers go by."""
         with closing(CatalogStore.open(self.data_dir)) as store:
-            return stored_settings(store.settings())
+            return from_stored(store.settings())
 
     def create(
         self,

@@ -59,6 +59,20 @@ def test_places_that_are_refused_are_not_shown(written: str) -> None:
     assert "planted" not in error.value.report()
 
 
+@pytest.mark.parametrize(("written", "version"), [("2", 2), ("3", 3), ("'3'", 3), (None, 2)])
+def test_formats_of_new_tables(written: str | None, version: int) -> None:
+    text = SUB if written is None else f"{SUB}lake: {{format_version: {written}}}\n"
+    assert parse(text, "f").lake.format_version == version
+
+
+@pytest.mark.parametrize("written", ["1", "4", "v3", "3.0", "true", "null", "[3]", "''"])
+def test_formats_that_there_are_not(written: str) -> None:
+    with pytest.raises(ConfigFileError, match='value for parameter "format_version"') as error:
+        parse(f"{SUB}lake: {{format_version: {written}}}\n", "f")
+    assert error.value.code == "22023"
+    assert error.value.hint == "Available values: 2, 3."
+
+
 def test_tables_of_the_reference() -> None:
     assert "| `wal_retrieve_retry_interval` | time | 5s |" in settings_table()
     assert "| `streaming` | parallel |" in options_table()
@@ -76,6 +90,7 @@ def test_tables_of_the_reference() -> None:
         (SUB + "settings:\n  spool_memory: 1B\n", 3, "settings.spool_memory", "outside the valid"),
         (SUB + "lake:\n  format: delta\n", 3, "lake.format", "not supported yet"),
         (SUB + "lake:\n  format: hudi\n", 3, "lake.format", 'invalid value for parameter "format"'),
+        (SUB + "lake:\n  format_version: 1\n", 3, "lake.format_version", 'value for parameter "f'),
         (SUB + "spark:\n  remote: http://x\n", 3, "spark.remote", "does not begin with"),
         (SUB + "spark:\n  staging: s3://k:s@x/y\n", 3, "spark.staging", "neither an absolute path"),
         ("subscriptions:\n  s:\n    publication: p\n", 2, "subscriptions.s.connection", "missing"),
@@ -199,7 +214,7 @@ def test_errors_hold_no_values() -> None:
 def test_what_the_catalog_keeps_means_the_same() -> None:
     text = SUB + (
         "settings: {wal_retrieve_retry_interval: 1ms, spool_memory: 1GB}\n"
-        "lake: {catalog: {type: jdbc, clients: 3}}\nspark: {conf: {a: true}}\n"
+        "lake: {format_version: 3, catalog: {type: jdbc, clients: 3}}\nspark: {conf: {a: true}}\n"
     )
     config = parse(text, "my.yaml")
     store = CatalogStore.open(":memory:")
@@ -208,6 +223,7 @@ def test_what_the_catalog_keeps_means_the_same() -> None:
     assert (again.settings, again.lake, again.spark) == (config.settings, config.lake, config.spark)
     assert again.spark.conf == {"a": "true"}
     assert again.lake.catalog == {"type": "jdbc", "clients": "3"}
+    assert again.lake.format_version == 3
     store.close()
     assert from_stored({}).settings == Settings()
 

@@ -6,14 +6,10 @@ The tables have been through everything a stream does to one: a copy, inserts, u
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
 
 from catalog.pg_lsn import LSN
@@ -21,18 +17,13 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.docs.pages import DOCS, blocks
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub, python_rows
+from tests.integration.readers import EXTENSIONS, READERS
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.bgworker import query_launcher
-from workers.lake.query import run_query
 
 SCHEMA = "readers"
 SUBSCRIPTION = "readers_sub"
 TABLES = ("changed", "refilled", "keyless")
-
-EXTENSIONS = sorted(
-    Path(sys.prefix).glob("lib/python3*/site-packages/duckdb_ext*/**/*.duckdb_extension")
-)
 
 
 @pytest.fixture(scope="module")
@@ -70,29 +61,6 @@ def database(publisher: EmbeddedPublisher, pgsub: Pgsub) -> Iterator[Database]:
     yield made
     pgsub.drop(SUBSCRIPTION)
     made.drop()
-
-
-def by_spark(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
-    status = query_launcher(pgsub.data_dir)
-    assert status is not None
-    assert status.lake_url is not None
-    return run_query(status.lake_url, f"SELECT * FROM lake.{schema}.{table}")
-
-
-def by_duckdb(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
-    """As docs/reading.md says; the file of the extension is all that the wheels add."""
-    metadata = pgsub.iceberg_table(schema, table).metadata_location
-    with duckdb.connect() as connection:
-        for extension in EXTENSIONS:
-            connection.execute(f"LOAD '{extension}'")
-        return connection.execute("SELECT * FROM iceberg_scan(?)", [metadata]).fetch_arrow_table()
-
-
-def by_pyiceberg(pgsub: Pgsub, schema: str, table: str) -> pa.Table:
-    return pgsub.arrow(schema, table)
-
-
-READERS = {"spark": by_spark, "duckdb": by_duckdb, "pyiceberg": by_pyiceberg}
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -179,7 +179,8 @@ def test_tables_are_made_by_what_is_in_force(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by the file of a ``create``, which changes nothing of it."""
-    store.put_settings({"settings": {"track_commit_timestamp": True}})
+    stored = {"lake": {"format_version": 3}, "settings": {"track_commit_timestamp": True}}
+    store.put_settings(stored)
     lake = CommandLake(tmp_path, store, config())
     made: dict[str, Any] = {}
 
@@ -195,7 +196,7 @@ def test_tables_are_made_by_what_is_in_force(
     lake.destination()
     lake.close()
     assert (made["url"], made["closed"]) == ("sc://localhost:1", True)
-    assert made["settings"].track_commit_timestamp
+    assert (made["format_version"], made["settings"].track_commit_timestamp) == (3, True)
 
 
 def test_own_server_lives_and_ends_with_the_command(

@@ -355,19 +355,6 @@ def test_a_remote_lake_has_no_server_of_ours(family: Family) -> None:
     assert not (family.data_dir / COUNT).exists()
 
 
-def test_the_file_is_applied_when_the_lake_is_up_and_at_sighup(family: Family) -> None:
-    (subid,) = family.subscribe("steady")
-    launcher = family.start()
-    applied = family.data_dir / "applied"
-    assert applied.read_text() == "sc://localhost:1\n"
-    before = family.await_worker(subid)
-    family.store.put_settings({"settings": {"max_logical_replication_workers": 9}})
-    launcher.send_signal(signal.SIGHUP)
-    wait_until(lambda: applied.read_text().count("\n") == 2, 10, family.log)
-    wait_until(lambda: "cannot be changed without restarting" in family.log(), 10, family.log)
-    assert family.worker(subid) == before
-
-
 def test_a_file_that_cannot_be_applied_ends_the_family(family: Family) -> None:
     family.subscribe("steady")
     launcher = family.begin(bad_file=True)

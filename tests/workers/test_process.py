@@ -28,10 +28,14 @@ class Lake:
 
     closed: list[str]
     taken: tuple[str, str] | None
+    format_version: int
 
-    def __init__(self, _url: str, *, session: tuple[str, str] | None, **_given: Any) -> None:
+    def __init__(
+        self, _url: str, *, session: tuple[str, str] | None, format_version: int, **_given: Any
+    ) -> None:
         type(self).closed = []
         type(self).taken = session
+        type(self).format_version = format_version
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
         self.closed += [session for _, session in sessions]
@@ -227,3 +231,15 @@ def test_a_worker_that_ends_removes_its_folders(tmp_path: Path, staging: str | N
     process.dest = cast("Any", Lake("", session=None))
     process.close()
     assert [folder for folder in folders if folder.exists()] == folders[1::2]
+
+
+def test_new_tables_get_the_format_that_is_in_force_when_a_worker_starts(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours = subscribed(store, "ours")
+    found = []
+    for stored in ({}, {"lake": {"format": "iceberg"}}, {"lake": {"format_version": 3}}):
+        store.put_settings(stored)
+        closed(store, tmp_path, Link(), ours)
+        found.append(Lake.format_version)
+    assert found == [2, 2, 3]

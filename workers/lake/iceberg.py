@@ -55,7 +55,7 @@ from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
 from workers.lake.orphans import remove_orphans
-from workers.lake.row_origin import LINEAGE, NOBODY, Others, all_others, look_for_others
+from workers.lake.row_origin import NOBODY, SINCE, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
     FENCE,
@@ -68,7 +68,6 @@ from workers.lake.snapshots import (
 from workers.lake.staging import Staging
 from workers.lake.statements import (
     MAIN,
-    NEW_TABLE_PROPERTIES,
     OWNER,
     TABLE_PROPERTIES,
     call,
@@ -77,6 +76,7 @@ from workers.lake.statements import (
     create_table,
     drop_branch,
     join,
+    new_table_properties,
     set_properties,
     table_location,
     table_path,
@@ -108,11 +108,15 @@ class IcebergDestination:
         identity: Identity,
         staging_dir: Path | str,
         settings: LakeSettings,
+        format_version: int = 2,
         remember_session: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
         session: tuple[str, str] | None = None,
     ) -> None:
-        """``session``: the ids of one that was handed over, for the thread that comes first."""
+        """``session``: the ids of one that was handed over, for the thread that comes first.
+
+        ``format_version``: Iceberg's, of new tables; 3 where it is to be known who wrote a row.
+        """
         user_id = f"pgsub_{identity.subid}"
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
@@ -123,6 +127,7 @@ class IcebergDestination:
         self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
         self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._tracks = settings.track_commit_timestamp
+        self._format_version = max(format_version, SINCE if self._tracks else 0)
         self._others: dict[LakeIdent, Others] = {}
 
     # -- tables -----------------------------------------------------------------------------------
@@ -165,15 +170,10 @@ class IcebergDestination:
             _create_namespace(session, ident)
             warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
             unique = uuid.uuid4().hex[:8]
-            session.command(
-                create_table(
-                    ident,
-                    columns,
-                    properties=self._new_properties(owner),
-                    location=table_location(warehouse, ident, relid, unique) if warehouse else None,
-                ),
-                f'creating lake table "{ident}"',
-            )
+            properties = new_table_properties(owner, self._format_version)
+            location = table_location(warehouse, ident, relid, unique) if warehouse else None
+            sql = create_table(ident, columns, properties=properties, location=location)
+            session.command(sql, f'creating lake table "{ident}"')
             columns = self._read_columns(session, ident)
         self._stamp_main(session, ident, stamp, tuple(columns))
         # The table is ours alone: only the number of its snapshot is not known.
@@ -462,10 +462,6 @@ class IcebergDestination:
             if (ident, columns, generated) not in self._generating:
                 self.generated_columns(ident, columns, generated)
                 self._generating.add((ident, columns, generated))
-
-    def _new_properties(self, owner: str) -> dict[str, str]:
-        properties = {**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, OWNER: owner}
-        return {**properties, **LINEAGE} if self._tracks else properties
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
         table = self.table(ident)

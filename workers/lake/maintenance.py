@@ -8,7 +8,8 @@ it. Files of some size stay as they are.
 What is written together leaves files of deletes that apply to nothing any more. Iceberg drops those
 that are older than every data file, but only in manifests that a commit has to read anyway: 14 of
 30 stayed in each turn, 900 after half an hour of small updates. A DELETE whose condition no row can
-meet has it read them all, on the branch, without reading a row.
+meet has it read them all, on the branch, without reading a row. In a table of format 3 the deletes
+of a file are one vector, which goes with it.
 
 The position of a table is in a snapshot's summary; if the last snapshot that carries one expires,
 nothing says any more what the table holds. So expiry keeps the newest carrier whatever it is asked

@@ -31,15 +31,19 @@ from workers.lake.destination import LakeIdent
 from workers.lake.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import MARKS, read_properties
-from workers.lake.statements import branch_path, join, set_properties, table_path, text
+from workers.lake.statements import (
+    FORMAT_VERSION,
+    branch_path,
+    join,
+    set_properties,
+    table_path,
+    text,
+)
 
 log = logging.getLogger(__name__)
 
 SINCE: Final = 3
 """The table format whose rows have a lineage."""
-FORMAT_VERSION: Final = "format-version"
-LINEAGE: Final = {FORMAT_VERSION: str(SINCE)}
-"""What a new table has whose rows are to have one."""
 OTHERS: Final = "pgsub.others"
 
 _SEQUENCE: Final = "_last_updated_sequence_number"

@@ -402,7 +402,7 @@ def test_old_deletes_that_two_tasks_rewrite_are_counted_once(
 
     Of a file's deletion vectors, which format 3 has one of, Iceberg makes one.
     """
-    dest = iceberg(track_commit_timestamp=vectors)
+    dest = iceberg(format_version=3 if vectors else 2)
     session = dest._sessions.get()
     session._set(
         {

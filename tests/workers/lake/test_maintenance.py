@@ -35,9 +35,13 @@ def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
     assert dest.expire(lake_ident, retain=1) == 0
 
 
-def test_small_files_are_written_together_between_batches(dest: Any, lake_ident: LakeIdent) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_small_files_are_written_together_between_batches(
+    iceberg: Make, lake_ident: LakeIdent, version: int
+) -> None:
     """Readers and the position notice nothing; what was deleted stays away."""
-    branch = "pgsub_1_1_1"
+    dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, branch)
     for n in range(10):
         segments = [append(dest, n * 10, 10), delete(dest, n * 10)]
@@ -61,7 +65,7 @@ def test_a_small_batch_leaves_one_file_of_rows(
     iceberg: Make, lake_ident: LakeIdent, vectors: bool
 ) -> None:
     """However many small files it meets; its deletes are a file for each, its vectors are one."""
-    dest, branch = iceberg(track_commit_timestamp=vectors), "pgsub_1_1_1"
+    dest, branch = iceberg(format_version=3 if vectors else 2), "pgsub_1_1_1"
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, branch)
     dest.write(lake_ident, branch, [append(dest, 0, 1000)], stamp(20))
@@ -82,21 +86,31 @@ def test_a_small_batch_leaves_one_file_of_rows(
 
 
 @pytest.mark.parametrize(
-    ("first", "key", "partitions"),
+    ("first", "key", "partitions", "version"),
     [
-        ("id", pa.int32(), ""),
-        ("id", BIGINT, ""),
-        ("v", BIGINT, ""),
-        ("id", pa.int32(), "truncate(id, 1000)"),
-        ("id", BIGINT, "truncate(id, 1000)"),
+        ("id", pa.int32(), "", 2),
+        ("id", BIGINT, "", 2),
+        ("v", BIGINT, "", 2),
+        ("id", pa.int32(), "truncate(id, 1000)", 2),
+        ("id", BIGINT, "truncate(id, 1000)", 2),
+        ("id", BIGINT, "", 3),
+        ("id", BIGINT, "truncate(id, 1000)", 3),
     ],
-    ids=["int", "bigint", "text", "truncated int", "truncated bigint"],
+    ids=["int", "bigint", "text", "truncated int", "truncated bigint", "v3", "truncated v3"],
 )
 def test_deletes_of_files_that_are_gone_go_too(
-    iceberg: Make, lake_ident: LakeIdent, first: str, key: pa.DataType, partitions: str
+    iceberg: Make,
+    lake_ident: LakeIdent,
+    first: str,
+    key: pa.DataType,
+    partitions: str,
+    version: int,
 ) -> None:
-    """Small updates leave one file of deletes for each data file they meet."""
-    dest, branch = iceberg(), "pgsub_1_1_1"
+    """Small updates leave one file of deletes, or one vector, for each data file they meet.
+
+    Vectors go by themselves, files of deletes because a DELETE has Iceberg look at all.
+    """
+    dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
     columns = [LakeColumn("id", key), LakeColumn("v", pa.string())]
     columns.sort(key=lambda column: column.name != first)
     dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))

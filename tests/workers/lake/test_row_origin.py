@@ -211,6 +211,23 @@ def test_what_is_not_a_list_of_numbers_is_nobody(table: Table, words: str) -> No
     assert differs(table.apply(change(table.dest, {1: UPDATE}))) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "version"),
+    [
+        ({}, "2"),
+        ({"format_version": 3}, "3"),
+        ({"track_commit_timestamp": True}, "3"),
+        ({"track_commit_timestamp": True, "format_version": 2}, "3"),
+    ],
+)
+def test_the_format_of_a_new_table(
+    iceberg: Make, lake_ident: LakeIdent, given: dict[str, Any], version: str
+) -> None:
+    dest = iceberg(**given)
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert read_properties(dest._sessions.get(), lake_ident)["format-version"] == version
+
+
 def test_a_table_of_an_older_format_is_told_of_once(
     iceberg: Make, lake_ident: LakeIdent, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,48 @@
+"""SIGHUP: what the launcher takes from a file that changed, and what waits for its next start."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.subscriber.launcher_family import Family
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    with Family(tmp_path / "d") as made:
+        yield made
+
+
+def test_the_file_is_applied_when_the_lake_is_up_and_at_sighup(family: Family) -> None:
+    (subid,) = family.subscribe("steady")
+    launcher = family.start()
+    applied = family.data_dir / "applied"
+    assert applied.read_text() == "sc://localhost:1\n"
+    before = family.await_worker(subid)
+    family.store.put_settings({"settings": {"max_logical_replication_workers": 9}})
+    launcher.send_signal(signal.SIGHUP)
+    wait_until(lambda: applied.read_text().count("\n") == 2, 10, family.log)
+    wait_until(lambda: "cannot be changed without restarting" in family.log(), 10, family.log)
+    assert family.worker(subid) == before
+
+
+def test_what_a_running_lake_server_keeps_is_told_at_sighup(family: Family) -> None:
+    """And the format of new tables is nothing of it."""
+    launcher = family.start()
+    fixed = "{} cannot be changed without restarting".format
+    family.store.put_settings(
+        {"lake": {"format_version": 3}, "settings": {"max_logical_replication_workers": 9}}
+    )
+    launcher.send_signal(signal.SIGHUP)
+    known = fixed("max_logical_replication_workers")
+    wait_until(lambda: known in family.log(), 10, family.log)
+    family.store.put_settings({"lake": {"format_version": 3, "catalog": {"type": "rest"}}})
+    launcher.send_signal(signal.SIGHUP)
+    told = fixed("lake.catalog and spark")
+    wait_until(lambda: told in family.log(), 10, family.log)
+    assert family.log().count(told) == 1
