@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.bench.core import WIDE, Bench, Memory, must_equal
 from tests.bench.figures import Run, median, p95
@@ -47,6 +47,16 @@ _DOCUMENT: Final = """
 n, 0, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 128) i),
 jsonb_build_object('id', n, 'tags', jsonb_build_array('a', n % 10, 'b'), 'at', n * 1.5,
                    'who', jsonb_build_object('name', 'name ' || n, 'ok', n % 2 = 0))
+"""
+
+NUMBERED: Final = (
+    "id bigint PRIMARY KEY, number bigint UNIQUE, status text, amount numeric(10,2),"
+    " placed timestamptz, flag boolean, note text"
+)
+"""The seven columns of most cases, the second one of them unique."""
+_NUMBERED_VALUES: Final = """
+n, n * 7919::bigint % 1000000007, 'status ' || n % 7, n % 100000 + 0.25,
+timestamptz '2024-01-01 00:00:00+00' + n * interval '1 second', n % 2 = 0, 'note ' || md5(n::text)
 """
 
 _TPCB_TABLES: Final = {
@@ -174,33 +184,101 @@ def toast_jsonb(bench: Bench) -> None:
 
 
 def changes(bench: Bench, rounds: int) -> None:
-    """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes."""
+    """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes.
+
+    Ours does it again with tables of Iceberg's format 3, beside the same figures of the native one.
+    """
     total, some = bench.rows(3_000_000), bench.rows(200_000)
     figures: dict[str, dict[str, Run]] = {"fill": {}, "update": {}, "delete": {}}
     for side, table in bench.streams():
-        fill = f"INSERT INTO {table} SELECT * FROM made(1, {total})"
-        figures["fill"][side.name] = bench.backlog(side, table, bench.writing(fill))
-        statements = {
-            "update": f"UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p"
-            " WHERE t.id = p.id",
-            "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
-        }
-        firsts = itertools.count(0, some * 2)
-        for what, statement in statements.items():
-            runs = []
-            for _ in range(rounds):
-                first = next(firsts)
-                pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
-                write = bench.writing(pick, "ANALYZE picked", statement)
-                runs.append(bench.backlog(side, table, write))
-            figures[what][side.name] = median(runs)
-        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
-    bench.record("update_random", figures["update"], rows=some, of=total)
-    bench.record("delete_random", figures["delete"], rows=some, of=total)
+        for what, run in _changed(bench, side, table, total, some, rounds).items():
+            figures[what][side.name] = run
+    with bench.ours.new_tables(format_version=3), bench.stream(bench.ours) as table:
+        newer = _changed(bench, bench.ours, table, total, some, rounds)
+    for what in ("update", "delete"):
+        bench.record(f"{what}_random", figures[what], rows=some, of=total)
+    for what in ("update", "delete"):
+        both = {"ours": newer[what], "native": figures[what]["native"]}
+        bench.record(f"{what}_random_v3", both, rows=some, of=total)
     worker = figures["fill"]["ours"]["rss_mb"].get("apply worker")
     fill_figures = {side: {**values} for side, values in figures["fill"].items()}
     fill_figures["ours"]["mb"] = worker
     bench.record("apply_rss_3m_1tx", fill_figures, rows=total)
+
+
+def _changed(
+    bench: Bench, side: Side, table: str, total: int, some: int, rounds: int
+) -> dict[str, Run]:
+    """Fill a table, then rounds of updates and rounds of deletes; the median of each."""
+    fill = f"INSERT INTO {table} SELECT * FROM made(1, {total})"
+    found = {"fill": bench.backlog(side, table, bench.writing(fill))}
+    statements = {
+        "update": f"UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p"
+        " WHERE t.id = p.id",
+        "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
+    }
+    firsts = itertools.count(0, some * 2)
+    for what, statement in statements.items():
+        runs = []
+        for _ in range(rounds):
+            first = next(firsts)
+            pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
+            write = bench.writing(pick, "ANALYZE picked", statement)
+            runs.append(bench.backlog(side, table, write))
+        found[what] = median(runs)
+    must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    return found
+
+
+def key_probe(bench: Bench, rounds: int) -> None:
+    """100k inserts in ten transactions, where keys are looked for first and where they are not.
+
+    Each table is of 1 M rows that were copied whole, so by default nothing is looked for. The three
+    take turns; the first batch of each is not counted.
+    """
+    total, step = bench.rows(1_000_000), bench.rows(100_000) // 10
+    options: dict[str, dict[str, Any]] = {
+        "default": {},
+        "error": {"on_key_conflict": "error"},
+        "keys": {"keys": [["number"]]},
+    }
+    tables = {f"probed_{name}": NUMBERED for name in options}
+    names = ", ".join(tables)
+    insert = "INSERT INTO probed_{} SELECT {} FROM generate_series({}, {}) n"
+    bench.publisher.run(
+        *(f"CREATE TABLE {table} ({definition})" for table, definition in tables.items()),
+        *(insert.format(name, _NUMBERED_VALUES, 1, total) for name in options),
+        f"CREATE PUBLICATION pub_probe FOR TABLE {names}",
+        f"VACUUM (ANALYZE) {names}",
+        "CHECKPOINT",
+    )
+    side = bench.ours
+    said = {f"probed_{name}": option for name, option in options.items() if option}
+    side.subscribe("pub_probe", tables, copy_data=True, options=said)
+    side.wait_synced(list(tables))
+    runs: dict[str, list[Run]] = {name: [] for name in options}
+    for turn in range(rounds + 1):
+        begin = total + turn * 10 * step
+        firsts = range(begin + 1, begin + 10 * step, step)
+        for name in options:
+            steps = [insert.format(name, _NUMBERED_VALUES, n, n + step - 1) for n in firsts]
+            runs[name].append(bench.backlog(side, f"probed_{name}", bench.writing(*steps)))
+    for table in tables:
+        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    side.unsubscribe()
+    bench.publisher.run("DROP PUBLICATION pub_probe", f"DROP TABLE {names}", "CHECKPOINT")
+    figures = {name: median(each[1:]) for name, each in runs.items()}
+    plain = figures.pop("default")
+    looked = {
+        f"{name}_{what}": value
+        for name, each in figures.items()
+        for what, value in (
+            ("s", each["s"]),
+            ("runs_s", each["runs_s"]),
+            ("ratio", round(each["s"] / plain["s"], 2)),
+        )
+    }
+    bench.record("key_probe", {"ours": {**plain, **looked}}, rows=10 * step, of=total)
 
 
 def tpcb(bench: Bench, seconds: float) -> None:

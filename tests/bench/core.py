@@ -120,30 +120,36 @@ class Bench:
         self.tell(self.results[-1])
 
     def streams(self, definition: str = WIDE, *, rows: int = 0) -> Iterator[tuple[Side, str]]:
-        """Each side with a subscription on a table of its own, dropped afterwards.
+        """``stream`` of each side."""
+        for side in self.sides():
+            with self.stream(side, definition, rows=rows) as table:
+                yield side, table
+
+    @contextlib.contextmanager
+    def stream(self, side: Side, definition: str = WIDE, *, rows: int = 0) -> Iterator[str]:
+        """A subscription of a side on a table of its own, dropped afterwards.
 
         All columns but ``id``, the key, may be NULL. The table is empty, or has so many ``made``
         rows that were copied.
         """
-        for side in self.sides():
-            table = f"t{len(self.results)}_{side.name}"
-            self.publisher.run(
-                f"CREATE TABLE {table} ({definition})",
-                f"CREATE PUBLICATION pub_{table} FOR TABLE {table}",
-            )
-            if rows:
-                self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
-                self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
-            side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
-            side.wait_synced([table])
-            for statement in (
-                f"INSERT INTO {table} (id) VALUES (0)",
-                f"DELETE FROM {table} WHERE id = 0",
-            ):
-                side.wait_visible(table, self.transaction(statement))
-            yield side, table
-            side.unsubscribe()
-            self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}", "CHECKPOINT")
+        table = f"t{len(self.results)}_{side.name}"
+        self.publisher.run(
+            f"CREATE TABLE {table} ({definition})",
+            f"CREATE PUBLICATION pub_{table} FOR TABLE {table}",
+        )
+        if rows:
+            self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
+            self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
+        side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
+        side.wait_synced([table])
+        for statement in (
+            f"INSERT INTO {table} (id) VALUES (0)",
+            f"DELETE FROM {table} WHERE id = 0",
+        ):
+            side.wait_visible(table, self.transaction(statement))
+        yield table
+        side.unsubscribe()
+        self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}", "CHECKPOINT")
 
     def transaction(self, *statements: str) -> LSN:
         """Run them in one transaction; a position inside it, after their changes.

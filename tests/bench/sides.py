@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -264,7 +266,27 @@ class Ours:
         self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
         self._tables: list[str] = []
 
-    def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
+    @contextlib.contextmanager
+    def new_tables(self, format_version: int) -> Iterator[None]:
+        """Lake tables that are made meanwhile have this Iceberg format."""
+        self._lake(format_version=format_version)
+        try:
+            yield
+        finally:
+            self._lake()
+
+    def _lake(self, **keys: Any) -> None:
+        self.pgsub.reload({"subscriptions": {}, "settings": OUR_SETTINGS, "lake": keys})
+
+    def subscribe(
+        self,
+        publication: str,
+        tables: dict[str, str],
+        *,
+        copy_data: bool,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Begun:
+        """``options``: what the configuration says of tables."""
         self._tables = list(tables)
         query = "SELECT count(*) FROM pg_subscription WHERE subcreate = 'ready'"
         with ThreadPoolExecutor(1) as pool:
@@ -273,6 +295,7 @@ class Ours:
                 "bench",
                 self.publisher.dsn,
                 [publication],
+                tables={f"{SCHEMA}.{table}": said for table, said in (options or {}).items()},
                 copy_data=copy_data,
             )
             wait_until(lambda: command.done() or self._catalog(query) == [(1,)], PATIENCE)

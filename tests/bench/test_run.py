@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bench import run
-from tests.bench.results import targets
+from tests.bench.results import TARGETS, targets
 
 MORE_IS_BETTER = ("ratio", "tps_ratio", "ours_rows_per_cpu_s")
 EVERY = run.names_of(run.COLD, run.CASES, run.LONG)
@@ -25,8 +26,11 @@ def test_a_target_is_of_a_case_and_has_one_bar() -> None:
         assert ("at_least" in target) == (target["figure"] in MORE_IS_BETTER)
 
 
-def test_every_case_has_a_target_but_the_cold_ones() -> None:
-    assert {target["case"] for target in targets()} == set(EVERY) - set(run.names_of(run.COLD))
+def test_every_case_is_on_the_page_but_the_cold_ones() -> None:
+    listed = tomllib.loads(TARGETS.read_text())
+    shown = {row["case"] for rows in listed.values() for row in rows}
+    assert shown == set(EVERY) - set(run.names_of(run.COLD))
+    assert shown - {target["case"] for target in targets()} == {"key_probe"}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,11 @@ def test_a_case_that_there_is_not(
     with pytest.raises(SystemExit):
         run.main()
     assert "there are transaction_10m, growth_clustered" in capsys.readouterr().err
+
+
+def test_ratios_that_nothing_is_aimed_at_are_printed() -> None:
+    entry = {"case": "key_probe", "ours_s": 1.5, "ours_keys_ratio": 2.25, "targets": []}
+    assert run.line(entry).split() == ["key_probe", "1.5", "ours_keys_ratio", "2.25"]
 
 
 def test_a_result_is_printed_with_its_verdicts() -> None:

@@ -1,0 +1,81 @@
+"""Cases against sides that only pretend: what is asked of whom, and what is made of the figures."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.bench import cases, run
+from tests.bench.figures import verdicts
+from tests.bench.rehearsal import Rehearsal
+from tests.bench.results import TARGETS, targets
+
+CHANGES = next(names for names in run.CASES if names.startswith("update_random"))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+    """A table's n-th batch takes n seconds; ten times as long where keys are looked for, and half
+    as long in a lake table of format 3."""
+    made = Rehearsal()
+    batches: dict[tuple[str, int], int] = {}
+
+    def backlog(side: Any, table: str, write: Callable[[], None]) -> dict[str, Any]:
+        write()
+        place = (table, len(side.formats))
+        batches[place] = batches.get(place, 0) + 1
+        slower = 10 if table in side.options else 1
+        faster = 2 if side.formats[-1] == 3 else 1
+        taken = batches[place] * slower / faster
+        return {"s": taken, "cpu_s": taken, "rss_mb": {"apply worker": 100.0}}
+
+    monkeypatch.setattr(made, "backlog", backlog)
+    return made
+
+
+@pytest.mark.parametrize("names", [CHANGES, "key_probe"])
+def test_a_case_records_what_the_page_shows(bench: Rehearsal, names: str) -> None:
+    run.CASES[names](bench)
+    assert [entry["case"] for entry in bench.results] == names.split()
+    seen = tomllib.loads(TARGETS.read_text())["seen"]
+    for entry in bench.results:
+        aims = [target for target in targets() if target["case"] == entry["case"]]
+        assert len(verdicts(entry, aims)) == len(aims)
+        assert {f"ours_{row['shows']}" for row in seen if row["case"] == entry["case"]} <= set(
+            entry
+        )
+    assert bench.ours.tables == bench.native.tables == {}
+
+
+def test_format_3_is_held_against_the_same_native_figures(bench: Rehearsal) -> None:
+    cases.changes(bench, 3)
+    assert (bench.ours.formats, bench.native.formats) == ([2, 3], [2])
+    found = {entry["case"]: entry for entry in bench.results}
+    for case, native in (("update_random", 3.0), ("delete_random", 6.0)):
+        older, newer = found[case], found[f"{case}_v3"]
+        assert older["native_s"] == newer["native_s"] == older["ours_s"] == native
+        assert (newer["ours_s"], newer["ratio"]) == (native / 2, 2.0)
+
+
+def test_what_a_look_for_keys_costs(bench: Rehearsal) -> None:
+    cases.key_probe(bench, 3)
+    assert bench.ours.options == {
+        "probed_error": {"on_key_conflict": "error"},
+        "probed_keys": {"keys": [["number"]]},
+    }
+    assert bench.native.formats == []
+    [entry] = bench.results
+    # The first of four is not counted.
+    assert entry["ours_runs_s"] == [2.0, 3.0, 4.0]
+    assert entry["ours_error_runs_s"] == entry["ours_keys_runs_s"] == [20.0, 30.0, 40.0]
+    assert (entry["ours_s"], entry["ours_error_s"], entry["ours_keys_s"]) == (3.0, 30.0, 30.0)
+    assert (entry["ours_error_ratio"], entry["ours_keys_ratio"]) == (10.0, 10.0)
+    inserted = [s for s in bench.publisher.statements if s.startswith("INSERT INTO probed_keys")]
+    batches = inserted[1:]
+    assert inserted[0].endswith("generate_series(1, 1000) n")
+    assert len(batches) == 4 * 10
+    assert batches[0].endswith("generate_series(1001, 1010) n")
+    assert batches[-1].endswith("generate_series(1391, 1400) n")
