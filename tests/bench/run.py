@@ -3,11 +3,10 @@
 Both run on one publisher, one after the other: while one is measured the other has no
 subscription and no slot. Who is first alternates from case to case.
 
-The copies, the updates and the deletes are measured three times on each side and the median
-counts; in Iceberg's format 3 ours only, beside the same native figures. The copy's clock, which the
-bar is judged by, starts when the subscription exists; ``create_s`` is how long the command takes
-that makes it, ``ratio_with_create`` counts it in. ``copy_first`` is the same before anything is
-warm.
+Copies and backlogs are measured three times on each side and the median counts; in Iceberg's
+format 3 ours only, beside the same native figures. The copy's clock, which the bar is judged by,
+starts when the subscription exists; ``create_s`` is how long the command takes that makes it,
+``ratio_with_create`` counts it in. ``copy_first`` is the same before anything is warm.
 
 A stream case is a backlog: the walsender is stopped (SIGSTOP) while the publisher writes, and the
 clock starts when it goes on. So neither the publisher's own writing nor the start of a worker is

@@ -228,7 +228,7 @@ def test_a_worker_that_ends_removes_its_folders(tmp_path: Path, staging: str | N
     folders = [place / f"{ours}_7_{n}" for place in places for n in (1, 10)]
     for folder in folders:
         folder.mkdir(parents=True)
-    process.dest = cast("Any", Lake("", session=None))
+    process.dest = cast("Any", Lake("", session=None, format_version=2))
     process.close()
     assert [folder for folder in folders if folder.exists()] == folders[1::2]
 
