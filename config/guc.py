@@ -258,6 +258,18 @@ class Settings(BaseModel):
         description="on: new lake tables get Iceberg's format 3, and changes of rows that somebody "
         "else changed last are told and counted",
     )
+    autovacuum: Switch = Field(
+        True, description="off: lake files are not rewritten, small or with deleted rows"
+    )
+    autovacuum_naptime: Seconds = Field(
+        60.0, description="least time between two rewrites of a lake table for its deleted rows"
+    )
+    autovacuum_vacuum_threshold: int = Field(
+        100_000, ge=0, le=_INT_MAX, description="deleted rows of a lake table before such a rewrite"
+    )
+    autovacuum_vacuum_scale_factor: float = Field(
+        0.2, ge=0, le=100, description="and this share of its rows on top"
+    )
     orphan_removal_interval: Seconds = Field(
         _DAY,
         description="how often files that no snapshot knows are removed from a lake table; 0 never",

@@ -83,6 +83,7 @@ from workers.syncutils import (
     SyncWorkerState,
     process_syncing_tables_for_apply,
 )
+from workers.upkeep import Upkeep
 from workers.walreceiver import WalReceiverConn
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
         origin=origin_name(sub.oid),
         threads=process.settings.lake_commit_workers,
         locks=TableLocks(process.data_dir),
-        busy=orphans.removing,
+        upkeep=Upkeep(dest, orphans.removing, lambda: process.settings),
     )
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname

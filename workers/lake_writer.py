@@ -51,7 +51,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
-from workers.upkeep import Busy, Upkeep, idle
+from workers.upkeep import Upkeep
 from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class LakeWriter:
         origin: str,
         threads: int,
         locks: TableLocks | None = None,
-        busy: Busy = idle,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self._dest = dest
         self._store = store
@@ -93,7 +93,7 @@ class LakeWriter:
         self._attempt = 0
         self._locks = locks or TableLocks(None)
         self._tables: dict[int, OpenTable] = {}
-        self._upkeep = Upkeep(dest, busy)
+        self._upkeep = upkeep or Upkeep(dest)
         self._given_up: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
@@ -291,7 +291,7 @@ class LakeWriter:
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
         # A shared table's branch does not stand: its files are put together before its batch.
-        usable = self._upkeep.compact(ready) if table.source else True
+        usable = self._upkeep.tidy(ready) if table.source else True
         return ready if usable else self._with_branch(table)
 
     def _give_up_branch(self, relid: int) -> None:

@@ -9,6 +9,12 @@ that comes and goes for another reason should not begin each life with seconds o
 Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
 are counted; after 110 batches old snapshots go, and the count begins at 0.
 
+Rows that are deleted stay in their files, as in PostgreSQL's heap, and cost whoever reads them. So
+there is a vacuum as PostgreSQL's, by its settings: when more rows are dead than
+autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, at most once in
+autovacuum_naptime. Each rewrites some files; once one finds none, what is still counted as
+dead (deletes of files that are gone) counts no more.
+
 Expiry deletes what a removal of orphan files reads: the manifests of all snapshots. So it waits
 until that has ended. A compaction deletes nothing.
 """
@@ -17,9 +23,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ReplicationError
+from config.guc import Settings
 from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.written import OpenTable, Written
 
@@ -45,13 +54,37 @@ def idle(_: LakeIdent) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Of a table: the rows in its files, the deleted ones among them, those that ``left`` no file
+    to rewrite, and when that was last tried."""
+
+    rows: int = 0
+    dead: int = 0
+    left: int = 0
+    at: float | None = None
+
+
+NONE_DEAD: Final = Dead()
+
+
 class Upkeep:
     """The counts of one worker's tables, by relid, and what is done when they are reached."""
 
-    def __init__(self, dest: Destination, busy: Busy = idle) -> None:
-        """``busy`` tells whether a table's snapshots have to stay for now."""
+    def __init__(
+        self,
+        dest: Destination,
+        busy: Busy = idle,
+        settings: Callable[[], Settings] = Settings,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """``busy`` tells whether a table's snapshots have to stay for now; ``settings`` are those
+        in force."""
         self._dest = dest
         self._busy = busy
+        self._settings = settings
+        self._clock = clock
+        self._dead: dict[int, Dead] = {}
         self._commits: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
 
@@ -67,14 +100,20 @@ class Upkeep:
         small = written.counts.appended + written.counts.merged < SMALL_BATCH
         self._commits[relid] = self._commits.get(relid, 0) + 1
         self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
+        if written.counts.rows:
+            known = self._dead.get(relid, NONE_DEAD)
+            self._dead[relid] = replace(known, rows=written.counts.rows, dead=written.counts.dead)
         stands = table.branch and not table.source
-        usable = self.compact(table) if stands else True
+        usable = self.tidy(table) if stands else True
         return self._expire(table) and usable
 
-    def compact(self, table: OpenTable) -> bool:
-        """If it is time. False if the branch must not be used any more."""
+    def tidy(self, table: OpenTable) -> bool:
+        """Rewrite files, if it is time. False if the branch must not be used any more."""
+        return self._compact(table) and self._vacuum(table)
+
+    def _compact(self, table: OpenTable) -> bool:
         relid = table.rel.srrelid
-        if self._untidy.get(relid, 0) < COMPACT_EVERY:
+        if self._untidy.get(relid, 0) < COMPACT_EVERY or not self._settings().autovacuum:
             return True
         self._untidy[relid] = 0
         try:
@@ -82,6 +121,21 @@ class Upkeep:
         except ReplicationError as error:
             return _failed(relid, error)
         log.info("action=compact relid=%d files=%d", relid, files)
+        return True
+
+    def _vacuum(self, table: OpenTable) -> bool:
+        relid = table.rel.srrelid
+        settings, dead = self._settings(), self._dead.get(relid, NONE_DEAD)
+        if not settings.autovacuum or not vacuum_is_due(dead, settings, self._clock()):
+            return True
+        share = settings.autovacuum_vacuum_scale_factor / 2  # some files have more than others
+        try:
+            files = self._dest.compact(table.lake.ident, table.branch or "", dead_share=share)
+        except ReplicationError as error:
+            return _failed(relid, error)
+        left = dead.left if files else dead.dead
+        self._dead[relid] = replace(dead, left=left, at=self._clock())
+        log.info("action=vacuum relid=%d files=%d dead=%d", relid, files, dead.dead)
         return True
 
     def _expire(self, table: OpenTable) -> bool:
@@ -95,6 +149,14 @@ class Upkeep:
             return _failed(relid, error)
         log.info("action=expire relid=%d snapshots=%d", relid, gone)
         return True
+
+
+def vacuum_is_due(dead: Dead, settings: Settings, now: float) -> bool:
+    """``relation_needs_vacanalyze``: by what died since a look found nothing to do."""
+    live = max(dead.rows - dead.dead, 0)
+    bar = settings.autovacuum_vacuum_threshold + settings.autovacuum_vacuum_scale_factor * live
+    rested = dead.at is None or now - dead.at >= settings.autovacuum_naptime
+    return rested and dead.dead - min(dead.left, dead.dead) > bar
 
 
 def _failed(relid: int, error: ReplicationError) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from catalog.errcodes import ReplicationError
+from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import upkeep
 from workers.applier import Applier
-from workers.lake.destination import Identity, LakeIdent, LakeTable
+from workers.lake.destination import Counts, Identity, LakeIdent, LakeTable
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
+from workers.upkeep import Dead, Upkeep, vacuum_is_due
 
 A = relation(1, "a", "id", "v")
 
@@ -26,6 +29,9 @@ class Kept(MemoryDestination):
         self.holds = (snapshots, files)
         self.compacted: list[int] = []
         self.expired: list[int] = []
+        self.vacuumed: list[int] = []
+        self.rewrites: list[int] = []
+        self.rows = (0, 0)
         self.batches = 0
         self.failing = False
 
@@ -34,11 +40,19 @@ class Kept(MemoryDestination):
         snapshots, files = self.holds
         return found and replace(found, snapshots=snapshots, files=files)
 
-    def compact(self, ident: LakeIdent, branch: str) -> int:
-        self.compacted.append(self.batches)
+    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+        if dead_share is None:
+            self.compacted.append(self.batches)
+        else:
+            self.vacuumed.append(self.batches)
         if self.failing:
             raise ReplicationError("no")
-        return super().compact(ident, branch)
+        super().compact(ident, branch)
+        return self.rewrites.pop() if self.rewrites and dead_share else 0
+
+    def write(self, *given: Any, **named: Any) -> Counts:
+        counts = super().write(*given, **named)
+        return replace(counts, rows=self.rows[0], dead=self.rows[1])
 
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         assert retain == upkeep.RETAIN_SNAPSHOTS
@@ -127,6 +141,56 @@ def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> No
     play(worker, dest, 1)
     assert branches(dest) != {branch}
     assert len(world.rows("a")) == 11
+
+
+DUE = Dead(rows=1_200_000, dead=400_000)
+
+
+@pytest.mark.parametrize(
+    ("dead", "now", "due"),
+    [
+        (Dead(), 0.0, False),
+        (DUE, 0.0, True),
+        (replace(DUE, dead=260_000), 0.0, False),  # 100,000 + 0.2 × 940,000
+        (replace(DUE, dead=250_001, rows=1_000_005), 0.0, True),
+        (replace(DUE, at=10.0), 69.9, False),
+        (replace(DUE, at=10.0), 70.0, True),
+        (replace(DUE, left=150_000), 0.0, False),
+        (replace(DUE, left=900_000), 0.0, False),  # they have gone meanwhile
+    ],
+)
+def test_a_vacuum_is_due_as_postgresql_s(dead: Dead, now: float, due: bool) -> None:
+    assert vacuum_is_due(dead, Settings(), now) is due
+
+
+def test_files_with_dead_rows_are_rewritten_until_none_is_left(world: Subscribed) -> None:
+    """Once in a minute while there are some; what is left then is no reason to look again."""
+    dest, now = Kept(world.lake), [100.0]
+    worker = world.worker(dest)
+    worker.writer._upkeep = Upkeep(dest, settings=Settings, clock=lambda: now[0])
+    dest.rows, dest.rewrites = (1_200_000, 400_000), [3, 5]
+    for batches in (2, 2, 2, 2):
+        play(worker, dest, batches)
+        now[0] += 60
+    assert dest.vacuumed == [1, 3, 5]
+    dest.rows = (1_600_000, 800_000)
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 3, 5, 9]
+
+
+def test_autovacuum_off_rewrites_nothing(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 15)
+    dest, settings = Kept(world.lake), [Settings(autovacuum=False)]
+    worker = world.worker(dest)
+    worker.writer._upkeep = Upkeep(dest, settings=lambda: settings[0])
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 20)
+    assert (dest.compacted, dest.vacuumed, dest.expired) == ([], [], [15])
+    settings[0] = Settings()
+    play(worker, dest, 1)
+    assert (dest.compacted, dest.vacuumed) == ([21], [21])
 
 
 def branches(dest: Kept) -> set[str]:

@@ -367,7 +367,7 @@ class BranchWriter:
             return Counts(appended=self._appended)
         names = [merged.operation for merged in self._merged]
         outcomes = read_outcomes(self.session, self.ident, names)
-        matched = missing = update_missing = 0
+        matched = missing = update_missing = rows = dead = 0
         for merged in self._merged:
             outcome = outcomes.get(merged.operation)
             if outcome is None:
@@ -382,6 +382,7 @@ class BranchWriter:
             matched += outcome.matched
             missing += merged.rows - outcome.matched
             update_missing += merged.updates - outcome.added  # a row it updates is added anew
+            rows, dead = outcome.rows, outcome.dead
         return Counts(
             appended=self._appended,
             merged=matched,
@@ -389,6 +390,8 @@ class BranchWriter:
             delete_missing=missing - update_missing,
             update_origin_differs=self._met[UPDATE],
             delete_origin_differs=self._met[DELETE],
+            rows=rows,
+            dead=dead,
         )
 
     def _duplicate(self, key: tuple[str, ...], detail: str) -> UniqueViolation:

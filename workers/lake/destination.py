@@ -190,7 +190,8 @@ class Counts:
     """What a batch did to a table.
 
     ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` those that met
-    one which somebody else changed last, where that is known.
+    one which somebody else changed last, where that is known. ``rows`` is how many the table's
+    files hold then, ``dead`` how many of them are deleted; both 0 where nothing was merged.
     """
 
     appended: int = 0
@@ -199,6 +200,8 @@ class Counts:
     delete_missing: int = 0
     update_origin_differs: int = 0
     delete_origin_differs: int = 0
+    rows: int = field(default=0, compare=False)
+    dead: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +405,9 @@ class Destination(Protocol):
     def expire(self, ident: LakeIdent, *, retain: int) -> int:
         """Drop old snapshots of ``main``, never the newest stamped one; how many went."""
 
-    def compact(self, ident: LakeIdent, branch: str) -> int:
-        """Write the branch's small files together, between batches; how many files went."""
+    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+        """Write the branch's small files together, between batches; how many files went. With
+        ``dead_share`` instead some of those in which that share of the rows is deleted."""
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove the table's files that no snapshot knows and were last changed before that moment

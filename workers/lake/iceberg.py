@@ -391,12 +391,12 @@ class IcebergDestination:
         """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
         return expire_snapshots(self._sessions.get(), ident, retain=retain)
 
-    def compact(self, ident: LakeIdent, branch: str) -> int:
-        """Write the branch's small files together; see ``maintenance``."""
+    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+        """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
         session = self._sessions.get()
         columns = self._columns.get(ident) or self._read_columns(session, ident)
-        return compact(session, ident, branch, columns)
+        return compact(session, ident, branch, columns, dead_share)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""

@@ -363,10 +363,10 @@ class MemoryDestination:
         del ident, retain
         return 0
 
-    def compact(self, ident: LakeIdent, branch: str) -> int:
+    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
         """There are no files here."""
         self._enter("compact")
-        del ident, branch
+        del ident, branch, dead_share
         return 0
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:

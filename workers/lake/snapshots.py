@@ -49,6 +49,8 @@ _MERGED: Final = (
     "spark.merge-into.num-target-rows-matched-deleted",
 )
 
+_OUTCOME: Final = (_DELETED, _CARRIED, _ADDED, "total-records", "total-position-deletes", *_MERGED)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -264,10 +266,15 @@ def _sources(listed: str | None) -> Mapping[str, Stamp] | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one commit of ours did: rows of the table it touched, rows it added."""
+    """What one commit of ours did: rows of the table it touched, rows it added.
+
+    ``rows`` and ``dead``: what the files hold after it, deleted rows included, and these.
+    """
 
     matched: int
     added: int
+    rows: int
+    dead: int
 
 
 def read_outcomes(
@@ -285,7 +292,7 @@ def read_outcomes(
     """
     listed = ", ".join(text(name).sql(dialect="spark") for name in operations)
     key = exp.Literal.string(OPERATION).sql(dialect="spark")
-    counts = ", ".join(f"summary['{name}']" for name in (_DELETED, _CARRIED, _ADDED, *_MERGED))
+    counts = ", ".join(f"summary['{name}']" for name in _OUTCOME)
     sql = join(
         f"SELECT summary[{key}], {counts} FROM",
         table_path(ident, "snapshots"),
@@ -300,10 +307,12 @@ def _outcome(
     deleted: str | None,
     carried: str | None,
     added: str | None,
+    rows: str | None,
+    dead: str | None,
     merged_updates: str | None,
     merged_deletes: str | None,
 ) -> Outcome:
     matched = int(deleted or 0) - int(carried or 0)
     if merged_updates is not None or merged_deletes is not None:
         matched = min(matched, int(merged_updates or 0) + int(merged_deletes or 0))
-    return Outcome(matched, int(added or 0))
+    return Outcome(matched, int(added or 0), int(rows or 0), int(dead or 0))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
+from workers.lake import maintenance
 from workers.lake.destination import LakeColumn, LakeIdent, Segment
 from workers.lake.statements import join, table_path
 
@@ -141,3 +142,28 @@ def test_deletes_of_files_that_are_gone_go_too(
     assert dest.table(lake_ident).stamp == stamp(lsn)
     if not partitions:  # there a row counts more than a file
         assert kept[-1] < kept[0] + 8, kept
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_with_deleted_rows_are_rewritten_some_at_a_time(
+    iceberg: Make, lake_ident: LakeIdent, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a share, however large they are, and no others; rows and position stay."""
+    monkeypatch.setattr(maintenance, "_AT_ONCE", 1)
+    dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    for n in range(3):
+        dest.write(lake_ident, branch, [append(dest, n * 100, 100)], stamp(20 + n))
+        dest.publish(lake_ident, branch, stamp(20 + n))
+    gone = [*range(20), *range(100, 105), *range(200, 250)]
+    counts = dest.write(lake_ident, branch, [delete(dest, *gone)], stamp(30))
+    dest.publish(lake_ident, branch, stamp(30))
+    assert (counts.rows, counts.dead) == (300, 75)
+    assert [dest.compact(lake_ident, branch, dead_share=0.1) for _ in range(3)] == [1, 1, 0]
+    assert dest.table(lake_ident).stamp == stamp(30)
+    counts = dest.write(lake_ident, branch, [delete(dest, 50)], stamp(40))
+    dest.publish(lake_ident, branch, stamp(40))
+    assert counts.rows == 80 + 100 + 50
+    assert counts.dead == 6 if version == 3 else counts.dead >= 6
+    assert count(dest, lake_ident) == 300 - 75 - 1

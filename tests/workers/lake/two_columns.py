@@ -34,13 +34,13 @@ def count(dest: Any, ident: LakeIdent) -> int:
     return int(found.column(0)[0].as_py())
 
 
-def delete(dest: Any, key: int) -> Segment:
+def delete(dest: Any, *keys: int) -> Segment:
     table = pa.table(
         {
-            "op": pa.array([1], pa.int8()),
-            "b0": pa.array([key], pa.int64()),
-            "c0": pa.nulls(1, pa.int64()),
-            "c1": pa.nulls(1, pa.string()),
+            "op": pa.array([1] * len(keys), pa.int8()),
+            "b0": pa.array(keys, pa.int64()),
+            "c0": pa.nulls(len(keys), pa.int64()),
+            "c1": pa.nulls(len(keys), pa.string()),
         }
     )
     return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
