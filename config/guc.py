@@ -262,7 +262,7 @@ class Settings(BaseModel):
         True, description="off: lake files are not rewritten, small or with deleted rows"
     )
     autovacuum_naptime: Seconds = Field(
-        60.0, description="least time between two rewrites of a lake table for its deleted rows"
+        60.0, description="least time between two rewrites of lake files for their deleted rows"
     )
     autovacuum_vacuum_threshold: int = Field(
         100_000, ge=0, le=_INT_MAX, description="deleted rows of a lake table before such a rewrite"

@@ -270,7 +270,7 @@ class LakeWriter:
         options = self.options(table.rel)
         return bool(options.on_key_conflict or options.keys) or not table.rel.copied
 
-    def _with_branch(self, table: OpenTable) -> OpenTable:
+    def _with_branch(self, table: OpenTable, *, tidy: bool = True) -> OpenTable:
         if table.branch is not None:
             return table
         if table.own_branch:
@@ -291,8 +291,8 @@ class LakeWriter:
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
         # A shared table's branch does not stand: its files are put together before its batch.
-        usable = self._upkeep.tidy(ready) if table.source else True
-        return ready if usable else self._with_branch(table)
+        usable = self._upkeep.tidy(ready) if table.source and tidy else True
+        return ready if usable else self._with_branch(table, tidy=False)
 
     def _give_up_branch(self, relid: int) -> None:
         table = self._tables.get(relid)
@@ -350,9 +350,8 @@ class LakeWriter:
         return published
 
     def _tend(self, published: Iterable[Written]) -> None:
-        for each in published:
-            if not self._upkeep.after(each):
-                self._give_up_branch(each.table.rel.srrelid)
+        for relid in self._upkeep.tend(published):
+            self._give_up_branch(relid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""

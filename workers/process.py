@@ -230,8 +230,8 @@ class WorkerProcess:
             with contextlib.suppress(ReplicationError):  # a lake that is gone holds no session
                 self.dest.release_sessions(self.store.spark_sessions(self.subid, self.relid))
                 self.store.forget_spark_sessions(self.subid, self.relid, self.generation)
-                for place in {self._staging_place(), self._here}:
-                    remove_folder(f"{place}/{self._own_folder}")
+                remove_folder(f"{self._here}/{self._own_folder}")
+                remove_folder(f"{self._staging_place()}/{self._own_folder}")
         self.link.close()
         self.store.close()
 

@@ -11,9 +11,9 @@ are counted; after 110 batches old snapshots go, and the count begins at 0.
 
 Rows that are deleted stay in their files, as in PostgreSQL's heap, and cost whoever reads them. So
 there is a vacuum as PostgreSQL's, by its settings: when more rows are dead than
-autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, at most once in
-autovacuum_naptime. Each rewrites some files; once one finds none, what is still counted as
-dead (deletes of files that are gone) counts no more.
+autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, one table of a worker in
+each autovacuum_naptime. It rewrites some files; once it finds none, what is still counted as dead
+(deletes of files that are gone) counts no more.
 
 Expiry deletes what a removal of orphan files reads: the manifests of all snapshots. So it waits
 until that has ended. A compaction deletes nothing.
@@ -22,7 +22,8 @@ until that has ended. A compaction deletes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
@@ -56,13 +57,13 @@ def idle(_: LakeIdent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Of a table: the rows in its files, the deleted ones among them, those that ``left`` no file
-    to rewrite, and when that was last tried."""
+    """Of a table: the rows in its files, the deletes that are counted, those of them that were
+    ``left`` when no file was found to rewrite, and when that was last tried."""
 
     rows: int = 0
     dead: int = 0
     left: int = 0
-    at: float | None = None
+    at: float = -math.inf
 
 
 NONE_DEAD: Final = Dead()
@@ -85,6 +86,7 @@ class Upkeep:
         self._settings = settings
         self._clock = clock
         self._dead: dict[int, Dead] = {}
+        self._vacuumed = clock()
         self._commits: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
 
@@ -93,23 +95,44 @@ class Upkeep:
         kept = max(lake.snapshots - RETAIN_SNAPSHOTS, 0)
         self._commits[relid] = min(kept, EXPIRE_EVERY - AT_LEAST)
         self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
+        self._dead.pop(relid, None)
 
-    def after(self, written: Written) -> bool:
-        """A batch of a table was published. False if its branch must not be used any more."""
-        table, relid = written.table, written.table.rel.srrelid
-        small = written.counts.appended + written.counts.merged < SMALL_BATCH
-        self._commits[relid] = self._commits.get(relid, 0) + 1
-        self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
-        if written.counts.rows:
-            known = self._dead.get(relid, NONE_DEAD)
-            self._dead[relid] = replace(known, rows=written.counts.rows, dead=written.counts.dead)
-        stands = table.branch and not table.source
-        usable = self.tidy(table) if stands else True
-        return self._expire(table) and usable
+    def tend(self, published: Iterable[Written]) -> set[int]:
+        """A batch was published. The tables (relids) whose branch must not be used any more.
+
+        One of them is vacuumed at most, the one whose turn is longest ago: so the batches go on
+        between two rewrites, however many tables are due.
+        """
+        spoiled: set[int] = set()
+        due: list[OpenTable] = []
+        for each in published:
+            table = each.table
+            if not self._after(each):
+                spoiled.add(table.rel.srrelid)
+            elif _stands(table) and self._due(table.rel.srrelid):
+                due.append(table)
+        if due:
+            table = min(due, key=lambda table: self._dead[table.rel.srrelid].at)
+            if not self._vacuum(table):
+                spoiled.add(table.rel.srrelid)
+        return spoiled
 
     def tidy(self, table: OpenTable) -> bool:
         """Rewrite files, if it is time. False if the branch must not be used any more."""
-        return self._compact(table) and self._vacuum(table)
+        due = self._due(table.rel.srrelid)
+        return self._compact(table) and (self._vacuum(table) if due else True)
+
+    def _after(self, written: Written) -> bool:
+        table, relid, counts = written.table, written.table.rel.srrelid, written.counts
+        small = counts.appended + counts.merged < SMALL_BATCH
+        self._commits[relid] = self._commits.get(relid, 0) + 1
+        self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
+        if counts.rows:
+            known = self._dead.get(relid, NONE_DEAD)
+            left = min(known.left, counts.dead)
+            self._dead[relid] = Dead(counts.rows, counts.dead, left, known.at)
+        usable = self._compact(table) if _stands(table) else True
+        return self._expire(table) and usable
 
     def _compact(self, table: OpenTable) -> bool:
         relid = table.rel.srrelid
@@ -123,18 +146,24 @@ class Upkeep:
         log.info("action=compact relid=%d files=%d", relid, files)
         return True
 
+    def _due(self, relid: int) -> bool:
+        settings = self._settings()
+        rested = self._clock() - self._vacuumed >= settings.autovacuum_naptime
+        dead = self._dead.get(relid, NONE_DEAD)
+        return settings.autovacuum and rested and vacuum_is_due(dead, settings)
+
     def _vacuum(self, table: OpenTable) -> bool:
         relid = table.rel.srrelid
-        settings, dead = self._settings(), self._dead.get(relid, NONE_DEAD)
-        if not settings.autovacuum or not vacuum_is_due(dead, settings, self._clock()):
-            return True
-        share = settings.autovacuum_vacuum_scale_factor / 2  # some files have more than others
+        share = self._settings().autovacuum_vacuum_scale_factor / 2  # some files have more
+        # Before it is tried: one that fails has to rest, too.
+        self._vacuumed = self._clock()
+        dead = self._dead[relid] = replace(self._dead[relid], at=self._vacuumed)
         try:
             files = self._dest.compact(table.lake.ident, table.branch or "", dead_share=share)
         except ReplicationError as error:
             return _failed(relid, error)
-        left = dead.left if files else dead.dead
-        self._dead[relid] = replace(dead, left=left, at=self._clock())
+        if not files:
+            self._dead[relid] = replace(dead, left=dead.dead)
         log.info("action=vacuum relid=%d files=%d dead=%d", relid, files, dead.dead)
         return True
 
@@ -151,12 +180,17 @@ class Upkeep:
         return True
 
 
-def vacuum_is_due(dead: Dead, settings: Settings, now: float) -> bool:
+def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
     """``relation_needs_vacanalyze``: by what died since a look found nothing to do."""
-    live = max(dead.rows - dead.dead, 0)
+    died = dead.dead - dead.left
+    live = max(dead.rows - died, 0)  # what was left lies in no file any more
     bar = settings.autovacuum_vacuum_threshold + settings.autovacuum_vacuum_scale_factor * live
-    rested = dead.at is None or now - dead.at >= settings.autovacuum_naptime
-    return rested and dead.dead - min(dead.left, dead.dead) > bar
+    return died > bar
+
+
+def _stands(table: OpenTable) -> bool:
+    """Its branch takes the next batch, too, and what upkeep leaves there is published with it."""
+    return bool(table.branch) and not table.source
 
 
 def _failed(relid: int, error: ReplicationError) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from config.guc import Settings
+from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import upkeep
@@ -147,35 +148,84 @@ DUE = Dead(rows=1_200_000, dead=400_000)
 
 
 @pytest.mark.parametrize(
-    ("dead", "now", "due"),
+    ("dead", "due"),
     [
-        (Dead(), 0.0, False),
-        (DUE, 0.0, True),
-        (replace(DUE, dead=260_000), 0.0, False),  # 100,000 + 0.2 × 940,000
-        (replace(DUE, dead=250_001, rows=1_000_005), 0.0, True),
-        (replace(DUE, at=10.0), 69.9, False),
-        (replace(DUE, at=10.0), 70.0, True),
-        (replace(DUE, left=150_000), 0.0, False),
-        (replace(DUE, left=900_000), 0.0, False),  # they have gone meanwhile
+        (Dead(), False),
+        (DUE, True),
+        (replace(DUE, dead=260_000), False),  # 100,000 + 0.2 × 940,000
+        (replace(DUE, dead=250_001, rows=1_000_005), True),
+        (replace(DUE, left=150_000), False),
+        (replace(DUE, dead=1_000_000, left=730_000), False),  # 100,000 + 0.2 × 930,000
+        (replace(DUE, dead=1_000_000, left=650_000), True),
     ],
 )
-def test_a_vacuum_is_due_as_postgresql_s(dead: Dead, now: float, due: bool) -> None:
-    assert vacuum_is_due(dead, Settings(), now) is due
+def test_a_vacuum_is_due_as_postgresql_s(dead: Dead, due: bool) -> None:
+    assert vacuum_is_due(dead, Settings()) is due
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
+    """A worker whose first minute is over, on a table that is due."""
+    worker, clock = world.worker(dest), Clock()
+    worker.writer._upkeep = Upkeep(dest, clock=clock)
+    clock.now += 60
+    dest.rows = (1_200_000, 400_000)
+    return worker, clock
 
 
 def test_files_with_dead_rows_are_rewritten_until_none_is_left(world: Subscribed) -> None:
     """Once in a minute while there are some; what is left then is no reason to look again."""
-    dest, now = Kept(world.lake), [100.0]
-    worker = world.worker(dest)
-    worker.writer._upkeep = Upkeep(dest, settings=Settings, clock=lambda: now[0])
-    dest.rows, dest.rewrites = (1_200_000, 400_000), [3, 5]
-    for batches in (2, 2, 2, 2):
-        play(worker, dest, batches)
-        now[0] += 60
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    dest.rewrites = [3, 5]
+    for _ in range(4):
+        play(worker, dest, 2)
+        clock.now += 60
     assert dest.vacuumed == [1, 3, 5]
-    dest.rows = (1_600_000, 800_000)
+    dest.rows = (1_600_000, 1_000_000)
     play(worker, dest, 1)
     assert dest.vacuumed == [1, 3, 5, 9]
+
+
+def test_dead_rows_count_anew_when_the_table_is_emptied(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    play(worker, dest, 1)
+    clock.now += 60
+    dest.rows = (10, 1)
+    play(worker, dest, 1)
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 3]
+
+
+def test_a_vacuum_that_fails_rests_before_it_is_tried_again(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    dest.failing = True
+    play(worker, dest, 3)
+    assert dest.vacuumed == [1]
+    assert len(world.rows("a")) == 3
+    clock.now += 60
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 4]
+
+
+def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker = world.worker(dest)
+    worker.writer._upkeep = Upkeep(dest, clock=Clock())
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 3)
+    assert dest.vacuumed == []
 
 
 def test_autovacuum_off_rewrites_nothing(
@@ -183,14 +233,28 @@ def test_autovacuum_off_rewrites_nothing(
 ) -> None:
     monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 15)
     dest, settings = Kept(world.lake), [Settings(autovacuum=False)]
-    worker = world.worker(dest)
-    worker.writer._upkeep = Upkeep(dest, settings=lambda: settings[0])
+    worker, clock = world.worker(dest), Clock()
+    worker.writer._upkeep = Upkeep(dest, settings=lambda: settings[0], clock=clock)
+    clock.now += 60
     dest.rows = (1_200_000, 400_000)
     play(worker, dest, 20)
     assert (dest.compacted, dest.vacuumed, dest.expired) == ([], [], [15])
     settings[0] = Settings()
     play(worker, dest, 1)
     assert (dest.compacted, dest.vacuumed) == ([21], [21])
+
+
+def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, sharing: Make) -> None:
+    """On the branch that was made for the batch; the batch gets another, without naps, too."""
+    shared, dest = sharing("a1"), Kept(lake)
+    dest.rows, dest.failing = (1_200_000, 400_000), True
+    worker = shared.worker(dest)
+    worker.writer._upkeep = Upkeep(dest, settings=lambda: Settings(autovacuum_naptime=0))
+    for key in (1, 2):
+        dest.batches += 1
+        worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
+    assert dest.vacuumed == [2]
+    assert shared.rows() == [(1, 1), (2, 1)]
 
 
 def branches(dest: Kept) -> set[str]:

@@ -107,7 +107,7 @@ def compact(
             "min-file-size-bytes": 0,
             "min-input-files": 2**31 - 1,
             "delete-ratio-threshold": min(max(dead_share, 0.01), 1),
-            "max-files-to-rewrite": max(1, _AT_ONCE // max(1, _largest_file(session, ident))),
+            "max-files-to-rewrite": max(2, _AT_ONCE // _usual_size(session, ident)),
         }
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
     session.set_properties({})
@@ -121,10 +121,16 @@ def compact(
     return files
 
 
-def _largest_file(session: LakeSession, ident: LakeIdent) -> int:
-    sql = join("SELECT max(file_size_in_bytes) AS n FROM", table_path(ident, "data_files"))
+def _usual_size(session: LakeSession, ident: LakeIdent) -> int:
+    """Bytes of the file that a byte of the table lies in, on average: few large files among many
+    small ones count for what they hold."""
+    sql = join(
+        "SELECT CAST(sum(1D * file_size_in_bytes * file_size_in_bytes)"
+        " / sum(file_size_in_bytes) AS BIGINT) AS n FROM",
+        table_path(ident, "data_files"),
+    )
     found = session.query(sql, f'looking at the files of lake table "{ident}"')
-    return int(found.column(0)[0].as_py() or 0)
+    return max(1, int(found.column(0)[0].as_py() or 0))
 
 
 def _drop_dangling_deletes(

@@ -160,7 +160,7 @@ def test_files_with_deleted_rows_are_rewritten_some_at_a_time(
     counts = dest.write(lake_ident, branch, [delete(dest, *gone)], stamp(30))
     dest.publish(lake_ident, branch, stamp(30))
     assert (counts.rows, counts.dead) == (300, 75)
-    assert [dest.compact(lake_ident, branch, dead_share=0.1) for _ in range(3)] == [1, 1, 0]
+    assert [dest.compact(lake_ident, branch, dead_share=0.1) for _ in range(3)] == [2, 0, 0]
     assert dest.table(lake_ident).stamp == stamp(30)
     counts = dest.write(lake_ident, branch, [delete(dest, 50)], stamp(40))
     dest.publish(lake_ident, branch, stamp(40))
