@@ -43,8 +43,6 @@ def native(publisher: EmbeddedPublisher) -> Iterator[Database]:
         "ALTER SUBSCRIPTION enabled ENABLE",
         f"{create} slot_is_gone CONNECTION {itself} PUBLICATION p {with_} = x)",
         f"{create} feeds CONNECTION {itself} PUBLICATION p {idle}",
-        "SELECT pg_replication_origin_advance('pg_' || oid, '0/1F4')"
-        " FROM pg_subscription WHERE subname = 's'",
     )
     yield made
     made.run("ALTER SUBSCRIPTION enabled DISABLE")
@@ -67,10 +65,19 @@ def ours(text: str, folder: Path, file: str | None = None) -> ReplicationError |
     return None
 
 
+AT_A_POSITION = b"""
+SELECT pg_replication_origin_advance('pg_' || oid, '0/1F4')
+  FROM pg_subscription WHERE subname = 's' AND subdbid = (
+       SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+"""Said before each statement: a DROP takes the position away, though it is rolled back."""
+
+
 def theirs(text: str, native: Database) -> psycopg.errors.Diagnostic | None:
     """The server's error; what it takes is rolled back."""
     try:
         with native.connect() as connection:
+            connection.execute(AT_A_POSITION)
             connection.execute(text.encode())
             connection.execute(b"ROLLBACK")
     except psycopg.Error as error:

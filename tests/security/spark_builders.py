@@ -245,6 +245,10 @@ BUILDERS: dict[str, Build] = {
         lambda session: expire_snapshots(session, ident(n), retain=3), history(n[2])
     ),
     "compact": lambda n: asked(lambda session: compact(session, ident(n), n[2], ())),
+    "sizes of files": lambda n: asked(lambda session: compact(session, ident(n), n[2], (), 0.1)),
+    "rewrite dead rows": lambda n: asked(
+        lambda session: compact(session, ident(n), n[2], (), 0.1), table(n=[1 << 20])
+    ),
     "count files": lambda n: asked(
         lambda session: compact(session, ident(n), n[2], columns(n[3:], pa.int32())), COMPACTED
     ),

@@ -109,7 +109,7 @@ def test_rows_are_staged_where_the_lake_of_the_start_sees_them(tmp_path: Path) -
         first = family.await_worker(subid)
         family.store.put_settings({"spark": {"remote": "sc://other:15002", "staging": "/other"}})
         launcher.send_signal(signal.SIGHUP)
-        said = "lake and spark cannot be changed without restarting"
+        said = "lake.catalog and spark cannot be changed without restarting"
         wait_until(lambda: said in family.log(), 10, family.log)
         family.kill(first.pid)
         generation = family.await_worker(subid, after=first.generation).generation
