@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -108,6 +109,11 @@ class LakeConfig(BaseModel):
         default_factory=dict,
         description="keys of spark.sql.catalog.lake, such as type, uri and warehouse",
     )
+
+
+def stored_lake(stored: Mapping[str, Any]) -> LakeConfig:
+    """``lake`` of what ``CatalogStore.settings`` returns; {} gives the defaults."""
+    return LakeConfig.model_validate(stored.get("lake", {}))
 
 
 class SparkConfig(BaseModel):

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from catalog.errcodes import ConfigFileError, ReplicationError
 from config.guc import Settings, setting_docs, stored_settings
-from config.lake import LakeConfig, SparkConfig
+from config.lake import LakeConfig, SparkConfig, stored_lake
 from config.problem import unwrap
 from config.subscription import CreateSubscriptionStmt, SubscriptionModel, WithOptions
 
@@ -54,7 +54,7 @@ def from_stored(stored: Mapping[str, Any]) -> Config:
     """The inverse of ``Config.stored``, without subscriptions; {} gives the defaults."""
     return Config(
         subscriptions=[],
-        lake=LakeConfig.model_validate(stored.get("lake", {})),
+        lake=stored_lake(stored),
         spark=SparkConfig.model_validate(stored.get("spark", {})),
         settings=stored_settings(stored),
     )

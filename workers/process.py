@@ -19,7 +19,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
-from config.lake import LakeConfig
+from config.lake import stored_lake
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
 from workers.lake.destination import Destination, Identity, LakeIdent
@@ -130,13 +130,12 @@ class WorkerProcess:
         own = f"{place}/{self._own_folder}"
         left = self.store.spark_sessions(self.subid, self.relid)
         url = self.link.lake_url()  # which may take minutes
-        lake = LakeConfig.model_validate(self.store.settings().get("lake", {}))
         dest = IcebergDestination(
             url,
             identity=Identity(self.subid, self.generation, self.relid),
             staging_dir=own,
             settings=self.settings,
-            format_version=lake.format_version,
+            format_version=stored_lake(self.store.settings()).format_version,
             remember_session=self._remember_session,
             session=self._take_idle(since=time.time() - SESSION_IDLE) if self.relid else None,
         )

@@ -120,7 +120,7 @@ class Upkeep:
     def tidy(self, table: OpenTable) -> bool:
         """Rewrite files, if it is time. False if the branch must not be used any more."""
         due = self._due(table.rel.srrelid)
-        return self._compact(table) and (self._vacuum(table) if due else True)
+        return self._compact(table) and (not due or self._vacuum(table))
 
     def _after(self, written: Written) -> bool:
         table, relid, counts = written.table, written.table.rel.srrelid, written.counts

@@ -49,7 +49,7 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     conf = {_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
     for key, value in catalog.items():
         conf[key if key.startswith("spark.") else f"{_PREFIX}.{key}"] = str(value)
-    return conf | {f"{_PREFIX}.cache-enabled": "false"}
+    return conf
 
 
 def embedded_catalog(lake_dir: Path) -> dict[str, str]:

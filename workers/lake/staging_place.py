@@ -159,10 +159,10 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise storage_error(error) from None
+        raise _storage_error(error) from None
 
 
-def storage_error(error: OSError) -> ReplicationError:
+def _storage_error(error: OSError) -> ReplicationError:
     """The error a worker acts on."""
     return IoError(
         "could not use the staging folder",
