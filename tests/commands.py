@@ -8,9 +8,11 @@ only what its imports would have cost is missing. Tests about starting a command
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -91,8 +93,13 @@ def _server() -> Path:
 
 def serve() -> None:
     """The server, until its standard input ends; says so on standard output when it listens."""
-    import workers.lake.iceberg
-    import workers.lake.session  # noqa: F401 (imported once, for all commands)
+    import subscriber
+    import workers.lake.session  # noqa: F401 (imported once, for all commands; so is what follows)
+
+    for module in pkgutil.iter_modules(subscriber.__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"subscriber.{module.name}")
+    gc.freeze()  # a child that collects does not copy what is here
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a command here
     with socket.socket(socket.AF_UNIX) as listener:
