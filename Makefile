@@ -27,6 +27,7 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 	@echo "compiling the kernels, fetching the lake server's jars and starting it once"
 	$(BIN)/python -P -c "from workers.columnar.warm import warm; warm()"
 	$(BIN)/python -P -c "from workers.lake.warm import warm; warm()"
+	$(BIN)/python -P -m compileall -q subscriber workers config catalog
 	@touch $@
 
 demo: setup ## a live PostgreSQL replicated into Iceberg tables before your eyes
