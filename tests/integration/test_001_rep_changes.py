@@ -37,7 +37,13 @@ PUBLISHED = (
 )
 
 
-@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(18, id="pg18"),
+        pytest.param(16, id="pg16", marks=[pytest.mark.matrix, pytest.mark.matrix_only]),
+    ],
+)
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t001_{request.param}")
     _set_up(flow)

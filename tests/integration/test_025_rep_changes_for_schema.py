@@ -21,7 +21,7 @@ TABLES = (
 CHILDREN = ("tab1_child1", "tab1_child2")
 
 
-@pytest.fixture(scope="module", params=every_version(18, since=15))
+@pytest.fixture(scope="module", params=every_version(16, 18, since=15))
 def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(requested_publisher(request), f"t025_{request.param}")
     schema = f"{flow.name}_sch1"

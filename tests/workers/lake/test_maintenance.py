@@ -129,7 +129,7 @@ def test_deletes_of_files_that_are_gone_go_too(
         dest.publish(lake_ident, branch, stamp(lsn))
 
     batch(append(dest, 0, 100, key))
-    for _ in range(3):
+    for _ in range(2):
         for _ in range(8):
             batch(update(dest, chance.sample(range(100), 20), key))
         assert dest.compact(lake_ident, branch) > 0
@@ -141,7 +141,7 @@ def test_deletes_of_files_that_are_gone_go_too(
     assert count(dest, lake_ident) == 100
     assert dest.table(lake_ident).stamp == stamp(lsn)
     if not partitions:  # there a row counts more than a file
-        assert kept[-1] < kept[0] + 8, kept
+        assert kept[1] < kept[0] + 5, kept
 
 
 @pytest.mark.parametrize("version", [2, 3])
