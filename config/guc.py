@@ -270,6 +270,22 @@ class Settings(BaseModel):
     autovacuum_vacuum_scale_factor: float = Field(
         0.2, ge=0, le=100, description="and this share of its rows on top"
     )
+    snapshot_expiry_batches: int = Field(
+        300,
+        ge=0,
+        le=_INT_MAX,
+        description="batches of a lake table between two expiries of its old snapshots; 0: they "
+        "never expire by themselves",
+    )
+    snapshot_retain_last: int = Field(
+        100,
+        ge=1,
+        le=_INT_MAX,
+        description="the last snapshots of main, which stay to travel back to",
+    )
+    snapshot_retain_age: Seconds = Field(
+        0.0, description="snapshots younger than this stay as well, however many they are"
+    )
     orphan_removal_interval: Seconds = Field(
         _DAY,
         description="how often files that no snapshot knows are removed from a lake table; 0 never",

@@ -6,8 +6,15 @@ minutes never counted to three hundred by themselves, and after an hour a table 
 files it should have. Nothing is due within the first batches of a worker all the same: one
 that comes and goes for another reason should not begin each life with seconds of upkeep.
 
+An expiry is due when it would take snapshot_expiry_batches snapshots: what snapshot_retain_last or
+snapshot_retain_age keeps is no reason for one, so a table of thousands that are all young has none,
+however often its worker begins anew. What a tag or another branch keeps looks as if it would go,
+and does not: it is a reason once in a worker's life.
+
 Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
-are counted; after 110 batches old snapshots go, and the count begins at 0.
+are there; after 110 batches old snapshots go, 100 are left, and it takes 300 batches again. With an
+age of a day and a batch in each minute nothing is due for a day. Then each batch makes one
+snapshot old enough, and 300 batches later there are 1,740, of which 300 go.
 
 Rows that are deleted stay in their files, as in PostgreSQL's heap, and cost whoever reads them. So
 there is a vacuum as PostgreSQL's, by its settings: when more rows are dead than
@@ -23,9 +30,11 @@ from __future__ import annotations
 
 import logging
 import math
+import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ReplicationError
@@ -39,10 +48,6 @@ COMPACT_EVERY: Final = 100
 """What a table's batches count until its small files are looked at; a small one counts for ten."""
 SMALL_BATCH: Final = 10_000
 """Rows from which on a batch's files may be large enough to stay as they are."""
-EXPIRE_EVERY: Final = 300
-"""Batches of a table between two expirations of its snapshots; one costs some seconds."""
-RETAIN_SNAPSHOTS: Final = 100
-"""Snapshots of main that readers may still travel back to."""
 AT_LEAST: Final = 10
 """Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
 
@@ -77,23 +82,26 @@ class Upkeep:
         dest: Destination,
         busy: Busy = idle,
         settings: Callable[[], Settings] = Settings,
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """``busy`` tells whether a table's snapshots have to stay for now; ``settings`` are those
-        in force."""
+        in force. ``clock`` counts seconds since anything, ``now`` tells Unix time."""
         self._dest = dest
         self._busy = busy
         self._settings = settings
         self._clock = clock
+        self._now = now
         self._dead: dict[int, Dead] = {}
         self._vacuumed = clock()
-        self._commits: dict[int, int] = {}
+        self._snapshots: dict[int, array[float]] = {}
+        self._batches: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin with what ``main`` holds."""
-        kept = max(lake.snapshots - RETAIN_SNAPSHOTS, 0)
-        self._commits[relid] = min(kept, EXPIRE_EVERY - AT_LEAST)
+        self._snapshots[relid] = array("d", lake.snapshots)
+        self._batches[relid] = 0
         self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
         self._dead.pop(relid, None)
 
@@ -125,7 +133,9 @@ class Upkeep:
     def _after(self, written: Written) -> bool:
         table, relid, counts = written.table, written.table.rel.srrelid, written.counts
         small = counts.appended + counts.merged < SMALL_BATCH
-        self._commits[relid] = self._commits.get(relid, 0) + 1
+        self._batches[relid] += 1
+        if self._settings().snapshot_expiry_batches:  # nobody would ever take them out again
+            self._snapshots[relid].append(self._now())
         self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
         if counts.rows:
             known = self._dead.get(relid, NONE_DEAD)
@@ -168,16 +178,29 @@ class Upkeep:
         return True
 
     def _expire(self, table: OpenTable) -> bool:
-        relid = table.rel.srrelid
-        if self._commits[relid] < EXPIRE_EVERY or self._busy(table.lake.ident):
+        relid, settings = table.rel.srrelid, self._settings()
+        old = self._old(relid, settings)
+        too_few = old < settings.snapshot_expiry_batches or self._batches[relid] < AT_LEAST
+        if not settings.snapshot_expiry_batches or too_few or self._busy(table.lake.ident):
             return True
-        self._commits[relid] = 0
+        # Whether they go or not: what stays all the same is no reason to try again.
+        del self._snapshots[relid][:old]
         try:
-            gone = self._dest.expire(table.lake.ident, retain=RETAIN_SNAPSHOTS)
+            gone = self._dest.expire(
+                table.lake.ident,
+                retain=settings.snapshot_retain_last,
+                age=settings.snapshot_retain_age,
+            )
         except ReplicationError as error:
             return _failed(relid, error)
         log.info("action=expire relid=%d snapshots=%d", relid, gone)
         return True
+
+    def _old(self, relid: int, settings: Settings) -> int:
+        """How many snapshots an expiry would take."""
+        known, age = self._snapshots[relid], settings.snapshot_retain_age
+        old = bisect_left(known, self._now() - age) if age else len(known)
+        return max(min(len(known) - settings.snapshot_retain_last, old), 0)
 
 
 def vacuum_is_due(dead: Dead, settings: Settings) -> bool:

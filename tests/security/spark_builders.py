@@ -151,12 +151,12 @@ def history(branch: str) -> pa.Table:
     """A branch at snapshot 2, whose parent 1 carries a stamp, and so does it."""
     stamp = ["pg_1", "0/1", "e", "0/1"]
     rows: list[list[Any]] = [
-        [branch, 2, None, *[None] * 12],
-        ["main", 2, None, *[None] * 12],
-        [None, 2, 1, *stamp, *[None] * 8],
-        [None, 1, None, *stamp, *[None] * 8],
+        [branch, 2, None, None, *[None] * 12],
+        ["main", 2, None, None, *[None] * 12],
+        [None, 2, 1, 2000, *stamp, *[None] * 8],
+        [None, 1, None, 1000, *stamp, *[None] * 8],
     ]
-    return pa.table([list(column) for column in zip(*rows, strict=True)], [*map(str, range(15))])
+    return pa.table([list(column) for column in zip(*rows, strict=True)], [*map(str, range(16))])
 
 
 LINEAGE: Final = table(key=["format-version"], value=["3"])
@@ -243,6 +243,12 @@ BUILDERS: dict[str, Build] = {
     ),
     "expire": lambda n: asked(
         lambda session: expire_snapshots(session, ident(n), retain=3), history(n[2])
+    ),
+    "expire what is old": lambda n: asked(
+        lambda session: expire_snapshots(
+            session, ident(n), retain=3, age=60.0, clock=lambda: 1_763_000_000.25
+        ),
+        history(n[2]),
     ),
     "compact": lambda n: asked(lambda session: compact(session, ident(n), n[2], ())),
     "sizes of files": lambda n: asked(lambda session: compact(session, ident(n), n[2], (), 0.1)),

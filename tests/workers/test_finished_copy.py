@@ -12,6 +12,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState
+from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.synchronised import IDENT, TIMELINE, Killed, Late, Synchronised
 from workers import upkeep
@@ -20,6 +21,7 @@ from workers.finished_copy import unfit
 from workers.lake.destination import Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.remote_slots import RemoteSlot
+from workers.upkeep import Upkeep
 
 BEFORE_F = (
     "tablesync.started",
@@ -170,19 +172,20 @@ def test_upkeep_stays_away_until_the_table_is_ready(
         tended.append("compact")
         return 0
 
-    def expire(*_: object, retain: int) -> int:
-        tended.append(f"expire {retain}")
+    def expire(*_: object, **_kept: float) -> int:
+        tended.append("expire")
         return 0
 
     monkeypatch.setattr(upkeep, "COMPACT_EVERY", 1)
-    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 1)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 1)
+    monkeypatch.setattr(Upkeep, "_old", lambda *_: Settings().snapshot_expiry_batches)
     monkeypatch.setattr(MemoryDestination, "compact", compact)
     monkeypatch.setattr(MemoryDestination, "expire", expire)
     synced.link.gated = LSN(400)
     synced.worker()
     assert tended == []
     check(synced)
-    assert tended
+    assert set(tended) == {"compact", "expire"}
 
 
 @pytest.mark.parametrize("place", BEFORE_F)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +24,17 @@ A = relation(1, "a", "id", "v")
 
 
 class Kept(MemoryDestination):
-    """A lake whose tables hold so many snapshots and files, and that remembers its upkeep."""
+    """A lake whose tables hold snapshots of these times and so many files, and that remembers its
+    upkeep: after which batch, and what an expiry was to keep."""
 
-    def __init__(self, lake: MemoryLake, *, snapshots: int = 0, files: int = 0) -> None:
+    def __init__(
+        self, lake: MemoryLake, *, snapshots: Sequence[float] = (), files: int = 0
+    ) -> None:
         super().__init__(lake, identity=Identity(1, 7))
         self.holds = (snapshots, files)
         self.compacted: list[int] = []
         self.expired: list[int] = []
+        self.kept: list[tuple[int, float]] = []
         self.vacuumed: list[int] = []
         self.rewrites: list[int] = []
         self.rows = (0, 0)
@@ -55,10 +60,10 @@ class Kept(MemoryDestination):
         counts = super().write(*given, **named)
         return replace(counts, rows=self.rows[0], dead=self.rows[1])
 
-    def expire(self, ident: LakeIdent, *, retain: int) -> int:
-        assert retain == upkeep.RETAIN_SNAPSHOTS
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         self.expired.append(self.batches)
-        return super().expire(ident, retain=retain)
+        self.kept.append((retain, age))
+        return super().expire(ident, retain=retain, age=age)
 
 
 def play(worker: Applier, dest: Kept, batches: int) -> None:
@@ -78,27 +83,112 @@ def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
     assert dest.compacted == due
 
 
-def test_snapshots_expire_every_three_hundred_batches(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 30)
-    dest = Kept(world.lake)
-    play(world.worker(dest), dest, 61)
-    assert dest.expired == [30, 60]
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_snapshots_stay_while_somebody_reads_what_they_name(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+class Expiring:
+    """A worker on table a whose expiry settings may change while it runs; a second to a batch."""
+
+    def __init__(self, world: Subscribed, *snapshots: float, **settings: Any) -> None:
+        self.dest, self.clock = Kept(world.lake, snapshots=snapshots), Clock()
+        self.dest.batches = len(world.rows("a"))  # of the lives before
+        self.worker = world.worker(self.dest)
+        self.busy: list[LakeIdent] = []
+        self.set(**settings)
+        self.worker.writer._upkeep = Upkeep(
+            self.dest, self.busy.__contains__, lambda: self.settings, now=self.clock
+        )
+
+    def set(self, **settings: Any) -> None:
+        """Settings that are in force from now on."""
+        self.settings = Settings.model_validate(settings)
+
+    def play(self, batches: int) -> list[int]:
+        """After which batches there was an expiry so far."""
+        for _ in range(batches):
+            self.clock.now += 1
+            play(self.worker, self.dest, 1)
+        return self.dest.expired
+
+
+def test_snapshots_expire_when_so_many_would_go(world: Subscribed) -> None:
+    worker = Expiring(world, snapshot_expiry_batches=30, snapshot_retain_last=5)
+    assert worker.play(96) == [35, 65, 95]
+    assert worker.dest.kept == [(5, 0)] * 3
+
+
+def test_by_default_three_hundred_batches_lie_between_two_expiries(world: Subscribed) -> None:
+    worker = Expiring(world, *range(390))
+    assert worker.play(311) == [10, 310]
+    assert worker.dest.kept == [(100, 0)] * 2
+
+
+@pytest.mark.parametrize(("batches", "due"), [(1, [10, 11, 12]), (3, [10, 13, 16])])
+def test_few_batches_between_two_expiries_are_none_at_a_worker_s_start(
+    world: Subscribed, batches: int, due: list[int]
 ) -> None:
-    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 20)
-    dest, busy = Kept(world.lake), [LakeIdent("public", "a")]
-    worker = world.worker(dest)
-    monkeypatch.setattr(worker.writer._upkeep, "_busy", lambda ident: ident in busy)
-    play(worker, dest, 22)
-    assert dest.expired == []
-    busy[:] = [LakeIdent("public", "b")]
-    play(worker, dest, 5)
-    assert dest.expired == [23]
+    worker = Expiring(world, 0, snapshot_expiry_batches=batches, snapshot_retain_last=1)
+    assert worker.play(due[-1]) == due
+
+
+def test_no_snapshot_expires_by_itself_with_0(world: Subscribed) -> None:
+    """Nor does what was not counted stay for ever: it is turned on while the worker runs."""
+    worker = Expiring(world, *range(5000), snapshot_expiry_batches=0)
+    assert worker.play(40) == []
+    worker.set(snapshot_expiry_batches=300)
+    assert worker.play(1) == [41]
+    worker.set(snapshot_expiry_batches=0, snapshot_retain_last=1)
+    assert worker.play(40) == [41]
+
+
+def test_a_smaller_number_that_stays_counts_at_once(world: Subscribed) -> None:
+    worker = Expiring(world, *range(60), snapshot_expiry_batches=20)
+    assert worker.play(20) == []
+    worker.set(snapshot_expiry_batches=20, snapshot_retain_last=7)
+    assert worker.play(20) == [21]
+    assert worker.dest.kept == [(7, 0)]
+
+
+def test_young_snapshots_are_no_reason_for_an_expiry(world: Subscribed) -> None:
+    """Until they are old, and then those alone that are; in each life of a worker."""
+    settings = {"snapshot_expiry_batches": 20, "snapshot_retain_last": 1}
+    born = [*range(-99_900, -99_890), *range(40, 101)]
+    for batches in (25, 29):
+        worker = Expiring(world, *born, **settings, snapshot_retain_age="1h")
+        assert worker.play(batches) == []
+    worker.clock.now = 3649  # what was born before 50 is too old a second later
+    assert worker.play(1) == [55]
+    assert worker.dest.kept == [(1, 3600)]
+    assert worker.play(19) == [55]
+    assert worker.play(1) == [55, 75]
+
+
+def test_an_age_that_is_taken_back_counts_at_once(world: Subscribed) -> None:
+    worker = Expiring(world, *range(5000), snapshot_retain_age="1d")
+    assert worker.play(20) == []
+    worker.set()
+    assert worker.play(1) == [21]
+
+
+def test_the_last_snapshots_stay_however_old_they_are(world: Subscribed) -> None:
+    worker = Expiring(world, *range(-50, 0), snapshot_expiry_batches=10, snapshot_retain_age=1)
+    worker.clock.now = 10_000.0
+    assert worker.play(59) == []
+    assert worker.play(1) == [60]
+
+
+def test_snapshots_stay_while_somebody_reads_what_they_name(world: Subscribed) -> None:
+    worker = Expiring(world, snapshot_expiry_batches=19, snapshot_retain_last=1)
+    worker.busy[:] = [LakeIdent("public", "a")]
+    assert worker.play(22) == []
+    worker.busy[:] = [LakeIdent("public", "b")]
+    assert worker.play(5) == [23]
 
 
 def test_workers_that_are_killed_early_keep_a_table_all_the_same(
@@ -108,22 +198,22 @@ def test_workers_that_are_killed_early_keep_a_table_all_the_same(
     monkeypatch.setattr(upkeep, "SMALL_BATCH", 1)
     held, expiries, compactions = 0, 0, 0
     for life in range(7):
-        dest = Kept(world.lake, snapshots=held, files=held)
+        dest = Kept(world.lake, snapshots=range(held), files=held)
         dest.batches = first = life * 60
         play(world.worker(dest), dest, 60)
         held += 60
         if dest.expired:
-            held = upkeep.RETAIN_SNAPSHOTS + first + 60 - dest.expired[-1]
+            held = Settings().snapshot_retain_last + first + 60 - dest.expired[-1]
         expiries += len(dest.expired)
         compactions += len(dest.compacted)
     assert expiries == 1
-    assert held < upkeep.RETAIN_SNAPSHOTS + upkeep.EXPIRE_EVERY
+    assert held < Settings().snapshot_retain_last + Settings().snapshot_expiry_batches
     assert compactions >= 4
 
 
 def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
     """A tag may hold any number of snapshots, and large files need no upkeep."""
-    dest = Kept(world.lake, snapshots=5000, files=5000)
+    dest = Kept(world.lake, snapshots=range(5000), files=5000)
     worker = world.worker(dest)
     play(worker, dest, upkeep.AT_LEAST - 1)
     assert dest.expired == []
@@ -161,15 +251,6 @@ DUE = Dead(rows=1_200_000, dead=400_000)
 )
 def test_a_vacuum_is_due_as_postgresql_s(dead: Dead, due: bool) -> None:
     assert vacuum_is_due(dead, Settings()) is due
-
-
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
@@ -228,11 +309,9 @@ def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
     assert dest.vacuumed == []
 
 
-def test_autovacuum_off_rewrites_nothing(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "EXPIRE_EVERY", 15)
-    dest, settings = Kept(world.lake), [Settings(autovacuum=False)]
+def test_autovacuum_off_rewrites_nothing(world: Subscribed) -> None:
+    expiry = {"snapshot_expiry_batches": 14, "snapshot_retain_last": 1}
+    dest, settings = Kept(world.lake), [Settings(autovacuum=False, **expiry)]
     worker, clock = world.worker(dest), Clock()
     worker.writer._upkeep = Upkeep(dest, settings=lambda: settings[0], clock=clock)
     clock.now += 60

@@ -70,7 +70,9 @@ class LakeTable:
 
     ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
     its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
-    ``snapshots`` is how many it keeps, of whatever ref; ``files`` is the number of data files.
+    ``snapshots`` are those it keeps, of whatever ref: when each was committed, by the lake's clock
+    in Unix time, in order; empty where the table was just made. ``files`` is the number of data
+    files.
     ``written_by_others``: the sources that somebody else added rows beside since we have theirs;
     ``""`` stands for a table of one owner.
     """
@@ -82,7 +84,7 @@ class LakeTable:
     stamp: Stamp | None
     sources: Mapping[str, Stamp] = field(default_factory=dict)
     records: int | None = None
-    snapshots: int = 0
+    snapshots: Sequence[float] = field(default=(), compare=False)
     files: int = 0
     written_by_others: frozenset[str] = frozenset()
 
@@ -402,8 +404,9 @@ class Destination(Protocol):
 
         Returns the snapshot that ``main`` shows then, None where that was not said."""
 
-    def expire(self, ident: LakeIdent, *, retain: int) -> int:
-        """Drop old snapshots of ``main``, never the newest stamped one; how many went."""
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+        """Drop old snapshots, but for the last ``retain`` of ``main``, those that are younger than
+        ``age`` seconds, and the newest stamped one; how many went."""
 
     def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
         """Write the branch's small files together, between batches; how many files went. With

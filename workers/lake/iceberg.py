@@ -179,7 +179,7 @@ class IcebergDestination:
         # The table is ours alone: only the number of its snapshot is not known.
         tip = read_ref(session, ident, MAIN)
         own = None if stamp.source else stamp
-        return LakeTable(ident, tuple(columns), owner, tip, own, records=0, snapshots=1)
+        return LakeTable(ident, tuple(columns), owner, tip, own, records=0)
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
@@ -387,9 +387,9 @@ class IcebergDestination:
             f'setting lake table "{ident}" back',
         )
 
-    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
-        return expire_snapshots(self._sessions.get(), ident, retain=retain)
+        return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age)
 
     def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
         """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""

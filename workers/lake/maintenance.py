@@ -21,7 +21,9 @@ to keep, and runs in the worker that owns the table, between its batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -51,12 +53,21 @@ _MIN_FILES: Final = 8
 _DANGLING: Final = 8
 """Files of deletes beyond one for each data file that are left alone."""
 _ANY_AGE: Final = "TIMESTAMP '2999-01-01 00:00:00+00:00'"
+"""What every snapshot is older than, however the clocks of two machines differ."""
 
 
-def expire_snapshots(session: LakeSession, ident: LakeIdent, *, retain: int) -> int:
+def expire_snapshots(
+    session: LakeSession,
+    ident: LakeIdent,
+    *,
+    retain: int,
+    age: float = 0.0,
+    clock: Callable[[], float] = time.time,
+) -> int:
     """Drop all but the last ``retain`` snapshots of main, and those no ref leads to.
 
-    Keeps as many more as it takes to reach the newest stamped ancestor. Returns the number of
+    Keeps as many more as it takes to reach the newest stamped ancestor, and whatever is younger
+    than ``age`` seconds: by our clock, where the commits bear the lake's. Returns the number of
     snapshots that are gone. Branches and tags stay with all they lead to.
     """
     before = read_history(session, ident)
@@ -71,13 +82,17 @@ def expire_snapshots(session: LakeSession, ident: LakeIdent, *, retain: int) -> 
         call(
             "expire_snapshots",
             ident,
-            older_than=exp.Var(this=_ANY_AGE),
+            older_than=exp.Var(this=_moment(clock() - age) if age else _ANY_AGE),
             retain_last=exp.Literal.number(max(retain, to_carrier, 1)),
             max_concurrent_deletes=exp.Literal.number(2),
         ),
         f'expiring snapshots of lake table "{ident}"',
     )
     return len(before.snapshots) - len(read_history(session, ident).snapshots)
+
+
+def _moment(unix_time: float) -> str:
+    return f"TIMESTAMP '{datetime.fromtimestamp(unix_time, UTC).isoformat(' ', 'microseconds')}'"
 
 
 def compact(

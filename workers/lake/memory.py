@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class MemorySnapshot:
     stamp: Stamp | None = None
     sources: Mapping[str, Stamp] | None = None
     foreign: bool = False
+    committed: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
@@ -159,7 +161,7 @@ class MemoryDestination:
                 stamp,
                 sources,
                 rows,
-                len(table.snapshots),
+                tuple(each.committed for each in table.snapshots.values()),
                 written_by_others=written_by_others(_ancestors(table, MAIN), sources),
             )
 
@@ -357,10 +359,10 @@ class MemoryDestination:
             table.refs[MAIN] = tip
             return tip
 
-    def expire(self, ident: LakeIdent, *, retain: int) -> int:
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         """Nothing is ever in the way here."""
         self._enter("expire")
-        del ident, retain
+        del ident, retain, age
         return 0
 
     def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:

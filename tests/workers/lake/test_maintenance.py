@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake import maintenance
 from workers.lake.destination import LakeColumn, LakeIdent, Segment
+from workers.lake.maintenance import expire_snapshots
 from workers.lake.statements import join, table_path
 
 Make = Callable[..., Any]
@@ -27,13 +29,43 @@ def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
         join("DELETE FROM", table_path(lake_ident), "WHERE id = 0"), "deleting"
     )
     dest.drop_branches(lake_ident)
-    before = dest.table(lake_ident).snapshots
+    before = len(dest.table(lake_ident).snapshots)
     gone = dest.expire(lake_ident, retain=1)
     table = dest.table(lake_ident)
     assert table.stamp == stamp(22)
-    assert 0 < gone == before - table.snapshots
+    assert 0 < gone == before - len(table.snapshots)
     assert count(dest, lake_ident) == 2
     assert dest.expire(lake_ident, retain=1) == 0
+
+
+def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
+    """Those that are older go, but for the last, which stay however old they are."""
+    dest, branch = iceberg(), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    for n in range(6):
+        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        dest.publish(lake_ident, branch, stamp(20 + n))
+    dest.drop_branches(lake_ident)
+    times = list(dest.table(lake_ident).snapshots)
+    assert times == sorted(times)
+    assert abs(times[-1] - time.time()) < 3600  # the lake's clock is this machine's
+    assert dest.expire(lake_ident, retain=1, age=3600) == 0
+    assert list(dest.table(lake_ident).snapshots) == times
+    between = (times[-4] + times[-3]) / 2
+    session = dest._sessions.get()
+
+    def expire(retain: int) -> int:
+        return expire_snapshots(
+            session, lake_ident, retain=retain, age=60, clock=lambda: between + 60
+        )
+
+    assert expire(5) == len(times) - 5
+    assert list(dest.table(lake_ident).snapshots) == times[-5:]
+    assert expire(1) == 2
+    table = dest.table(lake_ident)
+    assert (list(table.snapshots), table.stamp) == (times[-3:], stamp(25))
+    assert count(dest, lake_ident) == 6
 
 
 @pytest.mark.parametrize("version", [2, 3])
