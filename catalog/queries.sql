@@ -202,6 +202,23 @@ INSERT OR REPLACE INTO lake_maintenance
 SELECT srsubid, srrelid, :since, :orphan_removals, :orphan_files, :reason
 FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
 
+-- name: lake_upkeep
+SELECT * FROM lake_upkeep
+WHERE subid = :subid AND (times > 0 OR error IS NOT NULL) ORDER BY relid, kind
+
+-- name: add_lake_upkeep
+INSERT INTO lake_upkeep
+SELECT srsubid, srrelid, :kind, :times, :done, :failed, :error
+FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
+ON CONFLICT (subid, relid, kind) DO UPDATE SET
+    times = times + excluded.times,
+    done = coalesce(excluded.done, done),
+    failed = excluded.failed,
+    error = excluded.error
+
+-- name: forget_upkeep_errors
+UPDATE lake_upkeep SET failed = NULL, error = NULL WHERE subid = :subid AND relid = :relid
+
 -- name: clear_skip_lsn
 UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn
 

@@ -168,6 +168,21 @@ CREATE TABLE lake_maintenance (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 
+-- What an apply worker did between its batches to keep a lake table small to read: how often, when
+-- last, and when and why each kind failed, until it goes well. Times are Unix's, in microseconds.
+CREATE TABLE lake_upkeep (
+    subid  INTEGER NOT NULL,
+    relid  INTEGER NOT NULL,
+    kind   TEXT NOT NULL,
+    times  INTEGER NOT NULL,
+    done   INTEGER,
+    failed INTEGER,
+    error  TEXT,
+    PRIMARY KEY (subid, relid, kind),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
 CREATE TABLE setting (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     value TEXT NOT NULL

@@ -20,12 +20,13 @@ from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_S: Final = 10.0
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 _SCRIPTS: Final = {
     0: ("schema.sql",),
-    4: ("upgrade_5.sql", "upgrade_6.sql"),
-    5: ("upgrade_6.sql",),
+    4: ("upgrade_5.sql", "upgrade_6.sql", "upgrade_7.sql"),
+    5: ("upgrade_6.sql", "upgrade_7.sql"),
+    6: ("upgrade_7.sql",),
 }
 """The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``, in order."""
 

@@ -18,7 +18,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
-from catalog.lake_maintenance import LakeMaintenance
+from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -378,6 +378,18 @@ class CatalogStore(CatalogFile):
     def put_lake_maintenance(self, done: LakeMaintenance) -> None:
         """Store that of one table; nothing is stored of one that left its subscription."""
         self._write("put_lake_maintenance", dataclasses.asdict(done))
+
+    def lake_upkeep(self, subid: int) -> list[LakeUpkeep]:
+        """What was done to keep a subscription's lake tables small to read, by relid and kind."""
+        return self._all("lake_upkeep", lambda row: LakeUpkeep(**dict(row)), subid=subid)
+
+    def add_lake_upkeep(self, done: LakeUpkeep) -> None:
+        """Add what was done to one table, or failed; nothing of one that left its subscription."""
+        self._write("add_lake_upkeep", dataclasses.asdict(done))
+
+    def forget_upkeep_errors(self, subid: int, relid: int) -> None:
+        """What failed was of rows that a table does not hold any more."""
+        self._write("forget_upkeep_errors", {"subid": subid, "relid": relid})
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
         """Remember a slot that stays on the publisher until somebody drops it."""

@@ -169,6 +169,7 @@ def _mark(sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site) -> l
                 copied=False,
             )
             store.forget_last_error(sub.oid, rel.srrelid)
+            store.forget_upkeep_errors(sub.oid, rel.srrelid)
     failpoints.reach("recopy.marked")
     return copying
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from catalog.errcodes import UndefinedTable
+from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
 from catalog.namespace import printable, qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_stat_subscription_stats import SubscriptionStats
@@ -228,24 +229,49 @@ def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 
 def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """What was done about orphan files; a table that is not counted yet has no row."""
-    return [
-        {
-            "subid": sub.oid,
-            "subname": sub.subname,
-            "relid": done.relid,
-            "lake_schema": rels[done.relid].lake_schema,
-            "lake_table": rels[done.relid].lake_table,
-            "last_orphan_removal": _time(done.since if done.tried else 0),
-            "orphan_removal_count": done.orphan_removals,
-            "orphan_files_removed": done.orphan_files,
-            "reason": done.reason,
-        }
-        for sub in store.subscriptions()
-        for rels in [{rel.srrelid: rel for rel in store.rels(sub.oid)}]
-        for done in store.lake_maintenance(sub.oid)
-        if done.relid in rels
-    ]
+    """What was done beside and between the batches; nothing yet makes no row."""
+    rows = []
+    for sub in store.subscriptions():
+        orphans = {done.relid: done for done in store.lake_maintenance(sub.oid)}
+        upkeep: dict[int, list[LakeUpkeep]] = {}
+        for each in store.lake_upkeep(sub.oid):
+            upkeep.setdefault(each.relid, []).append(each)
+        rows += [
+            {
+                "subid": sub.oid,
+                "subname": sub.subname,
+                "relid": rel.srrelid,
+                "lake_schema": rel.lake_schema,
+                "lake_table": rel.lake_table,
+                **_orphans(orphans.get(rel.srrelid)),
+                **_upkeep(upkeep.get(rel.srrelid, [])),
+            }
+            for rel in store.rels(sub.oid)
+            if rel.srrelid in orphans or rel.srrelid in upkeep
+        ]
+    return rows
+
+
+def _orphans(done: LakeMaintenance | None) -> Row:
+    return {
+        "last_orphan_removal": _time(done.since) if done and done.tried else None,
+        "orphan_removal_count": done.orphan_removals if done else 0,
+        "orphan_files_removed": done.orphan_files if done else 0,
+        "reason": done.reason if done else None,
+    }
+
+
+def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
+    row: Row = {}
+    by_kind = {each.kind: each for each in known}
+    for kind in UPKEEP:
+        done = by_kind.get(kind)
+        row |= {f"last_{kind}": _time((done and done.done) or 0)}
+        row |= {f"{kind}_count": done.times if done else 0}
+    failed = [each for each in known if each.error is not None]
+    row["last_failed_time"] = _time(max((each.failed or 0 for each in failed), default=0))
+    row["upkeep_error"] = "; ".join(f"{each.kind}: {each.error}" for each in failed) or None
+    return row
 
 
 def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
@@ -355,6 +381,9 @@ VIEWS: Final[dict[str, View]] = {
             "orphan_removal_count",
             "orphan_files_removed",
             "reason",
+            *(name for kind in UPKEEP for name in (f"last_{kind}", f"{kind}_count")),
+            "last_failed_time",
+            "upkeep_error",
         ),
         _lake_maintenance,
     ),

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.errcodes import InternalError, ReplicationError
+from catalog.lake_maintenance import UPKEEP
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.store_sqlite import CatalogStore
 from subscriber.printing import Row, json_value
@@ -66,6 +67,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "sync_error_count",
             "orphan_removal_count",
             "orphan_files_removed",
+            *(f"{kind}_count" for kind in UPKEEP),
             "spool_bytes",
             "spool_max_size",
             *(conflict.column for conflict in ConflictType),
@@ -86,7 +88,16 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         "bool",
     ),
     **dict.fromkeys(
-        (*_TIMES, "since", "stats_reset", "last_orphan_removal", "paused_since"), "timestamptz"
+        (
+            *_TIMES,
+            "since",
+            "stats_reset",
+            "last_orphan_removal",
+            *(f"last_{kind}" for kind in UPKEEP),
+            "last_failed_time",
+            "paused_since",
+        ),
+        "timestamptz",
     ),
     "subpublications": "text[]",
 }

@@ -143,7 +143,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
         origin=origin_name(sub.oid),
         threads=process.settings.lake_commit_workers,
         locks=TableLocks(process.data_dir),
-        upkeep=Upkeep(dest, orphans.removing, lambda: process.settings),
+        upkeep=Upkeep(dest, orphans.removing, lambda: process.settings, store.add_lake_upkeep),
     )
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname

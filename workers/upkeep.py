@@ -22,6 +22,9 @@ autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, one t
 each autovacuum_naptime. It rewrites some files; once it finds none, what is still counted as dead
 (deletes of files that are gone) counts no more.
 
+What was done, or failed, is counted in the catalog for ``status``: one small write for each time.
+Where the lake server went away nothing is: that ends the worker, and says nothing of the table.
+
 Expiry deletes what a removal of orphan files reads: the manifests of all snapshots. So it waits
 until that has ended. A compaction deletes nothing.
 """
@@ -37,7 +40,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import FamilyProcessGone, ReplicationError
+from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from config.guc import Settings
 from workers.lake.destination import Destination, LakeIdent, LakeTable
 from workers.written import OpenTable, Written
@@ -58,6 +62,13 @@ Busy = Callable[[LakeIdent], bool]
 def idle(_: LakeIdent) -> bool:
     """Nothing is under way beside the batches."""
     return False
+
+
+Record = Callable[[LakeUpkeep], None]
+
+
+def unrecorded(_: LakeUpkeep) -> None:
+    """Nobody asks what was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +93,17 @@ class Upkeep:
         dest: Destination,
         busy: Busy = idle,
         settings: Callable[[], Settings] = Settings,
+        record: Record = unrecorded,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         """``busy`` tells whether a table's snapshots have to stay for now; ``settings`` are those
-        in force. ``clock`` counts seconds since anything, ``now`` tells Unix time."""
+        in force; ``record`` stores what was done. ``clock`` counts seconds since anything, ``now``
+        tells Unix time."""
         self._dest = dest
         self._busy = busy
         self._settings = settings
+        self._record = record
         self._clock = clock
         self._now = now
         self._dead: dict[int, Dead] = {}
@@ -152,9 +166,9 @@ class Upkeep:
         try:
             files = self._dest.compact(table.lake.ident, table.branch or "")
         except ReplicationError as error:
-            return _failed(relid, error)
+            return self._failed(table, COMPACTION, error)
         log.info("action=compact relid=%d files=%d", relid, files)
-        return True
+        return self._went_well(table, COMPACTION)
 
     def _due(self, relid: int) -> bool:
         settings = self._settings()
@@ -171,11 +185,11 @@ class Upkeep:
         try:
             files = self._dest.compact(table.lake.ident, table.branch or "", dead_share=share)
         except ReplicationError as error:
-            return _failed(relid, error)
+            return self._failed(table, AUTOVACUUM, error)
         if not files:
             self._dead[relid] = replace(dead, left=dead.dead)
         log.info("action=vacuum relid=%d files=%d dead=%d", relid, files, dead.dead)
-        return True
+        return self._went_well(table, AUTOVACUUM)
 
     def _expire(self, table: OpenTable) -> bool:
         relid, settings = table.rel.srrelid, self._settings()
@@ -192,15 +206,40 @@ class Upkeep:
                 age=settings.snapshot_retain_age,
             )
         except ReplicationError as error:
-            return _failed(relid, error)
+            return self._failed(table, EXPIRY, error)
         log.info("action=expire relid=%d snapshots=%d", relid, gone)
-        return True
+        return self._went_well(table, EXPIRY)
 
     def _old(self, relid: int, settings: Settings) -> int:
         """How many snapshots an expiry would take."""
         known, age = self._snapshots[relid], settings.snapshot_retain_age
         old = bisect_left(known, self._now() - age) if age else len(known)
         return max(min(len(known) - settings.snapshot_retain_last, old), 0)
+
+    def _went_well(self, table: OpenTable, kind: str) -> bool:
+        rel = table.rel
+        self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, times=1, done=self._microseconds()))
+        return True
+
+    def _failed(self, table: OpenTable, kind: str, error: ReplicationError) -> bool:
+        rel = table.rel
+        _tell(rel.srrelid, error)
+        if not isinstance(error, FamilyProcessGone):
+            at = self._microseconds()
+            # The primary message alone: a DETAIL may be long, and is in the log.
+            said = LakeUpkeep(rel.srsubid, rel.srrelid, kind, failed=at, error=error.primary)
+            self._store(said)
+        return False
+
+    def _store(self, done: LakeUpkeep) -> None:
+        """The batch is published: what cannot be counted must not look as if that had failed."""
+        try:
+            self._record(done)
+        except ReplicationError as error:
+            _tell(done.relid, error)
+
+    def _microseconds(self) -> int:
+        return int(self._now() * 10**6)
 
 
 def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
@@ -216,6 +255,8 @@ def _stands(table: OpenTable) -> bool:
     return bool(table.branch) and not table.source
 
 
-def _failed(relid: int, error: ReplicationError) -> bool:
-    log.warning("action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error)
-    return False
+def _tell(relid: int, error: ReplicationError) -> None:
+    fields = {"DETAIL": error.detail, "HINT": error.hint}
+    log.warning(
+        "action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error, extra=fields
+    )

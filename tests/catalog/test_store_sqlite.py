@@ -384,15 +384,17 @@ def test_a_catalog_of_version_4_goes_on(tmp_path: Path) -> None:
     assert layout(tmp_path) == layout(tmp_path / "new")
 
 
-def test_a_catalog_of_version_5_goes_on(tmp_path: Path) -> None:
-    upgrade = resources.files("catalog").joinpath("upgrade_5.sql").read_text()
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_catalog_of_a_later_version_goes_on(tmp_path: Path, version: int) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as connection:
         connection.executescript(Path(__file__).with_name("catalog_4.sql").read_text())
-        connection.executescript(f"{upgrade}; PRAGMA user_version = 5;")
+        for number in range(5, version + 1):
+            upgrade = resources.files("catalog").joinpath(f"upgrade_{number}.sql").read_text()
+            connection.executescript(f"{upgrade}; PRAGMA user_version = {number};")
     connection.close()
     with closing(CatalogStore.open(tmp_path)) as old:
         (sub,) = old.subscriptions()
-        assert old.lake_maintenance(sub.oid) == []
+        assert (old.lake_maintenance(sub.oid), old.lake_upkeep(sub.oid)) == ([], [])
     CatalogStore.open(tmp_path / "new").close()
     assert layout(tmp_path) == layout(tmp_path / "new")
 

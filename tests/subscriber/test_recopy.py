@@ -15,6 +15,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedTable,
 )
+from catalog.lake_maintenance import COMPACTION, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
@@ -106,6 +107,19 @@ def test_twice_is_as_good_as_once(world: Around) -> None:
     recopy_tables("mysub", ["public.a", "public.c"], world.site)
     recopy_tables("mysub", ["public.a", "public.c"], world.site)
     assert states(world) == {"a": "i*", "b": "s", "c": "d*", "d": "i"}
+
+
+def test_upkeep_that_failed_was_of_the_rows_that_go(world: Around) -> None:
+    """It is counted on, as PostgreSQL's statistics are over a TRUNCATE."""
+    for name in "ab":
+        failed = LakeUpkeep(row(world).oid, rel(world, name).srrelid, COMPACTION, 3, 5, 9, "no")
+        world.store.add_lake_upkeep(failed)
+    recopy_tables("mysub", ["public.a"], world.site)
+    known = world.store.lake_upkeep(row(world).oid)
+    assert {(each.relid, each.times, each.done, each.error) for each in known} == {
+        (rel(world, "a").srrelid, 3, 5, None),
+        (rel(world, "b").srrelid, 3, 5, "no"),
+    }
 
 
 def test_a_disabled_subscription_is_marked(world: Around) -> None:

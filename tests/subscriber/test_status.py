@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from catalog.errcodes import UndefinedTable
-from catalog.lake_maintenance import LakeMaintenance
+from catalog.lake_maintenance import (
+    AUTOVACUUM,
+    COMPACTION,
+    EXPIRY,
+    LakeMaintenance,
+    LakeUpkeep,
+)
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -258,9 +264,71 @@ def test_what_was_done_about_orphan_files(store: CatalogStore) -> None:
         "orphan_removal_count": 2,
         "orphan_files_removed": 54,
         "reason": None,
+        **NO_UPKEEP,
     }
     store.put_lake_maintenance(replace(counted, reason="not ours"))
     assert rows("lake_maintenance", store)[0]["last_orphan_removal"] is not None
+
+
+NO_UPKEEP = {
+    "last_compaction": None,
+    "compaction_count": 0,
+    "last_autovacuum": None,
+    "autovacuum_count": 0,
+    "last_expiry": None,
+    "expiry_count": 0,
+    "last_failed_time": None,
+    "upkeep_error": None,
+}
+
+
+def test_what_upkeep_did_to_a_table(store: CatalogStore) -> None:
+    """One row for a table; without orphan files, which are counted when it is r, as well."""
+    sub, rel = subscribed(store)
+    of, at = (sub.oid, rel.srrelid), 1_763_000_000_000_000
+    store.add_lake_upkeep(LakeUpkeep(*of, COMPACTION, 1, at))
+    store.add_lake_upkeep(LakeUpkeep(*of, COMPACTION, 1, at + 10**6))
+    store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, 1, at))
+    time = datetime(2025, 11, 13, 2, 13, 20, tzinfo=UTC)
+    (row,) = rows("lake_maintenance", store)
+    assert tuple(row) == VIEWS["lake_maintenance"].columns
+    assert (row["last_orphan_removal"], row["orphan_removal_count"], row["reason"]) == (
+        None,
+        0,
+        None,
+    )
+    assert {name: row[name] for name in NO_UPKEEP} == {
+        **NO_UPKEEP,
+        "last_compaction": time.replace(second=21),
+        "compaction_count": 2,
+        "last_expiry": time,
+        "expiry_count": 1,
+    }
+    store.put_lake_maintenance(LakeMaintenance(*of, at, 2, 54))
+    (row,) = rows("lake_maintenance", store)
+    assert (row["orphan_files_removed"], row["compaction_count"]) == (54, 2)
+
+
+def test_upkeep_that_fails_is_shown_until_it_goes_well(store: CatalogStore) -> None:
+    """Each kind by itself: one that goes well often says nothing of one that is rare."""
+    sub, rel = subscribed(store)
+    of, at = (sub.oid, rel.srrelid), 1_763_000_000_000_000
+    store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, failed=at, error="the lake failed"))
+
+    def shown() -> tuple[object, object]:
+        (row,) = rows("lake_maintenance", store)
+        return row["last_failed_time"], row["upkeep_error"]
+
+    time = datetime(2025, 11, 13, 2, 13, 20, tzinfo=UTC)
+    assert shown() == (time, "expiry: the lake failed")
+    failed = LakeUpkeep(*of, AUTOVACUUM, failed=at + 10**6, error="no space left")
+    store.add_lake_upkeep(failed)
+    both = "autovacuum: no space left; expiry: the lake failed"
+    assert shown() == (time.replace(second=21), both)
+    store.add_lake_upkeep(LakeUpkeep(*of, AUTOVACUUM, 1, at + 2 * 10**6))
+    assert shown() == (time, "expiry: the lake failed")
+    store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, 1, at + 2 * 10**6))
+    assert shown() == (None, None)
 
 
 def test_watch_prints_changes_where_there_is_no_terminal(

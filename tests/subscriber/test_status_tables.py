@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ConnectionFailure, IoError
-from catalog.lake_maintenance import LakeMaintenance
+from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
@@ -57,6 +57,10 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
         store.put_lake_maintenance(
             LakeMaintenance(sub.oid, rel.srrelid, 1_763_000_000_000_000, 2, 2**40)
         )
+    now = 1_763_000_000_000_000
+    for kind in UPKEEP:
+        done = LakeUpkeep(sub.oid, rel.srrelid, kind, 2**40, now, now + 1, "the lake failed")
+        store.add_lake_upkeep(done)
     store.origin_create("pg_16384")
     store.origin_advance("pg_16384", LSN(5), "batch")
     store.put_last_error(LastError(sub.oid, 0, 1_763_000_000_000_000, "55000", "it stopped"))

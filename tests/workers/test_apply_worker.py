@@ -108,5 +108,6 @@ def test_upkeep_is_told_of_the_worker_s_own_removals(
     monkeypatch.setattr(OrphanRemoval, "removing", lambda _, ident: ident.table == "a")
     run(world, PublisherTwin(), tmp_path, monkeypatch)
     [writer] = made
+    assert writer._upkeep._record == world.store.add_lake_upkeep
     assert writer._upkeep._busy(LakeIdent("public", "a"))
     assert not writer._upkeep._busy(LakeIdent("public", "b"))

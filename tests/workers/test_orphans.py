@@ -19,7 +19,7 @@ from catalog.errcodes import (
     LakeBroken,
     ReplicationError,
 )
-from catalog.lake_maintenance import LakeMaintenance
+from catalog.lake_maintenance import COMPACTION, LakeMaintenance, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
@@ -373,6 +373,18 @@ def test_what_is_stored_goes_with_the_table(worker: Worker) -> None:
     assert rel.srrelid not in [each.relid for each in store.lake_maintenance(rel.srsubid)]
     store.put_lake_maintenance(kept)  # by a worker that does not know it yet
     assert rel.srrelid not in [each.relid for each in store.lake_maintenance(rel.srsubid)]
+
+
+def test_upkeep_of_the_same_table_is_counted_beside(worker: Worker) -> None:
+    """It is known here only what is about orphan files, and that is written as a whole."""
+    store, rel = worker.world.store, worker.world.rel("a")
+    worker.turn()
+    done = LakeUpkeep(rel.srsubid, rel.srrelid, COMPACTION, 1, 5)
+    store.add_lake_upkeep(done)
+    for later in (DAY, LOOK_EVERY, LOOK_EVERY):
+        worker.turn(later)
+    assert worker.stored().orphan_removals == 1
+    assert store.lake_upkeep(rel.srsubid) == [done]
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up(worker: Worker) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ConnectionFailure, FamilyProcessGone, IoError, ReplicationError
+from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from config.guc import Settings
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
@@ -40,6 +41,7 @@ class Kept(MemoryDestination):
         self.rows = (0, 0)
         self.batches = 0
         self.failing = False
+        self.error = ReplicationError("no")
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         found = super().table(ident)
@@ -52,7 +54,7 @@ class Kept(MemoryDestination):
         else:
             self.vacuumed.append(self.batches)
         if self.failing:
-            raise ReplicationError("no")
+            raise self.error
         super().compact(ident, branch)
         return self.rewrites.pop() if self.rewrites and dead_share else 0
 
@@ -63,6 +65,8 @@ class Kept(MemoryDestination):
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         self.expired.append(self.batches)
         self.kept.append((retain, age))
+        if self.failing:
+            raise self.error
         return super().expire(ident, retain=retain, age=age)
 
 
@@ -102,7 +106,11 @@ class Expiring:
         self.busy: list[LakeIdent] = []
         self.set(**settings)
         self.worker.writer._upkeep = Upkeep(
-            self.dest, self.busy.__contains__, lambda: self.settings, now=self.clock
+            self.dest,
+            self.busy.__contains__,
+            lambda: self.settings,
+            world.store.add_lake_upkeep,
+            now=self.clock,
         )
 
     def set(self, **settings: Any) -> None:
@@ -334,6 +342,94 @@ def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, shar
         worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
     assert dest.vacuumed == [2]
     assert shared.rows() == [(1, 1), (2, 1)]
+
+
+def recorded(world: Subscribed) -> dict[str, LakeUpkeep]:
+    """What the catalog knows of table a, by kind."""
+    known = world.store.lake_upkeep(world.sub.oid)
+    assert {each.relid for each in known} <= {world.rel("a").srrelid}
+    return {each.kind: each for each in known}
+
+
+def test_what_is_done_is_counted(world: Subscribed) -> None:
+    """In the worker's store, by each worker of the table."""
+    of = (world.sub.oid, world.rel("a").srrelid)
+    for life in range(2):
+        worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+        worker.clock.now += 1000 * life
+        worker.worker.writer._upkeep._vacuumed -= 60
+        worker.dest.rows = (1_200_000, 400_000)
+        worker.play(12)
+    assert recorded(world) == {
+        COMPACTION: LakeUpkeep(*of, COMPACTION, 2, 1_110_000_000),
+        AUTOVACUUM: LakeUpkeep(*of, AUTOVACUUM, 2, 1_101_000_000),
+        EXPIRY: LakeUpkeep(*of, EXPIRY, 2, 1_110_000_000),
+    }
+
+
+def test_a_batch_without_upkeep_stores_nothing_of_it(world: Subscribed) -> None:
+    written: list[str] = []
+
+    def trace(statement: str) -> None:
+        if "lake_upkeep" in statement:
+            written.append(statement.split()[0])
+
+    worker = Expiring(world)
+    world.store._connection.set_trace_callback(trace)
+    worker.play(25)
+    world.store._connection.set_trace_callback(None)
+    assert worker.dest.compacted == [10, 20]
+    assert written == ["INSERT", "INSERT"]
+
+
+def test_what_fails_is_told_without_its_detail_until_it_goes_well(
+    world: Subscribed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has that."""
+    worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+    worker.dest.error = ReplicationError("the lake failed", detail="a file")
+    of = (world.sub.oid, world.rel("a").srrelid)
+    worker.dest.failing = True
+    worker.play(10)
+    assert recorded(world) == {
+        kind: LakeUpkeep(*of, kind, failed=110_000_000, error="the lake failed")
+        for kind in (COMPACTION, EXPIRY)
+    }
+    assert [getattr(record, "DETAIL", None) for record in caplog.records[-2:]] == ["a file"] * 2
+    worker.dest.failing = False
+    worker.play(10)
+    assert recorded(world)[COMPACTION] == LakeUpkeep(*of, COMPACTION, 1, 120_000_000)
+    assert recorded(world)[EXPIRY].error == "the lake failed"  # it has not been tried again
+    worker.play(2)
+    assert recorded(world)[EXPIRY] == LakeUpkeep(*of, EXPIRY, 1, 122_000_000)
+
+
+@pytest.mark.parametrize(("error", "told"), [(FamilyProcessGone, False), (ConnectionFailure, True)])
+def test_a_server_that_went_away_is_no_failure_of_upkeep(
+    world: Subscribed, error: type[ReplicationError], told: bool
+) -> None:
+    worker = Expiring(world)
+    worker.dest.failing, worker.dest.error = True, error("lost the lake server")
+    worker.play(10)
+    assert worker.dest.compacted == [10]
+    assert bool(recorded(world)) is told
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_batch_goes_on_where_what_was_done_cannot_be_counted(
+    world: Subscribed, caplog: pytest.LogCaptureFixture, failing: bool
+) -> None:
+    worker = Expiring(world)
+    worker.dest.failing = failing
+
+    def refuse(_: LakeUpkeep) -> None:
+        raise IoError("no space", sqlstate="53100")
+
+    worker.worker.writer._upkeep._record = refuse
+    worker.play(11)
+    assert len(world.rows("a")) == 11
+    assert "sqlstate=53100 no space" in caplog.text
+    assert recorded(world) == {}
 
 
 def branches(dest: Kept) -> set[str]:
