@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
 from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
-from tests.bench.meters import MB, Peaks
+from tests.bench.meters import MB, Peaks, proportional_mb
 from tests.bench.sides import PYTHON, SCHEMA, SERVER_CONF, Native, Ours, Side
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
@@ -46,30 +47,38 @@ $$
 
 
 class Memory(Peaks):
-    """The largest RSS seen of each process of a side, by what it is, in MB."""
+    """The largest RSS seen of each process of a side, by what it is, in MB.
+
+    In every fourth look also what all our Python processes have together, where a page that some
+    of them share counts once: a worker is forked and has most of its pages in common with the
+    others. The kernel walks their page tables for that, some 10 ms for each.
+    """
 
     def __init__(self, side: Side) -> None:
-        super().__init__(partial(rss_mb, side))
+        self._looks = itertools.count()
+        super().__init__(partial(self._sizes, side))
         self.start()
 
-    def figures(self) -> Run:
-        """End; ``rss_mb`` by what a process is, ``python_mb`` the most of all ours at once.
+    def _sizes(self, side: Side) -> dict[str, float]:
+        seen = rss_mb(side)
+        if next(self._looks) % 4 == 0:
+            ours = [pid for pid, role in side.pids().items() if role in PYTHON]
+            seen |= {_TOGETHER: sum(map(proportional_mb, ours))} if ours else {}
+        return seen
 
-        Pages that processes share count for each of them.
-        """
+    def figures(self) -> Run:
+        """End; ``rss_mb`` by what a process is, ``python_mb`` the most of all ours at once."""
         sizes = dict(self.stop())
         together = sizes.pop(_TOGETHER, None)
         return {"rss_mb": sizes} | ({"python_mb": together} if together else {})
 
 
 def rss_mb(side: Side) -> dict[str, float]:
-    """The largest process of each kind now, and all our Python processes together."""
+    """The largest process of each kind now."""
     seen: dict[str, float] = {}
     for pid, role in side.pids().items():
         rss = psutil.Process(pid).memory_info().rss / MB
         seen[role] = max(seen.get(role, 0.0), rss)
-        if role in PYTHON:
-            seen[_TOGETHER] = seen.get(_TOGETHER, 0.0) + rss
     return seen
 
 

@@ -62,6 +62,18 @@ def high_water(pid: int) -> float:
     return 0.0
 
 
+def proportional_mb(pid: int) -> float:
+    """What a process has in memory, in MB: a page that n processes share counts 1/n (its PSS).
+
+    0 where the system does not tell.
+    """
+    with contextlib.suppress(OSError):
+        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """User and system time of processes and of those of their children that have ended.
 

@@ -10,7 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.bench.meters import MB, Peaks, cpu_seconds, files_mb, high_water, open_files_mb
+from tests.bench.meters import (
+    MB,
+    Peaks,
+    cpu_seconds,
+    files_mb,
+    high_water,
+    open_files_mb,
+    proportional_mb,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -49,6 +57,30 @@ def test_a_look_at_a_process_that_ends_is_left_out() -> None:
     peaks.start()
     assert done.wait(30)
     assert peaks.stop() == {"a": 1.0}
+
+
+@linux
+def test_pages_that_are_shared_count_once() -> None:
+    held = b"x" * (64 * MB)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until the parent has looked
+        os._exit(0)
+    try:
+        sizes = {
+            pid: (proportional_mb(pid), psutil.Process(pid).memory_info().rss / MB)
+            for pid in (os.getpid(), child)
+        }
+    finally:
+        os.close(reader)
+        os.close(writer)
+        os.waitpid(child, 0)
+    assert len(held) / MB <= sizes[os.getpid()][1]
+    together, counted_twice = (sum(each) for each in zip(*sizes.values(), strict=True))
+    assert together < counted_twice - 60
+    assert proportional_mb(2**22) == 0
 
 
 @linux
