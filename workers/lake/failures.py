@@ -18,7 +18,13 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog import remedies
-from catalog.errcodes import FamilyProcessGone, IoError, LakeBroken, ReplicationError
+from catalog.errcodes import (
+    FamilyProcessGone,
+    IoError,
+    LakeBroken,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
@@ -66,6 +72,14 @@ _BROKEN: Final = re.compile(
 """A class that could not be made ready, for want of disk when it unpacked a library say, or of room
 for compiled code. Java does not try again, or in vain: whatever needs the class fails for as long
 as the server lives."""
+_LACKS: Final = re.compile(
+    r"^(?:\(|Caused by: )?[\w.]*\b(?:NoClassDefFoundError|ClassNotFoundException)(?:\)|:)"
+    r" (?P<name>[\w./$]+)$"
+    r"|^(?:\(|Caused by: )?[\w.]*\bUnsupportedFileSystemException(?:\)|:)"
+    r' No FileSystem for scheme "?(?P<scheme>\w+)',
+    re.M,
+)
+"""A jar that whoever started the server did not give it."""
 _DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3}|P0001)\b")
 """A value that an expression of the configuration, or a column, does not take; or an expression's
 own ``raise_error``. What is said then may quote the value, and that may say anything."""
@@ -138,6 +152,13 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             detail=f"{broken.group(1) or 'LinkageError'}: Java gave up on a class that it needs.",
             hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
         )
+    if lacks := _LACKS.search(text) or _LACKS.search(trace):
+        return ObjectNotInPrerequisiteState(
+            f"the Spark server lacks a jar that it needs while {what}",
+            detail=_lacking(lacks),
+            hint='Put the jars that docs/scaling.md names ("A Spark cluster") on the class'
+            " path of driver and executors, and start the server again.",
+        )
     if _DISK_FULL.search(both):
         return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
     if _STAGED.search(both) and (
@@ -158,6 +179,12 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
         )
     return _failure(what, _detail(error, text, trace), both)
+
+
+def _lacking(lacks: re.Match[str]) -> str:
+    if lacks["scheme"]:
+        return f'It has no file system for "{lacks["scheme"]}".'
+    return f'It has no class "{lacks["name"].replace("/", ".")}".'
 
 
 def _failure(what: str, detail: str, said: str, sqlstate: str | None = None) -> LakeFailure:

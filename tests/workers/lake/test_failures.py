@@ -69,6 +69,55 @@ def test_what_another_server_would_meet_too(message: str, reason: str, trace: st
     assert not isinstance(failure(message, reason, trace), LakeBroken)
 
 
+@pytest.mark.parametrize(
+    ("message", "reason", "trace", "detail"),
+    [
+        (
+            "it failed",
+            "org.apache.spark.SparkException",
+            MISSING,
+            'It has no class "software.amazon.awssdk.core.Sdk".',
+        ),
+        (
+            "org.apache.iceberg.spark.SparkCatalog",
+            "java.lang.ClassNotFoundException",
+            None,
+            'It has no class "org.apache.iceberg.spark.SparkCatalog".',
+        ),
+        (
+            'No FileSystem for scheme "s3"',
+            "org.apache.hadoop.fs.UnsupportedFileSystemException",
+            None,
+            'It has no file system for "s3".',
+        ),
+        (
+            "it failed",
+            "org.apache.spark.SparkException",
+            "Caused by: org.apache.hadoop.fs.UnsupportedFileSystemException:"
+            ' No FileSystem for scheme "s3"\n\tat org.apache.hadoop.fs.FileSystem',
+            'It has no file system for "s3".',
+        ),
+    ],
+)
+def test_a_jar_that_a_server_of_one_s_own_was_not_given(
+    message: str, reason: str, trace: str | None, detail: str
+) -> None:
+    error = failure(message, reason, trace)
+    assert (error.code, error.primary, error.detail) == (
+        "55000",
+        'the Spark server lacks a jar that it needs while reading lake table "s.t"',
+        detail,
+    )
+    assert "class path of driver and executors" in (error.hint or "")
+
+
+def test_a_value_that_reads_like_a_missing_jar() -> None:
+    quoted = "cannot cast 'java.lang.ClassNotFoundException: secret' to INT"
+    error = failure(quoted, "org.apache.spark.SparkException", f"SparkException: {quoted}")
+    assert "jar" not in error.primary
+    assert "secret" not in error.report()
+
+
 @pytest.mark.parametrize("state", ["22018", "P0001"])
 def test_what_a_value_says_is_not_believed(state: str) -> None:
     message = SAYS_ANYTHING.replace("22018", state)
