@@ -121,9 +121,10 @@ class LakeWriter:
         source = source_of(self._sub, rel)
         stamp = check_stamp(rel, lake, self._sub.subname, source)
         floor = LSN(max(stamp.floor, rel.floor))
+        self._upkeep.opened(rel.srrelid, lake)
+        lake = replace(lake, snapshots=())  # it counts them, and nobody else does
         opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
         self._tables[rel.srrelid] = opened
-        self._upkeep.opened(rel.srrelid, lake)
         self._distrust_others(lake, opened)
         return self._tables[rel.srrelid]
 

@@ -52,8 +52,6 @@ _AT_ONCE: Final = 128 << 20
 _MIN_FILES: Final = 8
 _DANGLING: Final = 8
 """Files of deletes beyond one for each data file that are left alone."""
-_ANY_AGE: Final = "TIMESTAMP '2999-01-01 00:00:00+00:00'"
-"""What every snapshot is older than, however the clocks of two machines differ."""
 
 
 def expire_snapshots(
@@ -64,25 +62,30 @@ def expire_snapshots(
     age: float = 0.0,
     clock: Callable[[], float] = time.time,
 ) -> int:
-    """Drop all but the last ``retain`` snapshots of main, and those no ref leads to.
+    """Drop all but the last ``retain`` snapshots of main and of each branch.
 
-    Keeps as many more as it takes to reach the newest stamped ancestor, and whatever is younger
-    than ``age`` seconds: by our clock, where the commits bear the lake's. Returns the number of
-    snapshots that are gone. Branches and tags stay with all they lead to.
+    Whatever is younger than ``age`` seconds stays: by our clock, where the commits bear the lake's.
+    So do the newest stamped ancestor and all that has come since, by the lake's clock, because the
+    last are counted from what main is when the lake gets to it: a fence or somebody's compaction
+    that came meanwhile would be the last, and the position gone. A branch of ours, made from main
+    later, keeps all its commits by that. Returns the number of snapshots that are gone.
     """
     before = read_history(session, ident)
     to_carrier = 0
-    for to_carrier, snapshot in enumerate(before.ancestors(MAIN), 1):  # noqa: B007 - counts
-        if snapshot.stamp is not None:
+    for to_carrier, carrier in enumerate(before.ancestors(MAIN), 1):  # noqa: B007 - both count
+        if carrier.stamp is not None:
             break
     else:
         return 0  # no position anywhere: leave everything for whoever looks into it
+    older_than = carrier.committed / 1000
+    if age:
+        older_than = min(older_than, clock() - age)
     session.set_properties({})
     session.command(
         call(
             "expire_snapshots",
             ident,
-            older_than=exp.Var(this=_moment(clock() - age) if age else _ANY_AGE),
+            older_than=exp.Var(this=_moment(older_than)),
             retain_last=exp.Literal.number(max(retain, to_carrier, 1)),
             max_concurrent_deletes=exp.Literal.number(2),
         ),

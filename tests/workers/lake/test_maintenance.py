@@ -14,6 +14,8 @@ from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delet
 from workers.lake import maintenance
 from workers.lake.destination import LakeColumn, LakeIdent, Segment
 from workers.lake.maintenance import expire_snapshots
+from workers.lake.session import LakeSession
+from workers.lake.snapshots import History, read_history
 from workers.lake.statements import join, table_path
 
 Make = Callable[..., Any]
@@ -40,12 +42,7 @@ def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
 
 def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
     """Those that are older go, but for the last, which stay however old they are."""
-    dest, branch = iceberg(), "pgsub_1_1_1"
-    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
-    dest.create_branch(lake_ident, branch)
-    for n in range(6):
-        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
-        dest.publish(lake_ident, branch, stamp(20 + n))
+    dest, _ = published(iceberg, lake_ident, batches=6)
     dest.drop_branches(lake_ident)
     times = list(dest.table(lake_ident).snapshots)
     assert times == sorted(times)
@@ -66,6 +63,50 @@ def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
     table = dest.table(lake_ident)
     assert (list(table.snapshots), table.stamp) == (times[-3:], stamp(25))
     assert count(dest, lake_ident) == 6
+
+
+def test_what_comes_while_an_expiry_begins_does_not_cost_the_position(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last snapshots are counted anew by the lake: fences are the last then."""
+    dest, _ = published(iceberg, lake_ident, batches=3)
+
+    def read_then_fence(session: LakeSession, ident: LakeIdent) -> History:
+        history = read_history(session, ident)
+        if not fences:
+            fences.extend(dest.fence(ident) for _ in range(3))
+        return history
+
+    fences: list[object] = []
+    monkeypatch.setattr(maintenance, "read_history", read_then_fence)
+    dest.expire(lake_ident, retain=1)
+    assert len(fences) == 3
+    table = dest.table(lake_ident)
+    assert table.stamp == stamp(22)
+    assert len(table.snapshots) == 4, "all before that has gone"
+
+
+def test_a_branch_keeps_the_commits_that_main_does_not_have_yet(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    dest, branch = published(iceberg, lake_ident, batches=3)
+    for n in range(3):
+        dest.write(lake_ident, branch, [append(dest, 10 + n, 1)], stamp(30 + n))
+    assert dest.expire(lake_ident, retain=1) > 0
+    dest.publish(lake_ident, branch, stamp(32))
+    assert dest.table(lake_ident).stamp == stamp(32)
+    assert count(dest, lake_ident) == 6
+
+
+def published(iceberg: Make, ident: LakeIdent, *, batches: int) -> tuple[Any, str]:
+    """A table of so many batches, the last with stamp 19 + ``batches``, and its standing branch."""
+    dest, branch = iceberg(), "pgsub_1_1_1"
+    dest.create_table(ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(ident, branch)
+    for n in range(batches):
+        dest.write(ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        dest.publish(ident, branch, stamp(20 + n))
+    return dest, branch
 
 
 @pytest.mark.parametrize("version", [2, 3])
