@@ -6,6 +6,8 @@ import importlib.util
 
 import pytest
 
+from tests.jvm import expect_short_lives
+
 pytest_plugins = [
     name
     for name in ("tests.fix_publisher", "tests.fix_lake", "tests.fix_pgsub", "tests.conformance")
@@ -19,6 +21,11 @@ MARKERS = {
     },
     "spark": {"lake_server", "pgsub"},
 }
+
+
+def pytest_configure() -> None:
+    """Before anything starts."""
+    expect_short_lives()
 
 
 LONG_FIRST = ("crash", "security", "integration")

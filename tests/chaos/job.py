@@ -11,11 +11,13 @@ from pathlib import Path
 from subscriber.publisher import EmbeddedPublisher
 from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
 from tests.crash.family import Family
+from tests.jvm import expect_short_lives
 from tests.twin import NativeTwin
 
 
 def play(seeds: Connection, folder: Path, faults: bool) -> None:
     """Seeds that come through the pipe, until None; the outcomes go back."""
+    expect_short_lives()
     twin = NativeTwin(18)
     with (
         tempfile.TemporaryDirectory(prefix="pgsub-chaos-") as scratch,

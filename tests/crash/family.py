@@ -34,10 +34,6 @@ FAMILY_SETTINGS = {
     "lake_server_memory": "1GB",
 }
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""A JVM that is killed every so often does not earn back what its better compiler takes. With that
-comes a fifth of the room for code, which one that nobody kills fills up; so it has the usual."""
-
 
 class Family:
     """One data directory, its launcher, its lake server and the workers.
@@ -49,11 +45,10 @@ class Family:
         self,
         data_dir: Path,
         settings: Mapping[str, Any] = FAMILY_SETTINGS,
-        java_options: str = SHORT_LIVED,
         lake: Lake | None = None,
     ) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
-        env = {ENVIRONMENT: str(self.failpoints.directory), "JDK_JAVA_OPTIONS": java_options}
+        env = {ENVIRONMENT: str(self.failpoints.directory)}
         self.pgsub = Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
         self.subscriptions: dict[str, dict[str, Any]] = {}
         self._settings = dict(settings)

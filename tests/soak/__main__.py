@@ -52,7 +52,7 @@ def _servers() -> Iterator[tuple[Family, Database]]:
     ):
         database = new_database(publisher, NAME)
         database.run(*STATEMENTS)
-        family = Family(Path(scratch) / "data", settings={}, java_options="")
+        family = Family(Path(scratch) / "data", settings={})
         family.start()
         try:
             family.create(NAME, database.dsn, [NAME])
