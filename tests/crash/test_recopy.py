@@ -101,10 +101,10 @@ class Recopied:
             assert self.lake(table) == native_rows(self.database, table), table
 
     def add(self, count: int = 10) -> None:
-        """More rows on the publisher."""
+        """More rows on the publisher, none of them twice, whichever test was here before."""
         self.database.run(
-            f"INSERT INTO log SELECT i, 'more' FROM log, generate_series(1, {count}) i"
-            " WHERE id = (SELECT min(id) FROM log)",
+            f"INSERT INTO log SELECT max(id) + i, 'more' FROM log, generate_series(1, {count}) i"
+            " GROUP BY i",
             f"INSERT INTO t SELECT max(id) + i, 'more' FROM t, generate_series(1, {count}) i"
             " GROUP BY i",
         )
