@@ -24,9 +24,10 @@ SCHEMA_VERSION: Final = 7
 
 _SCRIPTS: Final = {
     0: ("schema.sql",),
-    4: ("upgrade_5.sql", "upgrade_6.sql", "upgrade_7.sql"),
-    5: ("upgrade_6.sql", "upgrade_7.sql"),
-    6: ("upgrade_7.sql",),
+    **{
+        version: tuple(f"upgrade_{n}.sql" for n in range(version + 1, SCHEMA_VERSION + 1))
+        for version in range(4, SCHEMA_VERSION)
+    },
 }
 """The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``, in order."""
 
