@@ -94,11 +94,11 @@ def _server() -> Path:
 def serve() -> None:
     """The server, until its standard input ends; says so on standard output when it listens."""
     import subscriber
+    import workers.lake.iceberg
     import workers.lake.session  # noqa: F401 (imported once, for all commands; so is what follows)
 
     for module in pkgutil.iter_modules(subscriber.__path__):
-        if module.name != "__main__":
-            importlib.import_module(f"subscriber.{module.name}")
+        importlib.import_module(f"subscriber.{module.name}")
     gc.freeze()  # a child that collects does not copy what is here
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a command here

@@ -55,11 +55,7 @@ class Peaks(threading.Thread):
 
 def high_water(pid: int) -> float:
     """The largest RSS that a process ever had, in MB; 0 where the system does not tell."""
-    with contextlib.suppress(OSError):
-        for line in (_PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+    return _told_mb(pid, "status", "VmHWM:")
 
 
 def proportional_mb(pid: int) -> float:
@@ -67,9 +63,14 @@ def proportional_mb(pid: int) -> float:
 
     0 where the system does not tell.
     """
+    return _told_mb(pid, "smaps_rollup", "Pss:")
+
+
+def _told_mb(pid: int, file: str, name: str) -> float:
+    """A size that the system tells in kB."""
     with contextlib.suppress(OSError):
-        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+        for line in (_PROC / str(pid) / file).read_text().splitlines():
+            if line.startswith(name):
                 return int(line.split()[1]) / 1024
     return 0.0
 
