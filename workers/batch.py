@@ -29,8 +29,9 @@ from workers.relation import LogicalRepRelMap, RelName, in_force, name_of
 from workers.replica_identity import Coverage
 from workers.spool import Batch
 
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Positions = NDArray[np.int32]
+"""Which of a frame's changes."""
 
 Targets = Mapping[RelName, Collection[int]]
 """What a batch changes, by name, and the ids of the relations that had the name just then."""
@@ -61,7 +62,7 @@ class _Piece:
     """Positions (indices into the frame's changes) of one relation between two cuts."""
 
     relation: Relation
-    positions: Ints
+    positions: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,8 @@ def _pieces(
     """Group the changes by relation and split each group where its Relation changed."""
     if not len(framed.relid):
         return []
-    order = np.argsort(framed.relid, kind="stable").astype(np.int64)
-    relids, firsts = np.unique(framed.relid[order], return_index=True)
     pieces: list[_Piece] = []
-    for relid, positions in zip(relids.tolist(), np.split(order, firsts[1:]), strict=True):
+    for relid, positions in _by_relation(framed.relid):
         relation = before.get(relid)
         start = 0
         for cut_at, changed in cuts.get(relid, []):
@@ -139,6 +138,20 @@ def _pieces(
         if start < len(positions):
             pieces.append(_Piece(in_force(relation, relid), positions[start:]))
     return pieces
+
+
+def _by_relation(relid: NDArray[np.uint32]) -> list[tuple[int, Positions]]:
+    """Each relation's changes, in commit order.
+
+    Of one large transaction everything here counts: ten million changes are mostly of one table.
+    """
+    if (relid == relid[0]).all():
+        return [(int(relid[0]), np.arange(len(relid), dtype=np.int32))]
+    order = np.argsort(relid, kind="stable").astype(np.int32)
+    ordered = relid[order]
+    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    groups = np.split(order, edges)
+    return [(int(relid[positions[0]]), positions) for positions in groups]
 
 
 def _runs(
@@ -183,6 +196,6 @@ def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
     ]
 
 
-def _pick(framed: Frame, positions: Ints) -> Ints | slice:
+def _pick(framed: Frame, positions: Positions) -> Positions | slice:
     """All changes as a slice, which copies nothing."""
     return slice(None) if len(positions) == len(framed) else positions

@@ -182,7 +182,7 @@ def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
         raise kernel_error(OLD_MISSING, int(np.flatnonzero(changes.kind != INSERT)[0]))
     if inserts_only:
         none, nowhere = np.empty(0, np.int64), np.empty(0, np.int32)
-        born = np.arange(count, dtype=np.int64) * 2 + 1
+        born = np.arange(1, 2 * count, 2, dtype=np.int64)
         return Keyed(changes, layout, nowhere, none, none, born, (), -1, 0, 0)
     buf = readonly(changes.buf)
     tuples = (changes.old_kind, changes.old_off, changes.new_off)
