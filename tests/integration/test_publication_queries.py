@@ -1,10 +1,11 @@
 """The publisher queries against real servers of every version."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from catalog.errcodes import FeatureNotSupported
+from catalog.errcodes import AdminShutdown, FeatureNotSupported, ReplicationError
 from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
@@ -20,7 +21,7 @@ from workers.publication import (
 )
 from workers.remote_slots import fetch_slot, fetch_sync_slots
 from workers.replica_identity import fetch_identities
-from workers.walreceiver import WalReceiverConn, connect
+from workers.walreceiver import WalReceiverConn, connect, join_conninfo
 
 SCHEMA = """
 CREATE DOMAIN price AS numeric(10, 2);
@@ -287,3 +288,48 @@ def test_the_slots_that_synchronisations_left(conn: WalReceiverConn) -> None:
     finally:
         for name in names:
             conn.drop_slot(name)
+
+
+def beside(
+    conn: WalReceiverConn, interrupted: Callable[[], bool] = lambda: False
+) -> WalReceiverConn:
+    """Another connection to the same database."""
+    pgconn = conn.pgconn
+    parts = conn.host() | {"dbname": pgconn.db.decode(), "user": pgconn.user.decode()}
+    return connect(join_conninfo(parts), "queries", interrupted=interrupted)
+
+
+LONG = "SELECT repeat('x', 100) FROM generate_series(1, 200000)"
+
+
+def test_an_error_of_the_server_in_the_midst_of_a_copy(conn: WalReceiverConn) -> None:
+    failing = "SELECT repeat('x', 100), 1 / (200000 - n) FROM generate_series(1, 300000) n"
+    data = conn.copy_out(f"COPY ({failing}) TO STDOUT")
+    assert next(data)
+    with pytest.raises(ReplicationError) as caught:
+        list(data)
+    assert (caught.value.code, caught.value.primary) == ("22012", "division by zero")
+    assert conn.exec("SELECT 1") == [("1",)]
+
+
+def test_a_copy_ends_when_its_connection_does(conn: WalReceiverConn) -> None:
+    other = beside(conn)
+    [[pid]] = other.exec("SELECT pg_backend_pid()")
+    data = other.copy_out(f"COPY ({LONG}) TO STDOUT")
+    assert next(data)
+    conn.exec(f"SELECT pg_terminate_backend({pid})")
+    with pytest.raises(ReplicationError) as caught:
+        list(data)
+    assert caught.value.code in ("08006", "57P01")
+    other.close()
+
+
+def test_a_copy_whose_data_never_ceases_can_be_stopped(conn: WalReceiverConn) -> None:
+    told = threading.Event()
+    other = beside(conn, told.is_set)
+    data = other.copy_out(f"COPY ({LONG}) TO STDOUT")
+    assert next(data)
+    told.set()
+    with pytest.raises(AdminShutdown):
+        next(data)
+    other.close()

@@ -26,19 +26,15 @@ each Commit the kernel notes where its record ends and what it says.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import sys
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding
-from numba import types
 
 from catalog.errcodes import InternalError
+from workers.columnar import libpq
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be64
 from workers.proto import decode
@@ -58,20 +54,6 @@ LONGEST_NAP: Final = 10_000_000
 """Naps of 1 and 3 ms end before the receive buffer is full and save little."""
 
 BUDGET_NANOSECONDS: Final = 50_000_000
-
-_PREFIX: Final = "pgsub_drain_"
-_get_copy_data = types.ExternalFunction(
-    _PREFIX + "PQgetCopyData", types.int32(types.intp, types.intp, types.int32)
-)
-_socket = types.ExternalFunction(_PREFIX + "PQsocket", types.int32(types.intp))
-_ioctl = types.ExternalFunction(_PREFIX + "ioctl", types.int32(types.int32, types.intp, types.intp))
-_consume_input = types.ExternalFunction(_PREFIX + "PQconsumeInput", types.int32(types.intp))
-_freemem = types.ExternalFunction(_PREFIX + "PQfreemem", types.void(types.intp))
-_memcpy = types.ExternalFunction(_PREFIX + "memcpy", types.intp(types.intp, types.intp, types.intp))
-_nanosleep = types.ExternalFunction(_PREFIX + "nanosleep", types.int32(types.intp, types.intp))
-_clock_gettime = types.ExternalFunction(
-    _PREFIX + "clock_gettime", types.int32(types.int32, types.intp)
-)
 
 # Cells of the kernel's state; those of the first line live from call to call.
 _PENDING, _PENDING_LENGTH, _CHANGES, _NAP = 0, 1, 2, 3
@@ -135,7 +117,7 @@ class Drain:
     """
 
     def __init__(self, conn_ptr: int, *, longest_nap: int = FIRST_NAP) -> None:
-        register_symbols()
+        libpq.register_symbols()
         self._conn = conn_ptr
         self._longest_nap = longest_nap
         self._state = np.zeros(_CELLS, np.int64)
@@ -182,65 +164,31 @@ class Drain:
             _release(self._state)
 
 
-def register_symbols() -> None:
-    """Tell the compiler's linker where libpq's and libc's functions are; safe to repeat.
-
-    The libpq must be the one the connection was made with, so it is found through the module
-    that made it, if one is loaded, else through the wheel that would be.
-    """
-    if binding.address_of_symbol(_PREFIX + "PQgetCopyData"):
-        return
-    libpq, libc = _libpq(), ctypes.CDLL(None)
-    for library, names in (
-        (libpq, ("PQgetCopyData", "PQconsumeInput", "PQfreemem", "PQsocket")),
-        (libc, ("memcpy", "nanosleep", "clock_gettime", "ioctl")),
-    ):
-        for name in names:
-            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-            binding.add_symbol(_PREFIX + name, address)
-
-
-def _libpq() -> ctypes.CDLL:
-    for name in ("psycopg_binary.pq", "psycopg_c.pq"):
-        module = sys.modules.get(name)
-        if module is not None and module.__file__:
-            return ctypes.CDLL(module.__file__)
-    wrapper = sys.modules.get("psycopg.pq._pq_ctypes")
-    if wrapper is not None:
-        library: ctypes.CDLL = wrapper.pq
-        return library
-    spec = importlib.util.find_spec("psycopg_binary")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for path in sorted(Path(folder).glob("pq.*.so")):
-            return ctypes.CDLL(str(path))
-    raise InternalError("no libpq is loaded")
-
-
 @kernel
 def _now(words: Any) -> Any:
     """Nanoseconds of the monotonic clock (Linux's clock 1)."""
-    _clock_gettime(1, words.ctypes.data)
+    libpq.clock_gettime(1, words.ctypes.data)
     return words[0] * 1_000_000_000 + words[1]
 
 
 @kernel
 def _nap(words: Any, nanoseconds: int) -> None:
     words[0], words[1] = 0, nanoseconds
-    _nanosleep(words.ctypes.data, 0)
+    libpq.nanosleep(words.ctypes.data, 0)
 
 
 @kernel
 def _waiting(conn: int, words: Any) -> Any:
     """Bytes the socket holds."""
     words[0] = 0  # the answer is an int, half a word
-    _ioctl(_socket(conn), _FIONREAD, words.ctypes.data)
+    libpq.ioctl(libpq.socket(conn), _FIONREAD, words.ctypes.data)
     return words[0]
 
 
 @kernel
 def _release(state: Any) -> None:
     """Give the kept message back to libpq."""
-    _freemem(state[_PENDING])
+    libpq.freemem(state[_PENDING])
     state[_PENDING] = state[_PENDING_LENGTH] = 0
 
 
@@ -255,7 +203,7 @@ def _drain(
     fresh = True  # nothing was read from the socket yet in this call
     while True:
         if state[_PENDING] == 0:
-            got = _get_copy_data(conn, words.ctypes.data + 16, 1)
+            got = libpq.get_copy_data(conn, words.ctypes.data + 16, 1)
             if got > 0:
                 state[_PENDING], state[_PENDING_LENGTH] = words[2], got
             elif got < 0:
@@ -275,7 +223,7 @@ def _drain(
                     state[_NAP] = min(state[_NAP] * 2, longest_nap)
                 fresh = False
                 since_read = 0
-                if _consume_input(conn) == 0:
+                if libpq.consume_input(conn) == 0:
                     state[_STATUS] = _ERROR
                     return
                 continue
@@ -298,7 +246,7 @@ def _drain(
 def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
     """Put the kept message where it belongs; ``_IDLE`` when there is nothing to say about it."""
     source, length = state[_PENDING], state[_PENDING_LENGTH]
-    _memcpy(head.ctypes.data, source, min(length, _SCRATCH))
+    libpq.memcpy(head.ctypes.data, source, min(length, _SCRATCH))
     kind = head[0]
     if kind == _K:
         if length != _KEEPALIVE_LENGTH:
@@ -323,7 +271,7 @@ def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
     for byte in range(4):
         out[position + byte] = np.uint8((payload >> (8 * byte)) & 255)
     position += 4
-    _memcpy(out.ctypes.data + position, source + _HEADER, payload)
+    libpq.memcpy(out.ctypes.data + position, source + _HEADER, payload)
     state[_POSITION] = position + payload
     state[_BYTES] += payload
     state[_RECEIVED] = max(state[_RECEIVED], be64(head, 1), be64(head, 9))

@@ -1,0 +1,97 @@
+"""Taking a COPY's data out of libpq, without a Python object per row.
+
+The server sends a COPY in messages of a row each. The kernel asks the libpq that owns the
+connection for one after the other and puts them side by side, until the buffer is full or nothing
+is left; what comes out are large pieces that end where a row ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import numpy as np
+
+from workers.columnar import libpq
+from workers.columnar.kernel import kernel
+
+CHUNK: Final = 1 << 20
+"""Bytes of a piece; one that holds a single large row has more."""
+
+_PENDING, _LENGTH, _POSITION = range(3)
+_CELLS: Final = 3
+
+_FULL: Final = 1
+_NOTHING_YET: Final = 0
+_FAILED: Final = -2
+
+
+class CopyFailed(Exception):  # noqa: N818 - libpq's words for it
+    """libpq cannot go on with the COPY; its connection has the message."""
+
+
+def copy_data(
+    conn_ptr: int, wait_readable: Callable[[], None] | None = None
+) -> Generator[bytearray]:
+    """The data of a COPY that has begun on the connection at ``conn_ptr`` (``PGconn *``).
+
+    ``wait_readable`` returns when the socket has something to read; without it libpq waits itself.
+    Afterwards the COPY's result is to be taken. Raises ``CopyFailed``.
+    """
+    libpq.register_symbols()
+    state = np.zeros(_CELLS, np.int64)
+    pointer = np.zeros(1, np.int64)
+    nowait = int(wait_readable is not None)
+    size = CHUNK
+    status = _FULL
+    try:
+        while status >= 0:
+            out = bytearray(size)
+            room = np.frombuffer(out, np.uint8)
+            state[_POSITION] = 0
+            while (status := _take(conn_ptr, nowait, room, state, pointer)) == _NOTHING_YET:
+                if wait_readable is not None:
+                    wait_readable()
+            if status == _FAILED:
+                raise CopyFailed
+            if state[_POSITION]:
+                yield out[: state[_POSITION]] if state[_POSITION] < size else out
+            size = max(CHUNK, int(state[_LENGTH]))
+    finally:
+        if state[_PENDING]:
+            _give_back(state)
+
+
+@kernel
+def _take(conn: int, nowait: int, out: Any, state: Any, pointer: Any) -> Any:
+    """Take rows as long as there is room for them.
+
+    ``_FULL`` keeps the row that has none, ``_NOTHING_YET`` means that the socket is empty too;
+    else what libpq said of the end.
+    """
+    looked = False  # at the socket, since the last row
+    while True:
+        if state[_PENDING] == 0:
+            got = libpq.get_copy_data(conn, pointer.ctypes.data, nowait)
+            if got < 0 or (got == 0 and looked):
+                return got
+            if got == 0:
+                if libpq.consume_input(conn) == 0:
+                    return _FAILED
+                looked = True
+                continue
+            looked = False
+            state[_PENDING], state[_LENGTH] = pointer[0], got
+        position, length = state[_POSITION], state[_LENGTH]
+        if position + length > len(out):
+            return _FULL
+        libpq.memcpy(out.ctypes.data + position, state[_PENDING], length)
+        state[_POSITION] = position + length
+        _give_back(state)
+
+
+@kernel
+def _give_back(state: Any) -> None:
+    """Free the row that is kept."""
+    libpq.freemem(state[_PENDING])
+    state[_PENDING] = state[_LENGTH] = 0
