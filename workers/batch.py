@@ -131,7 +131,7 @@ def _pieces(
         relation = before.get(relid)
         start = 0
         for cut_at, changed in cuts.get(relid, []):
-            end = int(np.searchsorted(positions, cut_at, side="left"))
+            end = int(np.searchsorted(positions, np.int32(cut_at), side="left"))
             if end > start:
                 pieces.append(_Piece(in_force(relation, relid), positions[start:end]))
             start, relation = end, changed
