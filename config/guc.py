@@ -238,7 +238,8 @@ class Settings(BaseModel):
         4, ge=1, le=64, description="tables whose commits are in flight at a time"
     )
     copy_range_bytes: Memory = Field(
-        64 * 2**20, description="size of a range of an initial copy; smaller tables are one range"
+        64 * 2**20,
+        description="size of a range of an initial copy, at most twice it; smaller tables are one",
     )
     copy_workers: int = Field(
         default_factory=lambda: os.cpu_count() or 1,

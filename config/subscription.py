@@ -77,7 +77,7 @@ class WithOptions(BaseModel):
     ] = Field("off", description="kept and shown; a lake commit is durable or not made")
     binary: Boolean = Field(
         False,
-        description="values in binary format (publishers from 14 on); the copy, too (from 16 on)",
+        description="changes in binary format (publishers from 14 on); copies must be then (16)",
     )
     streaming: Annotated[
         Stream,

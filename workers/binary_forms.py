@@ -14,13 +14,14 @@ from typing import Final
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import Subscription
-from workers.columnar.binary_catalog import Form, TypeRow, form_of, unknown_types
+from workers.columnar.binary_catalog import TEXT_ONLY, Form, TypeRow, form_of, unknown_types
 from workers.columnar.columns import BINARY_HINT
 from workers.proto.messages import Relation
 from workers.publication import PublisherConn, RemoteTable, query
 from workers.stream import connect_publisher, streams_binary
 
 FIRST_WITH_BINARY_COPY: Final = 16
+"""PostgreSQL copies text from older publishers, also with ``binary = true``."""
 
 
 def fetch_type_rows(conn: PublisherConn, oids: Iterable[int]) -> dict[int, TypeRow]:
@@ -65,9 +66,13 @@ def copy_forms(conn: PublisherConn, remote: RemoteTable) -> tuple[Form, ...]:
     return column_forms(f"{remote.nspname}.{remote.relname}", columns, rows)
 
 
-def copies_binary(sub: Subscription, server_version: int) -> bool:
-    """Whether tables are copied in binary form; from older publishers PostgreSQL copies text."""
-    return sub.subbinary and server_version >= FIRST_WITH_BINARY_COPY
+def known_forms(conn: PublisherConn, remote: RemoteTable) -> tuple[Form, ...] | None:
+    """The same where text may be copied instead: None if one is unknown or cannot be sent."""
+    try:
+        forms = copy_forms(conn, remote)
+    except FeatureNotSupported:
+        return None
+    return None if TEXT_ONLY in forms else forms
 
 
 class BinaryForms:

@@ -37,8 +37,9 @@ from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.conninfo import passfile_line
+from config.guc import Settings
 from workers import failpoints
-from workers.binary_forms import copies_binary, copy_forms
+from workers.binary_forms import FIRST_WITH_BINARY_COPY, copy_forms, known_forms
 from workers.columnar.binary_catalog import compile_forms
 from workers.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.copy_task import BINARY, CSV, Nodes, read_copy
@@ -127,7 +128,7 @@ def copy_table(
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
     form = CSV if nodes is None else BINARY
-    ranges = _ranges(conn, remote, leaves, process.settings.copy_range_bytes, form)
+    ranges = _ranges(conn, remote, leaves, process.settings, form)
     columns = _copied_columns(remote, lake)
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
     if len(ranges) == 1:
@@ -163,11 +164,16 @@ def _arrives(sub: Subscription, remote: RemoteTable) -> bool:
 def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nodes | None:
     """How a binary COPY is read, None where the table is copied as text.
 
-    Raises 0A000 for a column whose binary form is unknown, before anything is made in the lake.
+    Both bring the same values, and binary ones cost the publisher and us half as much. So they are
+    asked for whatever ``binary`` says; but where it is set it insists, as in PostgreSQL: 0A000
+    then for a column whose binary form is unknown, before anything is made in the lake.
     """
-    if not copies_binary(sub, conn.server_version):
+    if conn.server_version < FIRST_WITH_BINARY_COPY:
         return None
-    nodes = compile_forms(copy_forms(conn, remote))
+    forms = copy_forms(conn, remote) if sub.subbinary else known_forms(conn, remote)
+    if forms is None:
+        return None
+    nodes = compile_forms(forms)
     return nodes.table.tolist(), nodes.roots.tolist()
 
 
@@ -277,17 +283,18 @@ def _ranges(
     conn: WalReceiverConn,
     remote: RemoteTable,
     leaves: Sequence[Leaf],
-    range_bytes: int,
+    settings: Settings,
     options: str = CSV,
 ) -> list[_Range]:
     """One for the whole table, or one per range of blocks of each leaf.
 
-    The ranges of a leaf are equally long: two tasks that share them end together. A leaf that is
-    no plain table (a foreign one) has no ctids to cut at and is one range.
+    The ranges of a leaf are equally long, and as many as are copied at a time or a multiple of it:
+    none is left over that all others wait for, though each is up to twice ``copy_range_bytes`` for
+    that. A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
-    step = max(1, range_bytes // block_size)
+    step, workers = max(1, settings.copy_range_bytes // block_size), settings.copy_workers
     whole = sum(blocks.values())
     if whole <= step:
         return [_Range(copy_statement(remote, options=options), whole * block_size)]
@@ -295,6 +302,8 @@ def _ranges(
     for leaf in leaves:
         last = blocks[leaf.relid]
         parts = max(1, -(-last // step))
+        if parts > workers:
+            parts -= parts % workers
         edges = [last * n // parts for n in range(1, parts)]
         ranges += [
             _Range(
@@ -379,7 +388,7 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
             bytes_processed=received, bytes_total=0, tuples_processed=rows, done=done, ranges=1
         )
 
-    def chunks() -> Iterator[bytes]:
+    def chunks() -> Iterator[bytearray]:
         nonlocal received
         for chunk in copy.conn.copy_out(statement):
             received += len(chunk)

@@ -234,7 +234,10 @@ def _one_chunk(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What every one of ``tasks`` tasks of one copy knows; called with a task's number."""
+    """What every one of ``tasks`` tasks of one copy knows; called with a task's number.
+
+    ``kernels`` are those that ``nodes`` are for (``workers.columnar.kernel``).
+    """
 
     conninfo: str
     passfile: str | None
@@ -243,31 +246,45 @@ class CopyTask:
     tasks: int
     reader: CopyReader
     nodes: Nodes | None = None
+    kernels: str = ""
 
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """``mapInArrow``'s function: batches of task numbers in, batches of rows out.
 
         A task's ranges lie all over the table, so that none has all the empty ones.
         """
-        reader, statements = self._readable()
+        compiled = self._has_kernels()
+        reader, statements = self._readable(compiled)
         for batch in numbered:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:
                 for statement in statements[number :: self.tasks]:
-                    yield from reader.batches(self.copy_range(statement))
+                    yield from reader.batches(self.copy_range(statement, compiled))
 
-    def _readable(self) -> tuple[BatchReader, Sequence[str]]:
+    def _has_kernels(self) -> bool:
+        """Whether the very kernels are here that the copy's worker has.
+
+        Nothing that keeps them from working may keep this executor from copying.
+        """
+        try:
+            from workers.columnar import binary_copy, copy_data, kernel, libpq
+
+            libpq.register_symbols()
+        except Exception:  # not installed, or nothing there that it stands on
+            return False
+        return bool(binary_copy and copy_data) and kernel.kept() and self.kernels == kernel.DIGEST
+
+    def _readable(self, compiled: bool) -> tuple[BatchReader, Sequence[str]]:
         """The statements as this executor can read them, and what reads them."""
         if self.nodes is None:
             return self.reader, self.statements
-        try:
+        if compiled:
             return _binary_reader(self.reader, self.nodes), self.statements
-        except ImportError:
-            text = [each.removesuffix(BINARY) + CSV for each in self.statements]
-            return self.reader, text
+        text = [each.removesuffix(BINARY) + CSV for each in self.statements]
+        return self.reader, text
 
-    def copy_range(self, statement: str) -> Iterator[Bytes]:
-        """One range on a connection of its own."""
+    def copy_range(self, statement: str, compiled: bool) -> Iterator[Bytes]:
+        """One range on a connection of its own; ``compiled``: our kernels are here."""
         from psycopg import pq
         from psycopg.conninfo import make_conninfo
 
@@ -284,7 +301,7 @@ class CopyTask:
             self._run(conn, f"SET TRANSACTION SNAPSHOT {quoted}")
             self._run(conn, _LOCK_TIMEOUT)
             self._run(conn, statement)
-            yield from _copied(conn)
+            yield from _copied(conn, compiled)
             self._run(conn, "COMMIT")
         finally:
             conn.finish()
@@ -299,26 +316,40 @@ class CopyTask:
             raise _server_error(conn, result)
 
 
-def _copied(conn: Any) -> Iterator[bytearray]:
+def _copied(conn: Any, compiled: bool) -> Iterator[bytearray]:
     """The data of a COPY that has begun, many rows at a time."""
     from psycopg import OperationalError, pq
 
-    get_copy_data: Callable[[int], tuple[int, Any]] = conn.get_copy_data
-    size = 0
-    while size >= 0:
-        rows = bytearray()
-        try:
-            while len(rows) < _CHUNK and size >= 0:
-                size, data = get_copy_data(0)
-                rows += data
-        except OperationalError as error:
-            raise CopyTaskError(
-                "08006", "lost the connection to the publisher", _words(str(error).encode())
-            ) from None
-        yield rows
+    try:
+        yield from _pieces(conn) if compiled else _row_by_row(conn.get_copy_data)
+    except OperationalError as error:
+        raise _lost(str(error).encode()) from None
     while (result := conn.get_result()) is not None:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise _server_error(conn, result)
+
+
+def _pieces(conn: Any) -> Iterator[bytearray]:
+    from workers.columnar.copy_data import CopyFailed, copy_data
+
+    try:
+        yield from copy_data(conn.pgconn_ptr)
+    except CopyFailed:
+        raise _lost(conn.error_message) from None
+
+
+def _row_by_row(get_copy_data: Callable[[int], tuple[int, Any]]) -> Iterator[bytearray]:
+    size = 0
+    while size >= 0:
+        rows = bytearray()
+        while len(rows) < _CHUNK and size >= 0:
+            size, data = get_copy_data(0)
+            rows += data
+        yield rows
+
+
+def _lost(message: bytes) -> CopyTaskError:
+    return CopyTaskError("08006", "lost the connection to the publisher", _words(message))
 
 
 def _server_error(conn: Any, result: Any) -> CopyTaskError:
@@ -329,9 +360,7 @@ def _server_error(conn: Any, result: Any) -> CopyTaskError:
     sqlstate = result.error_field(field.SQLSTATE)
     primary = result.error_field(field.MESSAGE_PRIMARY)
     if not sqlstate:
-        return CopyTaskError(
-            "08006", "lost the connection to the publisher", _words(conn.error_message)
-        )
+        return _lost(conn.error_message)
     if sqlstate == b"55P03":
         return CopyTaskError(
             "55P03",

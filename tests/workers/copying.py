@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import copy_table
+from workers.copy_task import BINARY
 from workers.lake.destination import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
@@ -27,7 +29,7 @@ BRANCH = "pgsub_1_1_1"
 
 @dataclass(slots=True)
 class PublisherTwin:
-    """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``.
+    """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``, given as CSV.
 
     Its ``columns`` are integers; ``listed`` are the numbers of those that are published.
     """
@@ -45,7 +47,7 @@ class PublisherTwin:
 
     def copy_out(self, sql: str) -> Iterator[bytes]:
         self.commands.append(sql)
-        yield from self.data
+        yield from as_asked(sql, self.data)
 
     def host(self) -> dict[str, str]:
         return {"host": "db", "port": "5432"}
@@ -70,6 +72,19 @@ class PublisherTwin:
         return [rows for words, rows in answers.items() if words in sql][-1]
 
 
+def as_asked(statement: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of integers as CSV, in the form that a COPY asks for."""
+    if not statement.endswith(BINARY):
+        yield from lines
+        return
+    yield b"PGCOPY\n\xff\r\n\0" + bytes(8)
+    for line in lines:
+        fields = line.rstrip(b"\n").split(b",")
+        sent = [struct.pack(">ii", 4, int(field)) if field else b"\xff" * 4 for field in fields]
+        yield struct.pack(">h", len(sent)) + b"".join(sent)
+    yield b"\xff\xff"
+
+
 class LinkTwin:
     """Keeps what a worker reports."""
 
@@ -91,16 +106,25 @@ class Copying:
     rel: SubscriptionRel
 
     def copy(self, conn: PublisherTwin) -> tuple[SubscriptionRel, list[int]]:
-        """Copy to a branch; the row, and the keys that are on the branch then."""
-        rel, lake = copy_table.copy_table(
-            self.process,
-            cast("WalReceiverConn", conn),
-            self.sub,
-            self.rel,
-            self.dest,
-            BRANCH,
-            START,
-        )
+        """Copy to a branch; the row, and the keys that are on the branch then.
+
+        What ``copy_source`` answers is CSV whatever is asked for.
+        """
+        source, dest = self.dest.copy_source, self.dest
+        if source is not None:
+            dest.copy_source = lambda statement: as_asked(statement, source(statement))
+        try:
+            rel, lake = copy_table.copy_table(
+                self.process,
+                cast("WalReceiverConn", conn),
+                self.sub,
+                self.rel,
+                dest,
+                BRANCH,
+                START,
+            )
+        finally:
+            dest.copy_source = source
         return rel, [row["id"] for row in self.dest.lake.rows(lake.ident, BRANCH)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import Subscription
-from workers.binary_forms import BinaryForms, copies_binary, stream_forms
+from workers.binary_forms import BinaryForms, stream_forms
 from workers.columnar.binary_catalog import TypeRow, form_of
 from workers.proto.messages import Relation, RelationColumn
 from workers.stream import streams_binary
@@ -56,13 +56,9 @@ def test_014_columns_that_cannot_be_read_are_named_with_the_remedy() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "stream", "copy"),
-    [(18, True, True), (16, True, True), (15, True, False), (14, True, False), (13, False, False)],
-)
-def test_014_what_is_binary_by_publisher_version(version: int, stream: bool, copy: bool) -> None:
-    assert (streams_binary(SUB, version), copies_binary(SUB, version)) == (stream, copy)
+@pytest.mark.parametrize(("version", "stream"), [(18, True), (14, True), (13, False)])
+def test_014_what_is_binary_by_publisher_version(version: int, stream: bool) -> None:
+    assert streams_binary(SUB, version) is stream
     assert (stream_forms(SUB, version, lambda: False, Path()) is not None) is stream
     text = Subscription("mysub", "host=db", ("pub",))
     assert not streams_binary(text, version)
-    assert not copies_binary(text, version)

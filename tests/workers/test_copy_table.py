@@ -15,7 +15,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import KEY_UNSURE
 from tests.workers.copying import BLOCK, IDENT, START, Copying, PublisherTwin, copying
-from workers import copy_table
+from workers import binary_forms, copy_table
+from workers.columnar.binary_catalog import TEXT_ONLY
 from workers.exits import WorkerExit
 from workers.lake.destination import (
     SHARED,
@@ -47,7 +48,8 @@ def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: Co
         "done": 0,
         "ranges": 1,
     }
-    assert last == first | {"bytes_processed": 7, "tuples_processed": 3, "done": 1}
+    size = 19 + 3 * (2 + 4 + 4) + 2  # of a binary COPY: its head, three rows, its end
+    assert last == first | {"bytes_processed": size, "tuples_processed": 3, "done": 1}
     assert world.dest.staged == 0
 
 
@@ -136,12 +138,26 @@ def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: Copy
     assert [each["tuples_processed"] for each in world.link.progress][-2:] == [None, 3]
 
 
-def test_the_ranges_cover_the_table_and_their_sizes_add_up() -> None:
-    conn = PublisherTwin([], blocks=20)
+@pytest.mark.parametrize(
+    ("blocks", "sizes"),
+    [
+        (9, [4, 5]),
+        (20, [6, 7, 7]),
+        (33, [11, 11, 11]),
+        (47, [7, 8, 8, 8, 8, 8]),
+        (64, [10, 11, 11, 10, 11, 11]),
+    ],
+)
+def test_the_ranges_cover_the_table_and_are_copied_evenly(
+    world: Copying, blocks: int, sizes: list[int]
+) -> None:
+    """Eight blocks to a range and three at a time: three ranges, six, or fewer than three."""
+    conn = PublisherTwin([], blocks=blocks)
     remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
     leaves = fetch_leaves(conn, remote)
-    ranges = copy_table._ranges(cast("WalReceiverConn", conn), remote, leaves, 8 * BLOCK)
-    assert [each.size // BLOCK for each in ranges] == [6, 7, 7]
+    settings = world.process.settings
+    ranges = copy_table._ranges(cast("WalReceiverConn", conn), remote, leaves, settings)
+    assert [each.size // BLOCK for each in ranges] == sizes
     assert "ctid >=" not in ranges[0].statement
     assert "ctid <" not in ranges[-1].statement
 
@@ -218,24 +234,51 @@ def test_a_password_that_no_file_can_hold_is_refused(
         world.copy(PublisherTwin([], blocks=20))
 
 
+@pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("version", [15, 16])
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
 def test_s_014_1_a_table_is_copied_in_binary_form_from_16_on(
-    world: Copying, version: int, blocks: int
+    world: Copying, version: int, blocks: int, binary: bool
 ) -> None:
-    row = b"\0\1\0\0\0\4\0\0\0\7"
-    sent = b"PGCOPY\n\xff\r\n\0" + bytes(8) + row + b"\xff\xff" if version >= 16 else b"7\n"
+    """With ``binary = false`` the form is left to us."""
     asked: list[str] = []
 
     def source(statement: str) -> list[bytes]:
         asked.append(statement)
-        return [sent]
+        return [b"7\n"]
 
-    world.sub = replace(world.sub, subbinary=True)
+    world.sub = replace(world.sub, subbinary=binary)
     world.dest.copy_source = source
-    conn = PublisherTwin([sent], blocks=blocks, server_version=version)
+    conn = PublisherTwin([b"7\n"], blocks=blocks, server_version=version)
     _, keys = world.copy(conn)
     copies = asked or [each for each in conn.commands if each.startswith("COPY")]
     assert keys == [7] * len(copies)
     form = "TO STDOUT WITH (FORMAT binary)" if version >= 16 else "TO STDOUT (FORMAT csv)"
     assert all(each.endswith(form) for each in copies)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_014_a_column_whose_binary_form_is_unknown_is_copied_as_text(
+    world: Copying, binary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``binary = true`` insists, and nothing is made in the lake."""
+    monkeypatch.setattr(binary_forms, "form_of", lambda *_: None)
+    world.sub = replace(world.sub, subbinary=binary)
+    conn = PublisherTwin([b"7\n"])
+    if binary:
+        with pytest.raises(ReplicationError, match="in binary format") as caught:
+            world.copy(conn)
+        assert caught.value.code == "0A000"
+        assert world.dest.table(IDENT) is None
+        return
+    assert world.copy(conn)[1] == [7]
+    assert conn.commands[-2].endswith("TO STDOUT (FORMAT csv)")
+
+
+def test_014_a_type_that_cannot_be_sent_is_copied_as_text(
+    world: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary_forms, "form_of", lambda *_: TEXT_ONLY)
+    conn = PublisherTwin([b"7\n"])
+    assert world.copy(conn)[1] == [7]
+    assert conn.commands[-2].endswith("TO STDOUT (FORMAT csv)")

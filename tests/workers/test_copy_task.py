@@ -186,7 +186,7 @@ def test_a_snapshot_name_is_checked() -> None:
 class RecordedTask(CopyTask):
     """A task whose ranges are their statements."""
 
-    def copy_range(self, statement: str) -> Iterator[bytes]:
+    def copy_range(self, statement: str, compiled: bool) -> Iterator[bytes]:
         yield statement.encode()
 
 

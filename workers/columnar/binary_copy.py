@@ -1,7 +1,9 @@
-"""Reading a table by COPY in binary form: rows become tuples of text, and those Arrow batches.
+"""Reading a table by COPY in binary form, rows into Arrow batches.
 
-A row of ``COPY … (FORMAT binary)`` has what a tuple of the replication stream has, a count and
-each value behind its length, so it is rewritten like one (``binary_rows``) and read like one.
+A kernel notes where the values of whole rows lie; then each column is made an array of its own.
+Common types are read as they are (``binary_direct``), the others, and whatever is unusual about a
+value, by way of the text that the same value becomes: so both forms of a COPY bring the same rows
+and the same errors.
 
 Spark's executors use this module where it is installed; where not, they copy text (``copy_task``).
 """
@@ -16,40 +18,40 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
+from workers.columnar.binary_direct import direct
 from workers.columnar.binary_nested import NODE_CELLS
-from workers.columnar.binary_rows import Room, put_binary
-from workers.columnar.columns import (
-    Changes,
-    ColumnReader,
-    Layout,
-    MappedColumn,
-    UnrepresentableValue,
-    kernel_error,
-)
+from workers.columnar.binary_rows import Room, put_plain
+from workers.columnar.columns import CELLS, CHUNK_BYTES, CHUNK_ROWS, Array, kernel_error
 from workers.columnar.fold import record_batch
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import NO_ROOM, be16, be32, readonly
+from workers.columnar.tuples import NO_ROOM, NULL, Bytes, be16, be32, measure, readonly
+from workers.columnar.values import Unrepresentable, typed
 
 BLOCK: Final = 4 << 20
-"""Bytes of COPY data that become one batch."""
+"""Bytes of COPY data that are read at a time."""
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
 _HEADER: Final = len(_SIGNATURE) + 8
 _CRITICAL_FLAGS: Final = 0xFFFF0000
 
-_N: Final = np.uint8(ord("n"))
-_INSERT: Final = np.uint8(ord("I"))
 _ABSENT: Final = 0xFFFFFFFF
 _TRAILER: Final = 0xFFFF
+_MOST_TEXT: Final = 0x7FFFFFFF
 
 # What a kernel reports besides an error of a value; below the codes of ``tuples``.
-_FIELD_COUNT, _FIELD_SIZE = 101, 102
+_FIELD_COUNT, _FIELD_SIZE, _TOO_LONG = 101, 102, 103
 _ERRORS: Final = {
     _FIELD_COUNT: "a row of the COPY has another number of fields than columns were asked for",
     _FIELD_SIZE: "invalid field size",
 }
 
-_POS, _AT, _ROWS, _ENDED, _ERROR = range(5)
+_HINT: Final = (
+    "If its type was altered just now, nothing is to be done: the copy starts again by itself. "
+    "Else leave the column out with a column list of the publication."
+)
+
+_POS, _ROWS, _ENDED, _ERROR = range(4)
+_DONE, _WRONG = range(2)
 
 PlainNodes = tuple[Sequence[Sequence[int]], Sequence[int]]
 """``binary_catalog.Nodes`` as lists, which reach an executor that does not have these modules."""
@@ -62,6 +64,14 @@ class ErrorMaker(Protocol):
         self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
     ) -> Exception:
         """The error."""
+
+
+class _TooMuchText(Exception):  # noqa: N818 - no error: fewer rows are to be taken at once
+    """A column's text is as large as a batch may be after ``rows`` rows, at least one."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 class BinaryCopyReader:
@@ -77,35 +87,36 @@ class BinaryCopyReader:
         block: int = BLOCK,
     ) -> None:
         table, roots = nodes
-        self._nodes = (
-            np.array(table, np.int64).reshape(-1, NODE_CELLS),
-            np.array(roots, np.int64),
-        )
-        mapped = [MappedColumn(name, at, type) for at, (name, type) in enumerate(columns)]
-        self._layout = Layout(len(columns), (), tuple(mapped), null_unrepresentable)
+        self._table = np.array(table, np.int64).reshape(-1, NODE_CELLS)
+        self._roots = list(roots)
+        self._kinds = [0 if root < 0 else int(self._table[root, 0]) for root in roots]
+        self._columns = list(columns)
+        self._nullable = null_unrepresentable
         self._schema = pa.schema([(f"c{at}", type) for at, (_, type) in enumerate(columns)])
         self._relation = relation
+        rows = max(1, min(CHUNK_ROWS, CELLS // max(1, len(columns))))
+        self._loc = np.empty((len(columns), rows), np.int64)
+        self._length = np.empty((len(columns), rows), np.int32)
         self._error = error
         self._block = block
 
     def batches(self, chunks: Iterable[bytes | bytearray]) -> Iterator[pa.RecordBatch]:
         """A batch for every ``block`` bytes or so. ``chunks`` may be cut anywhere."""
-        data, begun, ended = bytearray(), False, False
+        data, begun = bytearray(), False
+        state = np.zeros(4, np.int64)
         for chunk in chunks:
             data += chunk
             if not begun and len(data) >= _HEADER:
                 data, begun = self._after_header(data), True
             if len(data) >= self._block and begun:
-                taken, ended, batches = self._parse(data)
-                yield from batches
-                data = data[taken:]
+                yield from self._parse(data, state)
+                data = data[state[_POS] :]
         if not begun:
             raise self._bad("22P04", "COPY file signature not recognized")
-        while not ended:
-            taken, ended, batches = self._parse(data)
-            yield from batches
-            data = data[taken:]
-            if not taken and not ended:
+        while not state[_ENDED]:
+            yield from self._parse(data, state)
+            data = data[state[_POS] :]
+            if not state[_POS]:
                 raise self._bad("22P04", "unexpected EOF in COPY data")
         if data:
             raise self._bad("22P04", "received copy data after EOF marker")
@@ -119,53 +130,87 @@ class BinaryCopyReader:
             raise self._bad("22P04", "unrecognized critical flags in COPY file header")
         return data[_HEADER:]
 
-    def _parse(self, data: bytearray) -> tuple[int, bool, list[pa.RecordBatch]]:
-        """The whole rows at the start: how many bytes they are, whether it was the end, rows."""
+    def _parse(self, data: bytearray, state: Any) -> Iterator[pa.RecordBatch]:
+        """The whole rows at the start. ``state`` says how far they reach, and if it was the end."""
         buf = readonly(np.frombuffer(data, np.uint8))
-        width = 2 + 4 * self._layout.ncols
-        places = np.empty(len(data) // width + 1, np.int64)
-        state = np.zeros(5, np.int64)
-        room = Room(4096 + 2 * len(data))
-        while _copy_rows(buf, self._nodes, room.buf, places, state) == NO_ROOM:
-            room.grow(int(state[_AT]))
-        if state[_ERROR]:
-            raise self._value_error(int(state[_ERROR]))
-        rows = places[: state[_ROWS]]
-        return int(state[_POS]), bool(state[_ENDED]), self._typed(room, rows)
+        state[_POS], state[_ROWS] = 0, 1
+        while state[_ROWS]:
+            state[_ROWS] = 0
+            _place_rows(buf, self._loc, self._length, state)
+            if state[_ERROR]:
+                raise self._value_error(int(state[_ERROR]))
+            if state[_ROWS]:
+                yield from self._batches(buf, 0, int(state[_ROWS]))
 
-    def _typed(self, room: Room, places: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
-        count = len(places)
-        nowhere = np.full(count, -1, np.int64)
-        changes = Changes(
-            buf=room.buf,
-            kind=np.full(count, _INSERT, np.uint8),
-            old_kind=np.zeros(count, np.uint8),
-            old_off=nowhere,
-            new_off=places,
-            txn=np.zeros(count, np.int32),
-        )
-        reader = ColumnReader(changes, self._layout, self._layout.columns)
-        refs = np.arange(count, dtype=np.int64) * 2 + 1
+    def _batches(self, buf: Bytes, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows that were placed, in more than one batch where their text is much larger."""
+        rows = slice(begin, end)
         try:
-            return [
-                record_batch(arrays, self._schema, part.stop - part.start)
-                for part, arrays, _ in reader.chunks(refs)
+            arrays = [
+                self._array(buf, at, self._loc[at, rows], self._length[at, rows])
+                for at in range(len(self._columns))
             ]
-        except UnrepresentableValue as bad:
+        except _TooMuchText as much:
+            middle = begin + much.rows
+        else:
+            yield record_batch(arrays, self._schema, end - begin)
+            return
+        yield from self._batches(buf, begin, middle)
+        yield from self._batches(buf, middle, end)
+
+    def _array(
+        self, buf: Bytes, at: int, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
+    ) -> Array:
+        name, type = self._columns[at]
+        array = direct(self._kinds[at], type, buf, loc, length)
+        if array is not None:
+            return array
+        try:
+            strings = self._texts(buf, self._roots[at], loc, length)
+            typed_array: Array = typed(strings, type, null_unrepresentable=self._nullable)
+        except Unrepresentable:
             raise self._error(
                 "22003",
-                f'column "{bad.column}" of lake table "{self._relation}" cannot hold a value that'
+                f'column "{name}" of lake table "{self._relation}" cannot hold a value that'
                 " the publisher sent",
-                f"The column's type in the lake is {bad.type}.",
+                f"The column's type in the lake is {type}.",
                 "Declare on_unrepresentable: null or text for the table, or correct the value on"
                 " the publisher.",
             ) from None
+        return typed_array
+
+    def _texts(
+        self,
+        buf: Bytes,
+        root: int,
+        loc: npt.NDArray[np.int64],
+        length: npt.NDArray[np.int32],
+    ) -> pa.StringArray:
+        """What a column's values are as text; ``_TooMuchText`` if it is not of all of them."""
+        rows = len(loc)
+        offsets, valid = np.zeros(rows + 1, np.int32), np.zeros((rows + 7) // 8, np.uint8)
+        nulls = measure(length, offsets, valid)
+        room = Room(4096 + 2 * int(offsets[-1]))
+        state = np.zeros(2, np.int64)
+        column = (self._table, root, loc, length)
+        while _put_texts(column, buf, room.buf, offsets, CHUNK_BYTES, state) == NO_ROOM:
+            room.grow(int(offsets[state[_DONE]]))
+        if state[_WRONG] == _TOO_LONG:
+            raise Unrepresentable(int(state[_DONE]))
+        if state[_WRONG]:
+            raise self._value_error(int(state[_WRONG]))
+        if state[_DONE] < rows:
+            raise _TooMuchText(int(state[_DONE]))
+        py_buffer: Any = pa.py_buffer
+        data = py_buffer(room.buf[: offsets[-1]])
+        bits = py_buffer(valid) if nulls else None
+        return pa.StringArray.from_buffers(rows, py_buffer(offsets), data, bits, nulls)
 
     def _value_error(self, code: int) -> Exception:
         if code in _ERRORS:
             return self._bad("22P04", _ERRORS[code])
         error: ReplicationError = kernel_error(code, 0)
-        return self._bad(error.code, error.primary, error.hint)
+        return self._bad(error.code, error.primary, _HINT if error.hint else None)
 
     def _bad(self, sqlstate: str, primary: str, hint: str | None = None) -> Exception:
         detail = f'It was met in the COPY of table "{self._relation}".'
@@ -173,49 +218,61 @@ class BinaryCopyReader:
 
 
 @kernel
-def _copy_rows(buf: Any, nodes: Any, out: Any, places: Any, state: Any) -> Any:
-    """Rewrite rows as long as they are whole; 0, or ``NO_ROOM`` to be called with more of it."""
-    table, roots = nodes
+def _place_rows(buf: Any, loc: Any, length: Any, state: Any) -> None:
+    """Note where the values of the next rows are, as long as rows are whole and have a place."""
+    ncols, most = loc.shape
     end = len(buf)
-    while state[_ENDED] == 0:
-        pos, at = state[_POS], state[_AT]
+    while state[_ENDED] == 0 and state[_ROWS] < most:
+        pos, row = state[_POS], state[_ROWS]
         if end - pos < 2:
-            return 0
+            return
         count = be16(buf, pos)
+        pos += 2
         if count == _TRAILER:
-            state[_POS], state[_ENDED] = pos + 2, 1
-            return 0
-        if count != len(roots):
+            state[_POS], state[_ENDED] = pos, 1
+            return
+        if count != ncols:
             state[_ERROR] = _FIELD_COUNT
-            return 0
-        if at + 2 > len(out):
-            return NO_ROOM
-        out[at], out[at + 1] = buf[pos], buf[pos + 1]
-        pos, at = pos + 2, at + 2
+            return
         for column in range(count):
             if end - pos < 4:
-                return 0
+                return
             size = be32(buf, pos)
             pos += 4
-            if at + 5 > len(out):
-                return NO_ROOM
             if size == _ABSENT:
-                out[at] = _N
-                at += 1
+                loc[column, row], length[column, row] = -1, NULL
                 continue
             if size > 0x7FFFFFFF:
                 state[_ERROR] = _FIELD_SIZE
-                return 0
+                return
             if size > end - pos:
-                return 0
-            at = put_binary(table, roots[column], buf, pos, size, out, at)
-            if at < 0:
-                if at == -NO_ROOM:
-                    return NO_ROOM
-                state[_ERROR] = -at
-                return 0
+                return
+            loc[column, row], length[column, row] = pos, size
             pos += size
-        places[state[_ROWS]] = state[_AT]
         state[_ROWS] += 1
-        state[_POS], state[_AT] = pos, at
+        state[_POS] = pos
+
+
+@kernel
+def _put_texts(column: Any, buf: Any, out: Any, offsets: Any, most: int, state: Any) -> Any:
+    """Write a column's values as text, from row ``state[_DONE]`` on, until it is ``most`` bytes.
+
+    0, or ``NO_ROOM`` to be called with more of it.
+    """
+    table, root, loc, length = column
+    while state[_DONE] < len(loc):
+        row = state[_DONE]
+        begin: Any = np.int64(offsets[row])
+        if begin > most:
+            return 0
+        end = begin
+        if length[row] >= 0:
+            end = put_plain(table, root, buf, loc[row], length[row], out, begin)
+        if end == -NO_ROOM:
+            return NO_ROOM
+        if end < 0 or end > _MOST_TEXT:
+            state[_WRONG] = -end if end < 0 else _TOO_LONG
+            return 0
+        offsets[row + 1] = end
+        state[_DONE] = row + 1
     return 0

@@ -184,16 +184,21 @@ def put_tuple(buf: Any, off: int, nodes: Any, out: Any, at: int) -> Any:
 @inner_kernel
 def put_binary(table: Any, root: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
     """A column's value in binary form; ``out`` has room for its head at least."""
+    end = put_plain(table, root, buf, pos, size, out, at + 5)
+    if end >= 0:
+        put_head(end - at - 5, out, at)
+    return end
+
+
+@inner_kernel
+def put_plain(table: Any, root: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
+    """The same without a head."""
     if root < 0:
         return -BINARY_VALUE
     kind = table[root, 0]
     if kind < RANGE:
-        end = put_scalar(kind, buf, pos, size, out, at + 5)
-    else:
-        end = put_value(table, root, buf, pos, size, out, at + 5)
-    if end >= 0:
-        put_head(end - at - 5, out, at)
-    return end
+        return put_scalar(kind, buf, pos, size, out, at)
+    return put_value(table, root, buf, pos, size, out, at)
 
 
 @inner_kernel

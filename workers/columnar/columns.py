@@ -49,7 +49,8 @@ CHUNK_ROWS: Final = 65_536
 CHUNK_BYTES: Final = 64 << 20
 """Bytes of text in an output chunk, at most, unless one row alone has more."""
 
-_CELLS: Final = 2 << 20  # values whose places are held at once: 12 bytes each
+CELLS: Final = 2 << 20
+"""Values whose places are held at once: 12 bytes each."""
 
 Array: TypeAlias = "pa.Array[Any]"
 
@@ -187,7 +188,7 @@ class ColumnReader:
         segment (NULL in the arrays); None when there is none. Raises ``UnrepresentableValue``.
         """
         width = max(1, len(self.columns))
-        rows = max(1, min(rows, _CELLS // width, len(refs)))
+        rows = max(1, min(rows, CELLS // width, len(refs)))
         loc = np.empty((width, rows), np.int64)
         length = np.empty((width, rows), np.int32)
         begin = 0

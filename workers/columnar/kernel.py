@@ -17,16 +17,24 @@ from numba import config, njit
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def _folder() -> str:
-    """Beside the compiled Python of this package, by the digest of its sources."""
-    here = Path(__file__).parent
+def _digest() -> str:
+    """Of the sources of this package."""
     digest = hashlib.sha256()
-    for source in sorted(here.glob("*.py")):
+    for source in sorted(_HERE.glob("*.py")):
         digest.update(source.read_bytes())
-    return str(here / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}")
+    return digest.hexdigest()[:16]
 
 
-_FOLDER: Final = _folder()
+_HERE: Final = Path(__file__).parent
+DIGEST: Final = _digest()
+"""Which kernels these are: two processes with one digest run the same ones."""
+_FOLDER: Final = str(_HERE / "__pycache__" / f"kernels-{DIGEST}")
+"""Beside the compiled Python of this package."""
+
+
+def kept() -> bool:
+    """Whether kernels were compiled here before, so that it does not take this process a minute."""
+    return bool(config.CACHE_DIR) or Path(_FOLDER).is_dir()
 
 
 def kernel(function: Kernel) -> Kernel:

@@ -8,6 +8,7 @@ A worker calls ``warm`` while it waits for other things.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from workers.columnar.binary_catalog import compile_forms, form_of
 from workers.columnar.binary_copy import BinaryCopyReader
 from workers.columnar.binary_rows import textual
 from workers.columnar.columns import Layout, MappedColumn
+from workers.columnar.copy_data import CopyFailed, copy_data
 from workers.columnar.drain import Drain
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import frame
@@ -25,7 +27,13 @@ from workers.columnar.unique_keys import UniqueKeys
 from workers.copy_task import CopyTaskError
 
 _INT8 = 20  # pg_type's oid
-_COPY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1\0\0\0\10" + bytes(8) + b"\xff\xff"
+_NUMERIC = 1700
+_UUID = 2950  # read by way of its text
+_COPY = (
+    b"PGCOPY\n\xff\r\n\0" + bytes(8)
+    + b"\0\3" + b"\0\0\0\10" + bytes(8) + b"\0\0\0\10" + bytes(8) + b"\0\0\0\20" + bytes(16)
+    + b"\xff\xff"
+)  # fmt: skip
 _NO_CONNECTION = 0  # libpq takes a null connection and answers with an error
 
 
@@ -48,10 +56,22 @@ def warm() -> None:
     list(full.position_batches(pa.array(["f"]), pa.array([0])))
     list(full.append_batches())
     textual(changes, [form_of(_INT8, {})] * 2)
-    nodes = compile_forms([form_of(_INT8, {})])
-    plain = (nodes.table.tolist(), nodes.roots.tolist())
-    list(BinaryCopyReader([("k", pa.int64())], plain, False, "", CopyTaskError).batches([_COPY]))
+    warm_copy()
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
+
+
+def warm_copy() -> None:
+    """Those that read the rows of a COPY, which Spark's Python runs too."""
+    nodes = compile_forms([form_of(oid, {}) for oid in (_INT8, _NUMERIC, _UUID)])
+    plain = (nodes.table.tolist(), nodes.roots.tolist())
+    copied: list[tuple[str, pa.DataType]] = [
+        ("k", pa.int64()),
+        ("v", pa.decimal128(9, 1)),
+        ("u", pa.string()),
+    ]
+    list(BinaryCopyReader(copied, plain, False, "", CopyTaskError).batches([_COPY]))
+    with suppress(CopyFailed):
+        list(copy_data(_NO_CONNECTION, lambda: None))
 
 
 def _spool() -> bytes:

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 
 from workers import copy_task
 from workers.columnar import values
+from workers.columnar.kernel import DIGEST
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.destination import CopyPlan
 from workers.lake.snapshots import OPERATION, read_outcomes, write_options
@@ -40,6 +41,7 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
             plan.relation,
         ),
         plan.nodes,
+        DIGEST,
     )
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(plan.columns)])
     numbered = session.spark.range(0, tasks, 1, tasks)

@@ -224,9 +224,9 @@ class TakenKeys:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """A parallel copy under an exported snapshot; one ``COPY … TO STDOUT (FORMAT csv)`` per range.
+    """A parallel copy under an exported snapshot; one ``COPY … TO STDOUT`` per range.
 
-    With ``nodes`` (``workers.columnar.binary_copy``) it is ``FORMAT binary``, and they read it.
+    It is CSV, or binary with ``nodes`` (``workers.columnar.binary_copy``), which read it.
 
     ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.

@@ -1,8 +1,8 @@
 """Spark's Python daemon, with what a copy needs imported before it forks its workers.
 
 The embedded server runs this module as ``spark.python.daemon.module``. Spark's own daemon leaves
-pandas, Arrow and psycopg to each worker it forks: two seconds of CPU in every one of them, as much
-as reading a million rows takes.
+pandas, Arrow, psycopg and compiled kernels to each worker it forks: more than two seconds of CPU in
+every one of them, as much as reading some million rows takes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 for _module in ("pandas", "psycopg.pq", "pyarrow.csv", "pyspark.sql.pandas.serializers"):
     import_module(_module)
+import_module("workers.columnar.warm").warm_copy()
 
 # A worker collects garbage after every task; what was imported is none, and need not be looked at.
 gc.collect()

@@ -8,15 +8,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
+import workers.columnar
 from catalog.errcodes import ReplicationError
 from tests.workers.columnar.records import rows
-from tests.workers.columnar.test_binary import INT4, INT8, TEXT, forms, int4
+from tests.workers.columnar.test_binary import INT4, INT8, NUMERIC, TEXT, forms, int4
+from workers.columnar import kernel, libpq
 from workers.columnar.binary_catalog import TEXT_ONLY, compile_forms
+from workers.columnar.columns import CHUNK_BYTES, CHUNK_ROWS
 from workers.copy_task import BINARY, CopyReader, CopyTask, read_copy
 from workers.lake.destination import LakeColumn
 
+pc: Any = pyarrow.compute
 HEADER = b"PGCOPY\n\xff\r\n\0" + b"\0" * 8
 END = b"\xff\xff"
 COLUMNS = [LakeColumn("id", pa.int32()), LakeColumn("name", pa.string())]
@@ -80,13 +85,68 @@ def test_s_014_7_an_integer_that_fits_a_narrower_lake_column_is_taken() -> None:
     assert caught.value.code == "22003"
 
 
-def test_an_executor_without_the_kernels_copies_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_014_more_rows_than_a_batch_takes() -> None:
+    rows_in_all = 2 * CHUNK_ROWS + 1
+    sent = [HEADER, copied(int4(7), b"x") * rows_in_all, END]
+    batches = list(read_copy(sent, COLUMNS, nodes=plain_nodes(INT4, TEXT)))
+    assert [batch.num_rows for batch in batches] == [CHUNK_ROWS, CHUNK_ROWS, 1]
+    assert {(7, "x")} == {tuple(each.values()) for each in rows(batches)}
+
+
+def test_014_rows_of_no_column() -> None:
+    batches = read_copy([HEADER + copied() * 3 + END], [], nodes=plain_nodes())
+    assert [batch.num_rows for batch in batches] == [3]
+
+
+def test_014_text_that_is_much_larger_comes_in_more_batches() -> None:
+    """20,000 numerics of 16 bytes are 2.6 GB of digits; none that is whole is read twice."""
+    huge = struct.pack(">hhHHh", 1, 32_767, 0, 0, 7)  # 7 and 131,068 zeros
+    columns = [LakeColumn("id", pa.int32()), LakeColumn("n", pa.string())]
+    sent = HEADER + b"".join(copied(int4(at), huge) for at in range(1200)) + END
+    batches = read_copy([sent], columns, nodes=plain_nodes(INT4, NUMERIC))
+    numbers: list[Any] = []
+    for batch in batches:
+        assert batch.nbytes < 2 * CHUNK_BYTES
+        assert set(pc.binary_length(batch.column(1)).to_pylist()) == {131_069}
+        numbers += batch.column(0).to_pylist()
+    assert numbers == list(range(1200))
+
+
+def task_of(kernels: str) -> CopyTask:
     reader = CopyReader([("id", pa.int32())], relation="public.t")
     statements = (f"COPY t (id) TO STDOUT {BINARY}",)
-    task = CopyTask("", None, "", statements, 1, reader, plain_nodes(INT4))
-    assert task._readable()[1] == statements
+    return CopyTask("", None, "", statements, 1, reader, plain_nodes(INT4), kernels)
+
+
+def test_an_executor_with_our_kernels_copies_binary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "kept", lambda: True)
+    task = task_of(kernel.DIGEST)
+    assert task._has_kernels()
+    assert task._readable(compiled=True)[1] == task.statements
+    assert task._readable(compiled=False) == (task.reader, ["COPY t (id) TO STDOUT (FORMAT csv)"])
+
+
+def test_an_executor_with_other_kernels_copies_text() -> None:
+    assert not task_of("0123456789abcdef")._has_kernels()
+
+
+def test_so_does_one_that_would_have_to_compile_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "kept", lambda: False)
+    assert not task_of(kernel.DIGEST)._has_kernels()
+
+
+def test_and_one_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(workers.columnar, "binary_copy")
     monkeypatch.setitem(sys.modules, "workers.columnar.binary_copy", None)
-    assert task._readable() == (reader, ["COPY t (id) TO STDOUT (FORMAT csv)"])
+    assert not task_of(kernel.DIGEST)._has_kernels()
+
+
+def test_and_one_without_what_they_stand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise OSError("cannot load library")
+
+    monkeypatch.setattr(libpq, "register_symbols", missing)
+    assert not task_of(kernel.DIGEST)._has_kernels()
 
 
 def test_014_a_column_whose_type_got_a_send_function_just_now_is_refused() -> None:

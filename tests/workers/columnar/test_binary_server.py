@@ -20,12 +20,13 @@ from catalog.pg_lsn import LSN
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from tests.workers.columnar.test_server import OPTIONS, drain_to, relation
-from workers.binary_forms import BinaryForms, copy_forms, fetch_type_rows
+from workers.binary_forms import BinaryForms, copy_forms, fetch_type_rows, known_forms
 from workers.columnar.binary_catalog import TEXT_ONLY, built_in_types, compile_forms, form_of
 from workers.columnar.binary_nested import RECORD
 from workers.columnar.binary_rows import textual
 from workers.columnar.columns import Changes
 from workers.columnar.frame import Frame, frame
+from workers.columnar.kernel import DIGEST
 from workers.columnar.tuples import be16, be32
 from workers.copy_task import BINARY, CSV, CopyReader, CopyTask, read_copy
 from workers.lake.destination import LakeColumn
@@ -352,17 +353,20 @@ def test_s_014_6_types_whose_form_is_unknown_are_named(publisher_db: Database) -
         copy_forms(asked, remote)
     assert '"words", "price", "o", "c", "r".' in str(caught.value.detail)
     assert "Set binary = false" in str(caught.value.hint)
+    assert known_forms(asked, remote) is None
     publisher_db.run("ALTER TABLE t DROP words, DROP price, DROP o, DROP c, DROP r")
     remote = fetch_remote_table_info(asked, "public", "t", ["everything"])
     _, row, shout = copy_forms(asked, remote)
     assert row.kind == RECORD
     assert shout == TEXT_ONLY
+    assert known_forms(asked, remote) is None
     publisher_db.run(
         "CREATE FUNCTION shout_send(shout) RETURNS bytea LANGUAGE internal"
         " IMMUTABLE PARALLEL SAFE STRICT AS 'varcharsend'",
         "ALTER TYPE shout SET (send = shout_send)",
     )
     assert copy_forms(asked, remote)[2] == form_of(1043, {})
+    assert known_forms(asked, remote) == copy_forms(asked, remote)
 
 
 def test_014_a_task_copies_its_range_in_either_form(publisher_db: Database) -> None:
@@ -382,11 +386,14 @@ def test_014_a_task_copies_its_range_in_either_form(publisher_db: Database) -> N
             1,
             reader,
             (nodes.table.tolist(), nodes.roots.tolist()),
+            DIGEST,
         )
         number = pa.RecordBatch.from_arrays([pa.array([0])], ["id"])
         for sent in (
             task,
+            replace(task, kernels="others"),
             replace(task, nodes=None, statements=[f"COPY public.t TO STDOUT {CSV}"]),
+            replace(task, nodes=None, kernels="", statements=[f"COPY public.t TO STDOUT {CSV}"]),
         ):
             [batch] = sent([number])
             assert batch.to_pylist() == [{"c0": 1, "c1": Decimal("2.50")}]

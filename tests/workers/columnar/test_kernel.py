@@ -32,12 +32,22 @@ def test_the_cache_lies_under_the_digest_of_all_sources(
 def test_another_source_means_another_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    here = home._folder()
+    assert home.DIGEST in home._FOLDER
     (tmp_path / "one.py").write_text("1")
-    monkeypatch.setattr(home, "__file__", str(tmp_path / "kernel.py"))
-    before = home._folder()
+    monkeypatch.setattr(home, "_HERE", tmp_path)
+    before = home._digest()
     (tmp_path / "one.py").write_text("2")
-    assert len({here, before, home._folder()}) == 3
+    assert len({home.DIGEST, before, home._digest()}) == 3
+
+
+def test_they_are_kept_once_they_were_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setattr(home, "_FOLDER", str(tmp_path / "kernels-1"))
+    assert not home.kept()
+    (tmp_path / "kernels-1").mkdir()
+    assert home.kept()
 
 
 def test_kernels_run_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
