@@ -350,8 +350,9 @@ class LakeWriter:
         failpoints.reach("apply.origin_advanced")
         return published
 
-    def _tend(self, published: Iterable[Written]) -> None:
-        for relid in self._upkeep.tend(published):
+    def _tend(self, published: Sequence[Written]) -> None:
+        submit = self._pool.submit
+        for relid in self._upkeep.tend(published, lambda jobs: _results(map(submit, jobs))):
             self._give_up_branch(relid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
@@ -428,12 +429,8 @@ class LakeWriter:
     def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
         """Fence every table whose batch was being published, so that its position can be read."""
         open_outcomes = self._store.in_flight(self._sub.oid)
-        _results(
-            [
-                self._pool.submit(self._settle, relid, lsn, ident_of(relid))
-                for relid, lsn in open_outcomes
-            ]
-        )
+        submit = self._pool.submit
+        _results(submit(self._settle, relid, lsn, ident_of(relid)) for relid, lsn in open_outcomes)
         self._store.clear_in_flight(self._sub.oid, [relid for relid, _ in open_outcomes])
 
     def _settle(self, relid: int, lsn: LSN, ident: LakeIdent | None) -> None:

@@ -1,0 +1,102 @@
+"""Tables that are changed together are due together, and have their turns one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from workers import upkeep
+from workers.lake.destination import Counts, LakeIdent
+from workers.upkeep import Upkeep
+
+
+class Many:
+    """Tables of one worker that each batch changes, and the upkeep after each batch."""
+
+    def __init__(self, tables: int, *, files: int = 0, snapshots: int = 0) -> None:
+        self.turns: list[list[int]] = []
+        self.failing: set[int] = set()
+        self.snapshots = snapshots
+        self.upkeep = Upkeep(cast("Any", self))
+        self.tables = [self._table(relid) for relid in range(tables)]
+        lake = cast("Any", SimpleNamespace(snapshots=[0.0] * snapshots, files=files))
+        for relid in range(tables):
+            self.upkeep.opened(relid, lake)
+
+    def _table(self, relid: int) -> Any:
+        rel = SimpleNamespace(srrelid=relid, srsubid=1)
+        lake = SimpleNamespace(ident=LakeIdent("public", str(relid)))
+        return SimpleNamespace(rel=rel, lake=lake, branch="b", source="")
+
+    def _done(self, ident: LakeIdent) -> int:
+        self.turns[-1].append(int(ident.table))
+        if int(ident.table) in self.failing:
+            raise ReplicationError("no")
+        return 1
+
+    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+        return self._done(ident)
+
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+        return self._done(ident)
+
+    def batch(self, *changed: int) -> set[int]:
+        """Which branches must not be used any more after a batch that changed these tables."""
+        self.turns.append([])
+        tables = [self.tables[relid] for relid in changed] or self.tables
+        written = [SimpleNamespace(table=table, counts=Counts(appended=1)) for table in tables]
+        return self.upkeep.tend(cast("Any", written), self.together)
+
+    def together(self, jobs: Sequence[Any]) -> list[Any]:
+        """The last one ends first."""
+        return [job() for job in reversed(jobs)][::-1]
+
+
+def test_of_many_tables_a_tenth_has_its_turn_after_a_batch() -> None:
+    many = Many(25)
+    for _ in range(30):
+        many.batch()
+    assert many.turns[:9] == [[]] * 9
+    assert [sorted(turn) for turn in many.turns[9:13]] == [
+        [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11],
+    ]  # fmt: skip
+    assert max(map(len, many.turns)) == 3
+    for relid in range(25):
+        turns = [n for n, turn in enumerate(many.turns) if relid in turn]
+        assert len(turns) >= 2
+        assert turns[1] - turns[0] == 10
+
+
+def test_who_has_waited_longest_is_first() -> None:
+    many = Many(25)
+    for _ in range(8):
+        many.batch()
+    many.batch(*range(20, 25))
+    many.batch(*range(20, 25))
+    assert many.turns[-1] == [20]
+    many.batch(*range(20, 25))
+    assert many.turns[-1] == [21]
+    many.batch()
+    many.batch()
+    assert [set(turn) for turn in many.turns[-2:]] == [{22, 23, 24}, {0, 1, 2}]
+
+
+def test_one_of_them_that_fails_spoils_its_own_branch_alone() -> None:
+    many = Many(25)
+    many.failing = {1}
+    spoiled = [many.batch() for _ in range(11)]
+    assert spoiled == [set()] * 9 + [{1}, set()]
+    assert set(many.turns[9]) == {0, 1, 2}
+
+
+def test_snapshots_of_many_tables_go_in_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "COMPACT_EVERY", 10_000)
+    many = Many(25, snapshots=390)
+    for _ in range(20):
+        many.batch()
+    assert [len(turn) for turn in many.turns[9:19]] == [3] * 8 + [1, 0]
+    assert sorted(relid for turn in many.turns for relid in turn) == list(range(25))
