@@ -54,6 +54,9 @@ CELLS: Final = 2 << 20
 
 Array: TypeAlias = "pa.Array[Any]"
 
+Refs: TypeAlias = "npt.NDArray[np.int64] | range"
+"""A range where they are all the new tuples: eight bytes less for each row of a large insert."""
+
 BINARY_HINT: Final = "Set binary = false for the subscription: values then arrive as text."
 
 _ERRORS: Final = {
@@ -180,7 +183,7 @@ class ColumnReader:
         )
 
     def chunks(
-        self, refs: npt.NDArray[np.int64], rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
+        self, refs: Refs, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
     ) -> Iterator[tuple[slice, list[Array], npt.NDArray[np.bool_] | None]]:
         """Typed columns of ``refs`` chunk by chunk: which refs, the arrays, and what is missing.
 
@@ -193,7 +196,7 @@ class ColumnReader:
         length = np.empty((width, rows), np.int32)
         begin = 0
         while begin < len(refs):
-            part = refs[begin : begin + rows]
+            part = _numbers(refs[begin : begin + rows])
             state = np.zeros(3, np.int64)
             done = place_rows(
                 self._buf, self.arrays, self._prev, part, self.slots, loc, length, size, state
@@ -210,7 +213,7 @@ class ColumnReader:
             yield slice(begin, begin + done), arrays, missing
             begin += done
 
-    def check_unsent(self, missing: npt.NDArray[np.bool_], refs: npt.NDArray[np.int64]) -> None:
+    def check_unsent(self, missing: npt.NDArray[np.bool_], refs: Refs) -> None:
         """``UnsentValue`` for the first value that stands nowhere and may not become NULL."""
         for row in np.flatnonzero(missing.any(axis=0)).tolist():
             for where in np.flatnonzero(missing[:, row]).tolist():
@@ -245,6 +248,12 @@ class ColumnReader:
                     nearest, source = off, change
             change = int(self._prev[change]) if len(self._prev) else -1
         return source
+
+
+def _numbers(refs: Refs) -> npt.NDArray[np.int64]:
+    if isinstance(refs, range):
+        return np.arange(refs.start, refs.stop, refs.step, dtype=np.int64)
+    return refs
 
 
 def text_array(

@@ -39,6 +39,7 @@ from workers.columnar.columns import (
     Changes,
     ColumnReader,
     Layout,
+    Refs,
     kernel_error,
     slot_of_ordinal,
 )
@@ -74,7 +75,7 @@ class Keyed:
     prev: npt.NDArray[np.int32]
     base: npt.NDArray[np.int64]  # refs of the base keys, one per merge row
     final: npt.NDArray[np.int64]  # refs of the final tuples, -1 = deleted
-    born: npt.NDArray[np.int64]  # refs of the final tuples of appended rows
+    born: Refs  # refs of the final tuples of appended rows
     unchanged: tuple[str, ...]
     conflict: int
     missing_updates: int
@@ -145,7 +146,7 @@ def column_schema(layout: Layout) -> pa.Schema:
 
 def complete_batches(
     reader: ColumnReader,
-    refs: npt.NDArray[np.int64],
+    refs: Refs,
     schema: pa.Schema,
     chunk_rows: int,
     chunk_bytes: int,
@@ -182,7 +183,7 @@ def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
         raise kernel_error(OLD_MISSING, int(np.flatnonzero(changes.kind != INSERT)[0]))
     if inserts_only:
         none, nowhere = np.empty(0, np.int64), np.empty(0, np.int32)
-        born = np.arange(1, 2 * count, 2, dtype=np.int64)
+        born = range(1, 2 * count, 2)
         return Keyed(changes, layout, nowhere, none, none, born, (), -1, 0, 0)
     buf = readonly(changes.buf)
     tuples = (changes.old_kind, changes.old_off, changes.new_off)
