@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import time
 from array import array
 from bisect import bisect_left
@@ -111,10 +112,13 @@ class Upkeep:
         record: Record = unrecorded,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        order: Callable[[], float] = random.random,
     ) -> None:
         """``busy`` tells whether a table's snapshots have to stay for now; ``settings`` are those
         in force; ``record`` stores what was done. ``clock`` counts seconds since anything, ``now``
-        tells Unix time."""
+        tells Unix time. ``order`` is a table's place among those that have waited as long: by
+        chance, or the last ones would never come first with a worker that is killed every so
+        often."""
         self._dest = dest
         self._busy = busy
         self._settings = settings
@@ -123,6 +127,8 @@ class Upkeep:
         self._now = now
         self._dead: dict[int, Dead] = {}
         self._vacuumed = clock()
+        self._next = order
+        self._order: dict[int, float] = {}
         self._snapshots: dict[int, array[float]] = {}
         self._batches: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
@@ -131,6 +137,7 @@ class Upkeep:
         """Begin with what ``main`` holds."""
         self._snapshots[relid] = array("d", lake.snapshots)
         self._batches[relid] = 0
+        self._order[relid] = self._next()
         self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
         self._dead.pop(relid, None)
 
@@ -145,7 +152,8 @@ class Upkeep:
         most = -(-len(published) // AT_LEAST)
         tables = [each.table for each in published]
         standing = [table for table in tables if _stands(table)]
-        spoiled = self._compact(standing, most, together) | self._expire(tables, most, together)
+        spoiled = self._compact(standing, most, together)
+        spoiled |= self._expire(tables, together)
         due = [
             table
             for table in standing
@@ -179,7 +187,7 @@ class Upkeep:
         if not self._settings().autovacuum:
             return set()
         untidy = [(self._untidy.get(table.rel.srrelid, 0), table) for table in tables]
-        due = _longest([each for each in untidy if each[0] >= COMPACT_EVERY], most)
+        due = self._longest([each for each in untidy if each[0] >= COMPACT_EVERY], most)
         for table in due:
             self._untidy[table.rel.srrelid] = 0
 
@@ -210,13 +218,17 @@ class Upkeep:
         log.info("action=vacuum relid=%d files=%d dead=%d", relid, files, dead.dead)
         return self._went_well(table, AUTOVACUUM)
 
-    def _expire(self, tables: Sequence[OpenTable], most: int, together: Together) -> set[int]:
-        """Drop old snapshots of the tables that have most to drop, of so many at most."""
+    def _expire(self, tables: Sequence[OpenTable], together: Together) -> set[int]:
+        """Drop old snapshots of the tables that have most to drop, of a tenth of them at most.
+
+        Of more where fewer than ten batches are to lie between two expiries.
+        """
         settings = self._settings()
         if not settings.snapshot_expiry_batches:
             return set()
+        most = -(-len(tables) // min(AT_LEAST, settings.snapshot_expiry_batches))
         old = [(self._old(table.rel.srrelid, settings), table) for table in tables]
-        due = _longest([each for each in old if self._expires(*each, settings)], most)
+        due = self._longest([each for each in old if self._expires(*each, settings)], most)
         for table in due:
             # Whether they go or not: what stays all the same is no reason to try again.
             relid = table.rel.srrelid
@@ -233,6 +245,16 @@ class Upkeep:
         began = self._batches[table.rel.srrelid] >= AT_LEAST
         enough = old >= settings.snapshot_expiry_batches
         return began and enough and not self._busy(table.lake.ident)
+
+    def _longest(self, due: Sequence[tuple[int, OpenTable]], most: int) -> list[OpenTable]:
+        """Those with the largest numbers, and of the sources of one lake table one.
+
+        Two expiries of a table at a time would take from each other what they read.
+        """
+        first: dict[LakeIdent, OpenTable] = {}
+        for _, table in sorted(due, key=lambda each: (-each[0], self._order[each[1].rel.srrelid])):
+            first.setdefault(table.lake.ident, table)
+        return list(first.values())[:most]
 
     def _tell_all(
         self,
@@ -290,11 +312,6 @@ def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
     live = max(dead.rows - died, 0)  # what was left lies in no file any more
     bar = settings.autovacuum_vacuum_threshold + settings.autovacuum_vacuum_scale_factor * live
     return died > bar
-
-
-def _longest(due: Sequence[tuple[int, OpenTable]], most: int) -> list[OpenTable]:
-    """Those with the largest numbers, the ones that came first among equals."""
-    return [table for _, table in sorted(due, key=lambda each: -each[0])[:most]]
 
 
 def _job(work: Callable[[OpenTable], int], table: OpenTable) -> Job:

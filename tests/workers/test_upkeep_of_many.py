@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from catalog.errcodes import ReplicationError
+from config.guc import Settings
 from workers import upkeep
 from workers.lake.destination import Counts, LakeIdent
 from workers.upkeep import Upkeep
@@ -17,20 +19,25 @@ from workers.upkeep import Upkeep
 class Many:
     """Tables of one worker that each batch changes, and the upkeep after each batch."""
 
-    def __init__(self, tables: int, *, files: int = 0, snapshots: int = 0) -> None:
+    def __init__(
+        self, tables: int, *, snapshots: int = 0, shared: bool = False, **settings: Any
+    ) -> None:
         self.turns: list[list[int]] = []
         self.failing: set[int] = set()
-        self.snapshots = snapshots
-        self.upkeep = Upkeep(cast("Any", self))
-        self.tables = [self._table(relid) for relid in range(tables)]
-        lake = cast("Any", SimpleNamespace(snapshots=[0.0] * snapshots, files=files))
+        in_force = Settings.model_validate(settings)
+        self.upkeep = Upkeep(
+            cast("Any", self), settings=lambda: in_force, order=itertools.count().__next__
+        )
+        self.tables = [self._table(relid, shared) for relid in range(tables)]
+        lake = cast("Any", SimpleNamespace(snapshots=[0.0] * snapshots, files=0))
         for relid in range(tables):
             self.upkeep.opened(relid, lake)
 
-    def _table(self, relid: int) -> Any:
+    def _table(self, relid: int, shared: bool) -> Any:
         rel = SimpleNamespace(srrelid=relid, srsubid=1)
-        lake = SimpleNamespace(ident=LakeIdent("public", str(relid)))
-        return SimpleNamespace(rel=rel, lake=lake, branch="b", source="")
+        lake = SimpleNamespace(ident=LakeIdent("public", "0" if shared else str(relid)))
+        source = str(relid) if shared else ""
+        return SimpleNamespace(rel=rel, lake=lake, branch="b", source=source)
 
     def _done(self, ident: LakeIdent) -> int:
         self.turns[-1].append(int(ident.table))
@@ -100,3 +107,30 @@ def test_snapshots_of_many_tables_go_in_turns_too(monkeypatch: pytest.MonkeyPatc
         many.batch()
     assert [len(turn) for turn in many.turns[9:19]] == [3] * 8 + [1, 0]
     assert sorted(relid for turn in many.turns for relid in turn) == list(range(25))
+
+
+def test_a_shared_table_s_snapshots_are_dropped_by_one_source_at_a_time() -> None:
+    many = Many(25, snapshots=390, shared=True)
+    for _ in range(14):
+        many.batch()
+    assert many.turns[9:] == [[0]] * 5
+
+
+@pytest.mark.parametrize(("batches", "turns"), [(1, 25), (5, 5), (10, 3), (300, 3)])
+def test_an_expiry_that_is_wanted_more_often_takes_more_tables(batches: int, turns: int) -> None:
+    held: dict[str, Any] = {"snapshot_expiry_batches": batches, "snapshot_retain_last": 1}
+    many = Many(25, snapshots=400, autovacuum=False, **held)
+    for _ in range(10):
+        many.batch()
+    assert len(many.turns[-1]) == turns
+
+
+def test_who_is_first_among_equals_differs_from_life_to_life() -> None:
+    orders = []
+    for _ in range(3):
+        upkeep = Upkeep(cast("Any", None))
+        lake = cast("Any", SimpleNamespace(snapshots=[], files=0))
+        for relid in range(25):
+            upkeep.opened(relid, lake)
+        orders.append(tuple(sorted(range(25), key=lambda relid: upkeep._order[relid])))
+    assert len(set(orders)) > 1
