@@ -374,9 +374,9 @@ class WalReceiverConn:
                 yield piece
         except (CopyFailed, psycopg.OperationalError):
             raise _lost(self.pgconn.get_error_message()) from None
-        while (result_after := self._next_result()) is not None:
-            if result_after.status == pq.ExecStatus.FATAL_ERROR:
-                raise _error(result_after)
+        results = list(iter(self._next_result, None))
+        for failed in (each for each in results if each.status == pq.ExecStatus.FATAL_ERROR):
+            raise _error(failed)
 
     # -- replication commands -----------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def _of_server(kind: bytes, body: bytes, streaming: bool) -> Said | None:
     if kind != b"d":
         return None
     if not streaming:
-        return Said("data", (body.decode(),))
+        return Said("data", (body.decode(errors="replace"),))  # of a COPY, text or not
     message = decode.copy_data(body)
     if isinstance(message, PrimaryKeepalive):
         return Said("keepalive", (str(message.end_lsn), str(int(message.reply_requested))))
