@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
 from tests.workers.columnar.test_binary import forms, numeric
-from tests.workers.columnar.test_binary_copy import END, HEADER, copied
+from tests.workers.columnar.test_binary_copy import END, HEADER, copied, plain_nodes
 from workers.columnar import binary_copy, binary_direct
-from workers.columnar.binary_catalog import compile_forms
 from workers.copy_task import read_copy
 from workers.lake.destination import LakeColumn
 
@@ -75,12 +74,10 @@ def outcome(
     oid: int, type: pa.DataType, values: Values, null_unrepresentable: bool
 ) -> list[Any] | tuple[str, str]:
     """The column, a nan as a word; of an error SQLSTATE and words."""
-    nodes = compile_forms(forms(oid))
-    plain = (nodes.table.tolist(), nodes.roots.tolist())
     sent = [HEADER + b"".join(map(copied, values)) + END]
     lake = [LakeColumn("v", type)]
     try:
-        batches = list(read_copy(sent, lake, null_unrepresentable, "public.t", plain))
+        batches = list(read_copy(sent, lake, null_unrepresentable, "public.t", plain_nodes(oid)))
     except ReplicationError as error:
         return error.code, error.primary
     found = [value for batch in batches for value in batch.column(0).to_pylist()]
