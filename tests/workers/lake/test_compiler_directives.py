@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from workers.lake.java import find_java
 
 pytestmark = pytest.mark.spark
 
-OF_THE_JVM = ("java/", "jdk/")
+OF_THE_JVM = ("java/", "javax/", "jdk/", "sun/")
 
 
 @cache
@@ -50,3 +51,42 @@ def test_the_jvm_takes_them(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout == "1 compiler directives added\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "com/github/luben/zstd/ZstdOutputStreamNoFinalizer",
+        "org/apache/arrow/memory/ArrowBuf",
+        "org/apache/iceberg/deletes/Deletes",
+        "org/apache/iceberg/deletes/SortingPositionOnlyDeleteWriter",
+        "org/apache/iceberg/io/RollingFileWriter",
+        "org/apache/iceberg/parquet/ParquetValueWriters$StructWriter",
+        "org/apache/iceberg/shaded/org/apache/parquet/column/impl/ColumnWriterBase",
+        "org/apache/iceberg/shaded/org/apache/parquet/schema/PrimitiveComparator$IntComparator",
+        "org/apache/iceberg/spark/data/SparkParquetWriters$UTF8StringWriter",
+        "org/apache/iceberg/spark/source/SparkPositionDeltaWrite$DeleteAndDataDeltaWriter",
+        "org/apache/iceberg/types/Comparators$StructLikeComparator",
+        "org/apache/iceberg/types/JavaHashes",
+        "org/apache/spark/sql/catalyst/expressions/UnsafeRow",
+        "org/apache/spark/sql/catalyst/expressions/codegen/UnsafeRowWriter",
+        "org/apache/spark/sql/connector/write/DataWriter",
+        "org/apache/spark/sql/execution/BufferedRowIterator",
+        "org/apache/spark/sql/execution/SparkPlan",
+        "org/apache/spark/sql/execution/datasources/parquet/VectorizedColumnReader",
+        "org/apache/spark/sql/execution/datasources/v2/PartitionIterator",
+        "org/apache/spark/sql/execution/joins/LongToUnsafeRowMap",
+        "org/apache/spark/sql/execution/vectorized/OnHeapColumnVector",
+        "org/apache/spark/unsafe/types/UTF8String",
+    ],
+)
+def test_what_runs_once_per_row_is_optimised(name: str) -> None:
+    assert f"{name}.class" in classes()
+    patterns = (*ONCE_PER_STATEMENT, *ONCE_PER_TASK)
+    assert not [each for each in patterns if fnmatchcase(f"{name}.run", each)]
+
+
+def test_generated_code_is_optimised() -> None:
+    name = "org/apache/spark/sql/catalyst/expressions/GeneratedClass$GeneratedIterator"
+    patterns = (*ONCE_PER_STATEMENT, *ONCE_PER_TASK)
+    assert not [each for each in patterns if fnmatchcase(f"{name}.processNext", each)]
