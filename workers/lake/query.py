@@ -19,7 +19,8 @@ def run_query(url: str, sql: str) -> pa.Table:
 
     The query is the user's, so unlike a worker's errors this one tells all that Spark said.
     """
-    sessions = Sessions(url, USER_ID, lambda user_id, session_id: None)
+    # What a user adds (ADD JAR, a function's files) is gone with the session that has it alone.
+    sessions = Sessions(url, USER_ID, lambda user_id, session_id: None, shared=False)
     try:
         result: pa.Table = sessions.get().spark.sql(sql).toArrow()
         return result

@@ -29,6 +29,7 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
+from workers.lake import new_session
 from workers.lake.conf import FIXED
 from workers.lake.failures import LakeFailure, SessionClosed, is_outrun, translated
 
@@ -208,6 +209,16 @@ class LakeSession:
         with self._call("setting its parallelism"):
             self._set(_BACKGROUND)
 
+    def share(self) -> None:
+        """Share generated code and Python processes with others; before anything else."""
+        client = self._spark.client
+        try:
+            with translated("opening a Spark session"):
+                new_session.begin(client._channel, client._builder.metadata(), *self.ids)
+        except BaseException:
+            self.broken = True
+            raise
+
     def configure(self) -> None:
         """Set what every session has set: its first call."""
         with self._call("opening a Spark session"):
@@ -251,13 +262,17 @@ class Sessions:
         handed_over: tuple[str, str] | None = None,
         *,
         fenced: bool = True,
+        shared: bool = True,
     ) -> None:
-        """``fenced``: a session of these that somebody else closed is the fence of a successor.
+        """``shared``: they share generated code and Python processes, see ``new_session``.
+
+        ``fenced``: a session of these that somebody else closed is the fence of a successor.
 
         Where nothing is ever committed it is no harm to go on in another. A server of somebody's
         own closes a session in which one call has run for an hour, too.
         """
         self._heeds_fences = fenced
+        self._shared = shared
         self._url = url
         self._user_id = user_id
         self._handed_over = handed_over
@@ -287,10 +302,13 @@ class Sessions:
             self.release([session.ids])
             session.close()
             self._unlink(session)
-        session = self._take() or self._begin(self._user_id, str(uuid.uuid4()))
+        taken = self._take()
+        session = taken or self._begin(self._user_id, str(uuid.uuid4()))
         self._local.session = session
         with self._lock:
             self._all[session.ids[1]] = session
+        if taken is None and self._shared:
+            session.share()
         return session
 
     def _begin(self, user_id: str, session_id: str) -> LakeSession:
@@ -317,8 +335,8 @@ class Sessions:
     def take_leave(self) -> tuple[str, str] | None:
         """This thread's session as others may use it: nothing runs in it, nothing is set in it.
 
-        Only one in which tables were copied: Spark starts Python processes for each session and
-        keeps them until it ends, so what the next copy saves is their start and their memory.
+        Only one in which tables were copied: where sessions share nothing, Spark starts Python
+        processes for each and keeps them until it ends; the next copy saves their start and memory.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
         if session is None or session.broken or not session.warm:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
+import grpc
 import pyarrow as pa
 import pytest
 from pyspark.sql.connect.proto import relations_pb2
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from config.guc import Settings
 from tests.fix_lake import Lake
-from workers.lake import iceberg, session
+from workers.lake import iceberg, new_session, session
+from workers.lake.conf import FIXED
 from workers.lake.destination import Identity, LakeIdent, Orphans
 from workers.lake.failures import SessionClosed
-from workers.lake.session import LakeSession, _rows_of
+from workers.lake.query import run_query
+from workers.lake.session import LakeSession, Sessions, _rows_of
 
 
 def relation(data: bytes) -> object:
@@ -60,6 +64,8 @@ class Session:
     def hear_closed(self) -> SessionClosed:
         self.broken = self.closed_by_successor = True
         return SessionClosed("lost the lake server")
+
+    def share(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -107,3 +113,116 @@ def test_what_a_server_does_not_let_us_set_is_an_error(lake_server: Lake) -> Non
         made.query("SELECT 1", "reading")
     assert error.value.detail == "CANNOT_MODIFY_STATIC_CONFIG."
     made.close()
+
+
+@pytest.fixture
+def begun(lake_server: Lake) -> Iterator[Callable[[], LakeSession]]:
+    made: list[Sessions] = []
+
+    def begin() -> LakeSession:
+        made.append(Sessions(lake_server.url, "sharing", lambda *ids: None))
+        return made[-1].get()
+
+    yield begin
+    for sessions in made:
+        sessions.close()
+
+
+@pytest.mark.spark
+def test_a_new_session_shares_generated_code_and_python_processes(
+    begun: Callable[[], LakeSession],
+) -> None:
+    assert begun().conf("spark.sql.artifact.isolation.enabled") == "false"
+
+
+@pytest.mark.spark
+def test_a_users_own_session_does_not(lake_server: Lake) -> None:
+    sharing = run_query(lake_server.url, "SET spark.sql.artifact.isolation.enabled")
+    assert sharing.to_pylist()[0]["value"] == "true"
+
+
+class Stub:
+    """Of a server that takes settings and answers a clone with an error."""
+
+    released: ClassVar[list[str]] = []
+
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def Config(self, request: Any, **_: Any) -> None: ...  # noqa: N802 - gRPC's name
+
+    def CloneSession(self, request: Any, **_: Any) -> None:  # noqa: N802 - gRPC's name
+        error: Any = grpc.RpcError()
+        error.code = lambda: self._code
+        raise error
+
+    def ReleaseSession(self, request: Any, **_: Any) -> None:  # noqa: N802 - gRPC's name
+        self.released.append(request.session_id)
+
+
+def test_a_server_without_clones_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        new_session.base_pb2_grpc,
+        "SparkConnectServiceStub",
+        lambda _: Stub(grpc.StatusCode.UNIMPLEMENTED),
+    )
+    Stub.released.clear()
+    assert not new_session.begin(None, [], "me", "mine")
+    assert len(Stub.released) == 1
+    assert Stub.released != ["mine"]
+
+
+def test_a_clone_without_an_answer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come to be later; the thread's next session has another id."""
+    monkeypatch.setattr(
+        new_session.base_pb2_grpc,
+        "SparkConnectServiceStub",
+        lambda _: Stub(grpc.StatusCode.DEADLINE_EXCEEDED),
+    )
+    released: list[tuple[str, str]] = []
+    monkeypatch.setattr(Sessions, "release", lambda _, ids: released.extend(ids))
+    begun: list[tuple[str, str]] = []
+    sessions = Sessions("sc://localhost:1", "me", lambda *ids: begun.append(ids))
+    for _ in range(2):
+        with pytest.raises(ConnectionFailure):
+            sessions.get()
+    assert len(set(begun)) == 2
+    assert released == begun[:1]
+
+
+@pytest.mark.spark
+def test_a_new_session_has_what_every_session_has(begun: Callable[[], LakeSession]) -> None:
+    session = begun()
+    assert {key: session.conf(key) for key in FIXED} == FIXED
+
+
+@pytest.mark.spark
+def test_python_processes_are_those_of_earlier_sessions(begun: Callable[[], LakeSession]) -> None:
+    parents = [python_parents(begun()) for _ in range(2)]
+    assert parents[0] == parents[1]
+
+
+def python_parents(session: LakeSession) -> set[int]:
+    """The daemons that forked the Python processes of a task."""
+
+    def parent(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        import os
+
+        for _ in batches:
+            yield pa.record_batch([pa.array([os.getppid()])], ["parent"])
+
+    rows = session.spark.range(1).mapInArrow(parent, "parent bigint").collect()
+    return {row["parent"] for row in rows}
+
+
+@pytest.mark.spark
+def test_an_id_that_was_closed_is_not_begun_again(lake_server: Lake) -> None:
+    """The fence: a clone must not bring back what a successor released."""
+    sessions = Sessions(lake_server.url, "sharing", lambda *ids: None)
+    session = sessions.get()
+    session.configure()
+    sessions.release([session.ids])
+    session.share()
+    with pytest.raises(SessionClosed):
+        session.query("SELECT 1", "reading")
+    sessions.close()
