@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import grpc
 import pyarrow as pa
 import pytest
-from pyspark.sql.connect.proto import relations_pb2
+from pyspark.sql.connect.proto import base_pb2_grpc, relations_pb2
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from config.guc import Settings
@@ -162,7 +162,7 @@ class Stub:
 
 def test_a_server_without_clones_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        new_session.base_pb2_grpc,
+        base_pb2_grpc,
         "SparkConnectServiceStub",
         lambda _: Stub(grpc.StatusCode.UNIMPLEMENTED),
     )
@@ -175,7 +175,7 @@ def test_a_server_without_clones_is_used_as_it_is(monkeypatch: pytest.MonkeyPatc
 def test_a_clone_without_an_answer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come to be later; the thread's next session has another id."""
     monkeypatch.setattr(
-        new_session.base_pb2_grpc,
+        base_pb2_grpc,
         "SparkConnectServiceStub",
         lambda _: Stub(grpc.StatusCode.DEADLINE_EXCEEDED),
     )
