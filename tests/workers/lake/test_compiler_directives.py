@@ -21,6 +21,7 @@ from workers.lake.java import find_java
 
 pytestmark = pytest.mark.spark
 
+PATTERNS = (*ONCE_PER_STATEMENT, *ONCE_PER_TASK)
 OF_THE_JVM = ("java/", "javax/", "jdk/", "sun/")
 
 
@@ -37,7 +38,7 @@ def classes() -> frozenset[str]:
 
 @pytest.mark.parametrize(
     "pattern",
-    [each for each in (*ONCE_PER_STATEMENT, *ONCE_PER_TASK) if not each.startswith(OF_THE_JVM)],
+    [each for each in PATTERNS if not each.startswith(OF_THE_JVM)],
 )
 def test_a_pattern_names_classes_of_this_release(pattern: str) -> None:
     assert any(name.startswith(pattern.partition("*")[0]) for name in classes())
@@ -82,11 +83,14 @@ def test_the_jvm_takes_them(tmp_path: Path) -> None:
 )
 def test_what_runs_once_per_row_is_optimised(name: str) -> None:
     assert f"{name}.class" in classes()
-    patterns = (*ONCE_PER_STATEMENT, *ONCE_PER_TASK)
-    assert not [each for each in patterns if fnmatchcase(f"{name}.run", each)]
+    assert not left_out(f"{name}.run")
 
 
 def test_generated_code_is_optimised() -> None:
-    name = "org/apache/spark/sql/catalyst/expressions/GeneratedClass$GeneratedIterator"
-    patterns = (*ONCE_PER_STATEMENT, *ONCE_PER_TASK)
-    assert not [each for each in patterns if fnmatchcase(f"{name}.processNext", each)]
+    generated = "org/apache/spark/sql/catalyst/expressions/GeneratedClass$GeneratedIterator"
+    assert not left_out(f"{generated}.processNext")
+
+
+def left_out(method: str) -> list[str]:
+    """The patterns that keep the optimising compiler from a method."""
+    return [each for each in PATTERNS if fnmatchcase(method, each)]
