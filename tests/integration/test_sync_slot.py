@@ -24,6 +24,13 @@ def database(request: pytest.FixtureRequest, make_database: Callable[..., Databa
     return make_database(server, f"sync_slot_{request.param}")
 
 
+@pytest.fixture(autouse=True)
+def _nobody_has_it_yet(database: Database) -> None:
+    """A closed session's temporary slot goes when its backend ends, which is later."""
+    query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+    wait_until(lambda: not database.value(query, (SLOT,)), 30, "the last test's slot is gone")
+
+
 @pytest.fixture
 def conn(database: Database) -> Iterator[WalReceiverConn]:
     conn = connect(database.dsn, SLOT)
