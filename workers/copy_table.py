@@ -130,16 +130,18 @@ def copy_table(
     form = CSV if nodes is None else BINARY
     ranges = _ranges(conn, remote, leaves, process.settings, form)
     columns = _copied_columns(remote, lake)
+    empty = lake.records == 0 or rel.recopy or bool(source)
+    key = () if empty else remote.key
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
-        rows = _copy_parallel(copy, ranges)
+        # Held rows may be replaced by a commit behind this one, which is the last then.
+        rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
     _check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
-    empty = lake.records == 0 or rel.recopy or bool(source)
     if rows:
-        _settle_keys(copy, () if empty else remote.key)
+        _settle_keys(copy, key)
     log.info(
         'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
         sub.oid,
@@ -408,8 +410,8 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
     tell(done=1)
 
 
-def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
-    """By Spark tasks under this transaction's snapshot, exported.
+def _copy_parallel(copy: _Copy, ranges: Sequence[_Range], stamped: LSN | None) -> int:
+    """By Spark tasks under this transaction's snapshot, exported; ``stamped`` as complete to there.
 
     Their progress counts ranges, so bytes are those of the publisher's file, not of the COPY.
     """
@@ -445,6 +447,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range]) -> int:
             workers=copy.process.settings.copy_workers,
             source=copy.source,
             nodes=copy.nodes,
+            stamp=None if stamped is None else _stamp(copy.rel, stamped, copy.source),
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

@@ -14,7 +14,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import KEY_UNSURE
-from tests.workers.copying import BLOCK, IDENT, START, Copying, PublisherTwin, copying
+from tests.workers.copying import BLOCK, BRANCH, IDENT, START, Copying, PublisherTwin, copying
 from workers import binary_forms, copy_table
 from workers.columnar.binary_catalog import TEXT_ONLY
 from workers.exits import WorkerExit
@@ -136,6 +136,21 @@ def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: Copy
     assert shown == [(0, 0), (size // 3, 1), (2 * size // 3, 2), (size, 3), (size, 3)]
     assert {each["bytes_total"] for each in world.link.progress} == {size}
     assert [each["tuples_processed"] for each in world.link.progress][-2:] == [None, 3]
+
+
+def test_a_copy_is_stamped_unless_another_commit_may_follow(world: Copying) -> None:
+    """Rows that the table had may be in it twice until they are replaced."""
+    world.dest.copy_source = lambda _statement: [b"1\n"]
+    world.copy(PublisherTwin([], blocks=20))
+    lake = world.dest.lake
+    table = lake.tables[IDENT]
+    stamp = table.snapshots[table.refs[BRANCH]].stamp
+    assert stamp is not None
+    assert (stamp.lsn, stamp.floor) == (START, START)
+    lake.commit(table, "main", [{"id": 30}])
+    world.dest.drop_branches(IDENT)
+    world.copy(PublisherTwin([], blocks=20))
+    assert table.snapshots[table.refs[BRANCH]].stamp is None
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class BranchWriter:
 
     def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Counts:
         """Run everything; the branch's tip carries ``stamp`` when this returns."""
-        sources = self._sources() if stamp.source else {}
+        sources = self.sources(stamp)
         check_base(self.ident, sources.get(stamp.source), stamp, base)
         properties = stamp_properties(stamp, sources)
         held: Operation | None = None
@@ -134,11 +134,14 @@ class BranchWriter:
             self.append_empty(properties)
         return self._counts()
 
-    def _sources(self) -> Mapping[str, Stamp]:
+    def sources(self, stamp: Stamp) -> Mapping[str, Stamp]:
         """The positions of a shared table's sources, as of this branch and no other moment.
 
-        Those of ``main`` may be newer by now, and then the branch does not hold their rows.
+        Those of ``main`` may be newer by now, and then the branch does not hold their rows. Not
+        one where the stamp is of a table that has one owner.
         """
+        if not stamp.source:
+            return {}
         return read_history(self.session, self.ident).sources(self.branch)
 
     def append_empty(self, properties: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from workers.columnar import values
 from workers.columnar.kernel import DIGEST
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.destination import CopyPlan
-from workers.lake.snapshots import OPERATION, read_outcomes, write_options
+from workers.lake.snapshots import OPERATION, read_outcomes, stamp_properties, write_options
 from workers.lake.typemap import schema_ddl
 
 _LOCAL: Final = re.compile(r"local\[([0-9]+)\]")
@@ -62,11 +62,14 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
             progress(done, total)
 
     tell(0)
+    properties = {OPERATION: operation}
+    if plan.stamp is not None:
+        properties |= stamp_properties(plan.stamp, writer.sources(plan.stamp))
     with session.watched(tell):
         session.append(
             writer.projected(rows, names, plan),
             writer.target(),
-            write_options({OPERATION: operation}),
+            write_options(properties),
             f'copying to lake table "{writer.ident}"',
         )
     tell(tasks)

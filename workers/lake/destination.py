@@ -231,6 +231,7 @@ class CopyPlan:
     ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
     ``workers`` is how many ranges, and so connections, there may be at a time; None sets no limit.
+    ``stamp`` is what the commit carries, None where another one follows that will.
     """
 
     conninfo: str
@@ -245,6 +246,7 @@ class CopyPlan:
     workers: int | None = None
     source: str = ""
     nodes: tuple[Sequence[Sequence[int]], Sequence[int]] | None = None
+    stamp: Stamp | None = None
 
 
 @dataclass(frozen=True, slots=True)

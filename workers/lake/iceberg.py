@@ -31,7 +31,6 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.lake.branch_writer import BranchWriter
-from workers.lake.conf import CATALOG
 from workers.lake.copied_keys import count_taken_keys, take_over_rows
 from workers.lake.copyjob import run_copy
 from workers.lake.destination import (
@@ -54,6 +53,7 @@ from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
+from workers.lake.new_table import make_table
 from workers.lake.orphans import remove_orphans
 from workers.lake.row_origin import NOBODY, SINCE, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
@@ -62,7 +62,7 @@ from workers.lake.snapshots import (
     lake_table,
     read_history,
     read_properties,
-    read_ref,
+    read_tip,
     stamp_properties,
 )
 from workers.lake.staging import Staging
@@ -72,13 +72,9 @@ from workers.lake.statements import (
     TABLE_PROPERTIES,
     call,
     create_branch,
-    create_namespace,
-    create_table,
     drop_branch,
     join,
-    new_table_properties,
     set_properties,
-    table_location,
     table_path,
 )
 from workers.lake.typemap import arrow_type
@@ -160,26 +156,23 @@ class IcebergDestination:
         other that exists is refused (42P07).
         """
         session = self._sessions.get()
-        existing = self.table(ident)
-        if existing is not None:
+        version = self._format_version
+        try:
+            make_table(session, ident, columns, owner=owner, relid=relid, format_version=version)
+        except LakeFailure:
+            # Asked for only now: a table that is missing, as nearly all are, takes long to refuse.
+            existing = self.table(ident)
+            if existing is None:
+                raise
             unfinished = existing.owner == owner and existing.snapshot_id is None
             if not unfinished or _shape(existing.columns) != _shape(columns):
-                raise DuplicateTable(f'lake table "{ident}" already exists')
-            columns = existing.columns
-        else:
-            _create_namespace(session, ident)
-            warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
-            unique = uuid.uuid4().hex[:8]
-            properties = new_table_properties(owner, self._format_version)
-            location = table_location(warehouse, ident, relid, unique) if warehouse else None
-            sql = create_table(ident, columns, properties=properties, location=location)
-            session.command(sql, f'creating lake table "{ident}"')
-            columns = self._read_columns(session, ident)
-        self._stamp_main(session, ident, stamp, tuple(columns))
+                raise DuplicateTable(f'lake table "{ident}" already exists') from None
+        columns = self._read_columns(session, ident)
+        self._stamp_main(session, ident, stamp, columns)
         # The table is ours alone: only the number of its snapshot is not known.
-        tip = read_ref(session, ident, MAIN)
+        tip = read_tip(session, ident)
         own = None if stamp.source else stamp
-        return LakeTable(ident, tuple(columns), owner, tip, own, records=0)
+        return LakeTable(ident, columns, owner, tip, own, records=0)
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
@@ -285,7 +278,12 @@ class IcebergDestination:
         stamp: Stamp,
         base: LSN | None = None,
     ) -> Counts:
-        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``."""
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
+
+        Nothing, where this process left exactly that stamp there, is no commit.
+        """
+        if not segments and base is None and self._tips.get((ident, branch)) == stamp:
+            return Counts()
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         for segment in segments:
@@ -309,8 +307,10 @@ class IcebergDestination:
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         self._check_generated(session, ident, plan.generated)
-        session.warm = True
-        return run_copy(self._writer(session, ident, branch), plan, progress)
+        rows = run_copy(self._writer(session, ident, branch), plan, progress)
+        if plan.stamp is not None:
+            self._tips[ident, branch] = plan.stamp
+        return rows
 
     def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
         """What the rows that the branch's last commit appended meet; see ``copied_keys``."""
@@ -473,15 +473,6 @@ class IcebergDestination:
         with self._lock:
             self._columns.pop(ident, None)
             self._key_ranges.pop(ident, None)
-
-
-def _create_namespace(session: LakeSession, ident: LakeIdent) -> None:
-    """CREATE NAMESPACE IF NOT EXISTS, which two sessions at once make fail in one of them."""
-    what = f'creating schema "{ident.schema}"'
-    try:
-        session.command(create_namespace(ident), what)
-    except LakeFailure:
-        session.command(create_namespace(ident), what)
 
 
 def _shape(columns: Sequence[LakeColumn]) -> list[tuple[str, str]]:

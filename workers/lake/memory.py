@@ -314,7 +314,7 @@ class MemoryDestination:
             whole = (complete(table.columns, row, {}, plan.source) for row in read)
             copied += (generate(row, plan.generated) for row in whole)
         progress(len(plan.statements), len(plan.statements))
-        self.lake.commit(table, branch, [*self._rows(table, branch), *copied])
+        self.lake.commit(table, branch, [*self._rows(table, branch), *copied], plan.stamp)
         return len(copied)
 
     def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:

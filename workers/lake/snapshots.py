@@ -10,7 +10,12 @@ from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
-from catalog.errcodes import InvalidTextRepresentation, ObjectNotInPrerequisiteState
+from catalog.errcodes import (
+    InternalError,
+    InvalidTextRepresentation,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from catalog.pg_lsn import LSN
 from workers.lake.destination import LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.lake.session import LakeSession
@@ -223,23 +228,23 @@ def _foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
     return not ours and operation != _MOVES_ROWS and int(summary[_ADDED] or 0) > 0
 
 
-def read_ref(session: LakeSession, ident: LakeIdent, name: str) -> int | None:
-    """The snapshot a ref is at: a third of what ``read_history`` takes."""
-    sql = join(
-        "SELECT snapshot_id FROM",
-        table_path(ident, "refs"),
-        f"WHERE name = {text(name).sql(dialect='spark')}",
-    )
-    rows = session.query(sql, f'reading the branches of lake table "{ident}"')
-    found: list[int | None] = rows.column(0).to_pylist()
-    return found[0] if found else None
+def read_tip(session: LakeSession, ident: LakeIdent) -> int:
+    """The snapshot ``main`` is at, without a Spark job: a tenth of what ``read_history`` takes.
+
+    Only for a table that has one; XX000 else.
+    """
+    found = read_properties(session, ident).get("current-snapshot-id", "none")
+    if not found.isdecimal():
+        raise InternalError(f'lake table "{ident}" does not say which snapshot it is at')
+    return int(found)
 
 
 def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
-    """The table's own; ``format-version`` is among them."""
-    rows = session.query(
-        join("SHOW TBLPROPERTIES", table_path(ident)), f'reading lake table "{ident}"'
-    )
+    """The table's own; ``format-version`` and ``current-snapshot-id`` are among them."""
+    what = f'reading the properties of lake table "{ident}"'
+    rows = session.call(join("SHOW TBLPROPERTIES", table_path(ident)), what)
+    if rows is None:
+        raise ReplicationError(f"the lake gave no answer to {what}")
     return dict(zip(*(rows.column(name).to_pylist() for name in ("key", "value")), strict=True))
 
 

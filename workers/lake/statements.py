@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark  # by a name alone each worker would import it by itself
 
 from workers.lake.conf import CATALOG
 from workers.lake.destination import SOURCE_COLUMN, LakeColumn, LakeIdent
@@ -77,7 +78,7 @@ def text(value: str) -> exp.Expression:
 
 def join(*parts: str | exp.Expr) -> str:
     """A statement of keywords (ours) and nodes (anybody's)."""
-    return " ".join(p if isinstance(p, str) else p.sql(dialect="spark") for p in parts)
+    return " ".join(p if isinstance(p, str) else p.sql(dialect=Spark) for p in parts)
 
 
 def table_path(ident: LakeIdent, *more: str) -> exp.Expression:
@@ -94,7 +95,7 @@ def branch_path(ident: LakeIdent, branch: str | None) -> exp.Expression:
 
 def name_of(node: exp.Expression) -> str:
     """A path as text, for the places that take a name and not a statement."""
-    return node.sql(dialect="spark")
+    return node.sql(dialect=Spark)
 
 
 def create_namespace(ident: LakeIdent) -> str:

@@ -278,7 +278,7 @@ def test_a_folder_that_cannot_be_looked_at_may_be_a_link(
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     properties = pa.table({"key": [OWNER], "value": ["me"]})
-    session = cast("Any", SimpleNamespace(query=lambda *_: properties))
+    session = cast("Any", SimpleNamespace(call=lambda *_: properties))
     assert _not_ours(session, LakeIdent("s", "t"), str(tmp_path / name), "me") == left
 
 
@@ -294,11 +294,14 @@ def test_what_another_worker_expires_meanwhile_is_waited_for_once(
     for attempt in range(2):
         answers += [
             pa.table({"file": ["/w/s/7-t-01234567/metadata/v1"]}),
-            pa.table({"key": [OWNER], "value": ["me"]}),
             pa.table({"name": []}),
             FileMissing("the lake's storage failed") if attempt < times else pa.table({"n": [0]}),
         ]
-    removed = lambda *_: pa.table({"orphan_file_location": ["x"]})  # noqa: E731 - a stub
+
+    def call(sql: str, _what: str) -> pa.Table:
+        if sql.startswith("SHOW"):
+            return pa.table({"key": [OWNER], "value": ["me"]})
+        return pa.table({"orphan_file_location": ["x"]})
 
     def query(*_: object) -> pa.Table:
         answer = answers.pop(0)
@@ -306,7 +309,7 @@ def test_what_another_worker_expires_meanwhile_is_waited_for_once(
             raise answer
         return answer
 
-    session = cast("Any", SimpleNamespace(stand_back=lambda: None, query=query, call=removed))
+    session = cast("Any", SimpleNamespace(stand_back=lambda: None, query=query, call=call))
     found = remove_orphans(session, LakeIdent("s", "t"), owner="me", older_than=0)
     assert (found.files, (found.left or "").partition(",")[0]) == (done.files, done.left or "")
 
@@ -332,7 +335,7 @@ def test_a_name_in_an_object_store_is_none_of_a_file(
     (tmp_path / "s3:/b/w/7-t-01234567").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     properties = pa.table({"key": [OWNER], "value": ["me"]})
-    session = cast("Any", SimpleNamespace(query=lambda *_: properties))
+    session = cast("Any", SimpleNamespace(call=lambda *_: properties))
     assert _not_ours(session, LakeIdent("s", "t"), "s3://b/w/7-t-01234567", "me") is None
 
 
