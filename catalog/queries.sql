@@ -141,6 +141,9 @@ WHERE since >= :since AND since < :before ORDER BY since DESC LIMIT 1
 -- name: forget_idle_spark_session
 DELETE FROM idle_spark_session WHERE session_id = :session_id AND user_id = :user_id
 
+-- name: forget_idle_spark_sessions
+DELETE FROM idle_spark_session
+
 -- name: put_leaked_slot
 INSERT OR REPLACE INTO leaked_slot
 VALUES (:slot_name, :conninfo, :sysid, :datoid, :subname, :passfile, :reason)

@@ -102,8 +102,7 @@ CREATE TABLE spark_session (
 ) STRICT;
 CREATE INDEX spark_session_worker ON spark_session (subid, relid);
 
--- Spark sessions nobody uses, in which tables were copied: their Python processes are warm. The
--- time is Unix's, in seconds.
+-- Spark sessions nobody uses, for the next copy. The time is Unix's, in seconds.
 CREATE TABLE idle_spark_session (
     user_id    TEXT NOT NULL,
     session_id TEXT NOT NULL,

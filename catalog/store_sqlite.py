@@ -331,6 +331,10 @@ class CatalogStore(CatalogFile):
                 self._write("forget_idle_spark_session", ids)
             return taken
 
+    def forget_idle_spark_sessions(self) -> None:
+        """The server that knew them is gone."""
+        self._write("forget_idle_spark_sessions", {})
+
     def forget_spark_session(self, user_id: str, session_id: str) -> None:
         """This session is closed for good."""
         self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})

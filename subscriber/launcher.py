@@ -40,6 +40,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -401,15 +402,14 @@ class Launcher:
             return
         if event is None:
             return
-        for child in self.workers.children.values():
-            if child.client is not None:
-                child.client.push("lake", url=self._lake.url)
-        if event is LakeEvent.UP and self.phase == "starting":
-            if self._apply_file is None:
-                self._begin_running()
-            else:
-                self._start_apply_file(self._apply_file)
-        elif event is LakeEvent.UP and self._apply_again and self._apply_file is not None:
+        if event is LakeEvent.UP and self.lake_pid is not None:
+            with suppress(ReplicationError):  # of a full disk, say; an old session costs some time
+                self._store.forget_idle_spark_sessions()
+        self.workers.tell_lake(self._lake.url)
+        starting = self.phase == "starting"
+        if event is LakeEvent.UP and starting and self._apply_file is None:
+            self._begin_running()
+        elif event is LakeEvent.UP and self._apply_file and (starting or self._apply_again):
             self._start_apply_file(self._apply_file)
 
     def _reload(self) -> None:

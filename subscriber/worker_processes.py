@@ -224,6 +224,12 @@ class WorkerProcesses:
                 client.push("wakeup")
         return bool(rows)
 
+    def tell_lake(self, url: str | None) -> None:
+        """Where the lake server is now, None while there is none, to everybody."""
+        for child in self.children.values():
+            if child.client is not None:
+                child.client.push("lake", url=url)
+
     def stop(self, tenant: Tenant, *, grace: float = STOP_GRACE) -> None:
         """SIGTERM now, SIGKILL after ``grace`` seconds; nothing if the tenant is gone."""
         child = self.children.get(tenant)

@@ -147,7 +147,7 @@ class WorkerProcess:
         return dest
 
     def hand_over_session(self) -> None:
-        """Leave the session a table was copied in to the next copy: its Python is warm.
+        """Leave the session a table was copied in to the next copy, which then begins none.
 
         Only for a worker whose work is done: whoever dies has its sessions closed.
         """

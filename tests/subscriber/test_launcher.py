@@ -339,18 +339,24 @@ def test_a_command_can_end_the_family(family: Family) -> None:
 
 def test_a_lake_server_that_dies_is_replaced_and_workers_hear_of_it(family: Family) -> None:
     (subid,) = family.subscribe("lake")
+    family.store.hand_over_spark_session("me", "of the server before", time.time())
     family.start()
     reported(family, subid, "phase", "sc://localhost:1")
+    assert family.store.take_spark_session(subid, 7, 1) is None
+    family.store.hand_over_spark_session("me", "of this one", time.time())
     family.kill(family.status().lake_pid)
     reported(family, subid, "phase", "sc://localhost:2")
+    assert family.store.take_spark_session(subid, 7, 1) is None
     assert (family.data_dir / COUNT).read_text() == "2"
     assert "lake server ended with status -9" in family.log()
 
 
 def test_a_remote_lake_has_no_server_of_ours(family: Family) -> None:
     (subid,) = family.subscribe("lake")
+    family.store.hand_over_spark_session("me", "it knows this", time.time())
     family.start(remote="sc://cluster:15002")
     reported(family, subid, "phase", "sc://cluster:15002")
+    assert family.store.take_spark_session(subid, 7, 1) == ("me", "it knows this")
     assert family.status().lake_pid is None
     assert not (family.data_dir / COUNT).exists()
 

@@ -22,7 +22,7 @@ from workers.lake.conf import FIXED
 from workers.lake.destination import Identity, LakeIdent, Orphans
 from workers.lake.failures import SessionClosed
 from workers.lake.query import run_query
-from workers.lake.session import LakeSession, Sessions, _rows_of
+from workers.lake.session import SESSION_IDLE, LakeSession, Sessions, _rows_of
 
 
 def relation(data: bytes) -> object:
@@ -188,6 +188,19 @@ def test_a_clone_without_an_answer_is_not_used(monkeypatch: pytest.MonkeyPatch) 
             sessions.get()
     assert len(set(begun)) == 2
     assert released == begun[:1]
+
+
+def test_a_session_that_nobody_used_for_long_is_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server of somebody's own may be about to forget it."""
+    monkeypatch.setattr(LakeSession, "share", lambda _: None)
+    sessions = Sessions("sc://localhost:1", "me", lambda *_: None)
+    used = sessions.get()
+    used.used -= SESSION_IDLE
+    assert sessions.take_leave() is None
+    used.used += SESSION_IDLE
+    assert sessions.take_leave() == used.ids
 
 
 @pytest.mark.spark
