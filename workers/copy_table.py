@@ -123,12 +123,13 @@ def copy_table(
             fingerprint=remote.fingerprint,
             remote_relid=remote.relid,
         )
-    dest.create_branch(lake.ident, branch)
+    # What was found of the table, and what an undone copy goes back to, is this snapshot: if
+    # somebody else has committed since, the copy is not shown (40001).
+    dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
-    form = CSV if nodes is None else BINARY
-    ranges = _ranges(conn, remote, leaves, process.settings, form)
+    ranges = _ranges(conn, remote, leaves, process.settings, CSV if nodes is None else BINARY)
     columns = _copied_columns(remote, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else remote.key
@@ -136,21 +137,16 @@ def copy_table(
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
-        # Held rows may be replaced by a commit behind this one, which is the last then.
+        # A commit behind this one, which may replace held rows, is the last then.
         rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
     _check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
     if rows:
         _settle_keys(copy, key)
+    name = f"{rel.nspname}.{rel.relname}"
     log.info(
-        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
-        sub.oid,
-        rel.srrelid,
-        origin_startpos,
-        rows,
-        len(ranges),
-        rel.nspname,
-        rel.relname,
+        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
+        *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), name),
     )
     never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
     held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)

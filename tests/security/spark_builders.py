@@ -214,6 +214,7 @@ BUILDERS: dict[str, Build] = {
     "read columns": lambda n: on_lake(lambda dest: dest.table(ident(n))),
     "set properties": lambda n: set_properties(ident(n), {n[2]: n[3]}),
     "create branch": lambda n: create_branch(ident(n), n[2]),
+    "create branch at": lambda n: create_branch(ident(n), n[2], 7),
     "drop branch": lambda n: drop_branch(ident(n), n[2]),
     "list branches": lambda n: on_lake(lambda dest: dest.drop_branches(ident(n), prefix=n[2])),
     "drop branches": lambda n: on_lake(

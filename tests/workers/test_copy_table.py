@@ -86,6 +86,28 @@ def test_a_first_copy_is_added_to_what_is_there(world: Copying) -> None:
     assert (keys, rel.copied) == ([30, 1], False)
 
 
+def test_rows_that_come_while_the_branch_is_made_are_neither_met_nor_lost(
+    world: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else adds the key that is copied, to a table that was found without rows."""
+    made = world.dest.create_branch
+    lake = world.dest.lake
+
+    def come_between(ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        lake.commit(lake.tables[IDENT], "main", [{"id": 1}], foreign=True)
+        made(ident, branch, at)
+
+    monkeypatch.setattr(world.dest, "create_branch", come_between)
+    rel, keys = world.copy(PublisherTwin([b"1\n"]))
+    assert keys == [1]
+    stamp = Stamp("pg_16384", START, rel.epoch or "", START)
+    world.dest.write(IDENT, BRANCH, [], stamp)
+    with pytest.raises(ReplicationError) as error:
+        world.dest.publish(IDENT, BRANCH, stamp)
+    assert error.value.code == "40001"
+    assert lake.rows(IDENT) == [{"id": 1}]
+
+
 def test_a_copy_whose_table_was_set_back_meanwhile_is_nobody_s(world: Copying) -> None:
     world.process.store.update_rel(world.rel.srsubid, world.rel.srrelid, epoch="the command's")
     with pytest.raises(WorkerExit, match="copied anew"):

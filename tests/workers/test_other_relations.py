@@ -120,10 +120,10 @@ def test_rows_of_others_before_the_first_branch(world: Subscribed) -> None:
     """They come when the position was read and the branch is not there yet."""
 
     class Late(MemoryDestination):
-        def create_branch(self, ident: LakeIdent, branch: str) -> None:
+        def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
             if ident.table == "a":
                 world.put("a", (1, 7))
-            super().create_branch(ident, branch)
+            super().create_branch(ident, branch, at)
 
     with pytest.raises(ReplicationError) as caught:
         world.worker(Late(world.lake)).apply_batch(batch([A, insert(1, 1)]))

@@ -332,8 +332,8 @@ class Destination(Protocol):
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
 
-    def create_branch(self, ident: LakeIdent, branch: str) -> None:
-        """A fresh branch at ``main``'s tip."""
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX

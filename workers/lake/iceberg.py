@@ -231,11 +231,13 @@ class IcebergDestination:
 
     # -- branches ---------------------------------------------------------------------------------
 
-    def create_branch(self, ident: LakeIdent, branch: str) -> None:
-        """A fresh branch at ``main``'s tip."""
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
         self._tips.pop((ident, branch), None)
         session = self._sessions.get()
-        session.commit(create_branch(ident, branch), f'creating a branch of lake table "{ident}"')
+        session.commit(
+            create_branch(ident, branch, at), f'creating a branch of lake table "{ident}"'
+        )
         if self._tracks:  # what comes later than the branch makes its publication fail
             known = self._others.get(ident)
             self._others[ident] = look_for_others(session, ident, known)

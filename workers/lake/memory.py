@@ -228,11 +228,11 @@ class MemoryDestination:
 
     # -- branches ---------------------------------------------------------------------------------
 
-    def create_branch(self, ident: LakeIdent, branch: str) -> None:
-        """A fresh branch at ``main``'s tip."""
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        """A fresh branch at a snapshot."""
         self._enter("create_branch")
         table = self._get(ident)
-        table.refs[branch] = table.refs[MAIN]
+        table.refs[branch] = table.refs[MAIN] if at is None else at
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX

@@ -138,9 +138,11 @@ def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
     return join("ALTER TABLE", table_path(ident), f"SET TBLPROPERTIES ({pairs})")
 
 
-def create_branch(ident: LakeIdent, branch: str) -> str:
-    """A branch at main's tip, in place of one of that name."""
-    return join("ALTER TABLE", table_path(ident), "CREATE OR REPLACE BRANCH", identifier(branch))
+def create_branch(ident: LakeIdent, branch: str, at: int | None = None) -> str:
+    """A branch at a snapshot or at main's tip, in place of one of that name."""
+    version = [] if at is None else ["AS OF VERSION", exp.Literal.number(at)]
+    verb = "CREATE OR REPLACE BRANCH"
+    return join("ALTER TABLE", table_path(ident), verb, identifier(branch), *version)
 
 
 def drop_branch(ident: LakeIdent, branch: str) -> str:

@@ -247,6 +247,19 @@ def test_a_fence_after_a_publish_carries_the_position_on(table: Table) -> None:
     assert len(table.rows()) == 1
 
 
+def test_a_branch_begins_where_it_is_told(table: Table) -> None:
+    """And cannot be shown any more when main has left that snapshot."""
+    found = table.dest.table(table.ident)
+    assert found is not None
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
+    table.dest.create_branch(table.ident, "pgsub_1_9_9", found.snapshot_id)
+    table.dest.write(table.ident, "pgsub_1_9_9", [append(table.dest, [(2, "b", None)])], stamp(30))
+    with pytest.raises(ReplicationError) as error:
+        table.dest.publish(table.ident, "pgsub_1_9_9", stamp(30))
+    assert error.value.code == "40001"
+    assert table.rows() == [(1, "a", None, None)]
+
+
 def test_a_publish_that_was_done_already_is_no_error(table: Table) -> None:
     branch = table.branch()
     table.dest.write(table.ident, branch, [append(table.dest, [(1, "a", None)])], stamp(20))
