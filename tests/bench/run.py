@@ -56,7 +56,6 @@ CASES: Final[Cases] = {
     "update_random delete_random update_random_v3 delete_random_v3 apply_rss_3m_1tx": (
         lambda bench: cases.changes(bench, 3)
     ),
-    "key_probe": lambda bench: cases.key_probe(bench, 3),
     "wide": cases.wide,
     "toast_jsonb": cases.toast_jsonb,
     "tpcb": lambda bench: cases.tpcb(bench, 60),
@@ -70,6 +69,7 @@ LONG: Final[Cases] = {
     "reader_scan": lambda bench: long_cases.reader(bench, 1800, 3),
     "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),
     "many_updates": lambda bench: long_cases.many_tables(bench, "many_updates", 180, updates=True),
+    "key_probe": lambda bench: cases.key_probe(bench, 3),
 }
 
 QUICK: Final = ("copy_1x2m", "insert_1tx", "insert_1000tx", "update_random")
