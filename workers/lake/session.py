@@ -77,6 +77,11 @@ class LakeSession:
         """The session for building DataFrames; what runs them is below."""
         return self._spark
 
+    @property
+    def usable(self) -> bool:
+        """Nothing broke in it, and the server has not had time to forget it."""
+        return not self.broken and monotonic() - self.used < SESSION_IDLE
+
     def frame(self, plan: LogicalPlan) -> Any:
         """A DataFrame of a plan."""
         return DataFrame(plan, self._spark)
@@ -299,7 +304,7 @@ class Sessions:
         if self._fenced:
             raise SessionClosed("this worker's lake sessions were closed by its successor")
         if session is not None:
-            if not session.broken and monotonic() - session.used < SESSION_IDLE:
+            if session.usable:
                 return session
             self.release([session.ids])
             session.close()
@@ -340,7 +345,7 @@ class Sessions:
         Python processes for each in which a table is copied, and keeps them until it ends.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
-        if session is None or session.broken or monotonic() - session.used >= SESSION_IDLE:
+        if session is None or not session.usable:
             return None
         session.set_properties({})
         # Its channel ends with the process: see ``WorkerProcess.close``.

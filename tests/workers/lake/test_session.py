@@ -61,6 +61,8 @@ class Session:
         self.broken = self.closed_by_successor = False
         self.used = monotonic()
 
+    usable = LakeSession.usable
+
     def hear_closed(self) -> SessionClosed:
         self.broken = self.closed_by_successor = True
         return SessionClosed("lost the lake server")
