@@ -8,9 +8,10 @@ A reader that keeps up costs the publisher dearly: the walsender sends each mess
 and on TCP each becomes a packet. So when the socket is all but empty the kernel naps, twice as
 long each time while messages keep coming, up to ``longest_nap``: what is sent meanwhile goes
 out, and comes in, in one piece. Half a million small rows cost a walsender on the same machine
-4.5 s of CPU with naps of 0.2 ms and 2.4 s with naps of 10 ms behind a receive buffer that such a
-nap fills (``workers.walreceiver``); the reader's own went from 1.0 to 0.2 s. Naps shrink again
-whenever nothing came, to the first one if little had come before: a trickle is passed on at once.
+3.8 to 4.5 s of CPU with naps of 0.2 ms and 1.9 to 2.8 s with naps of 20 ms behind a receive buffer
+that such a nap fills (``workers.walreceiver``); the reader's own went from 1.0 to 0.2 s. Naps
+shrink again whenever nothing came, to the first one if little had come before: a trickle is passed
+on at once.
 
 A WAL message (``w``) becomes a spool record: its payload behind a little-endian u32 length. A
 keepalive (``k``) only moves positions. Any other type is ignored, as PostgreSQL ignores it. For
@@ -51,8 +52,9 @@ FIRST_NAP: Final = 200_000
 Unix socket, which holds some 270 messages."""
 
 LONGEST_NAP: Final = 20_000_000
-"""Naps of 1 and 3 ms end before the receive buffer is full and save little; those of 10 ms save
-less than these in two of three runs, those of 40 ms no more."""
+"""Naps of 1 and 3 ms end before the receive buffer is full and save little. Those of 10 ms cost the
+walsender 2.5 and 3.9 s beside 1.9 and 2.8 s of these; those of 40 ms, with twice the buffer, 2.2
+and 2.7 s."""
 
 BUDGET_NANOSECONDS: Final = 50_000_000
 

@@ -229,7 +229,7 @@ class MemoryDestination:
     # -- branches ---------------------------------------------------------------------------------
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
-        """A fresh branch at a snapshot."""
+        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
         self._enter("create_branch")
         table = self._get(ident)
         table.refs[branch] = table.refs[MAIN] if at is None else at
