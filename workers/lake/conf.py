@@ -90,6 +90,8 @@ def server_conf(
             "spark.app.name": "pgsub lake server",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            # Each statement's plan is put into words for a page that nobody is shown: few words.
+            "spark.sql.ui.explainMode": "simple",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch),

@@ -32,6 +32,7 @@ from catalog.errcodes import ConnectionFailure
 from workers.lake import compiler_directives
 from workers.lake.class_archive import ClassArchive
 from workers.lake.conf import check_lake_folder, server_conf
+from workers.lake.hadoop_defaults import without_defaults
 from workers.lake.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.java import MODULE_OPTIONS, find_java
 
@@ -118,7 +119,8 @@ class LakeServer:
         token = secrets.token_urlsafe(24)
         offset = log_path.stat().st_size
         output = log_dir / "lake-server.out"
-        class_path = [*map(str, jars), str(spark_home() / "jars" / "*")]
+        first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
+        class_path = [*map(str, first + jars), str(spark_home() / "jars" / "*")]
         archive = ClassArchive.of(java, class_path, ivy_home())
         _touch_private(output)
         crash = log_dir / "lake-server.crash"
