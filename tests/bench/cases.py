@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +79,10 @@ def warm_up(bench: Bench) -> None:
     """Some of every kind of work, unmeasured, for both sides: no case pays for being first.
 
     A lake server compiles what it runs often; it reaches its speed after some copies and some
-    hundred batches.
+    hundred batches. A native subscriber has only its files and the page cache to warm.
     """
     total = bench.rows(700_000)
-    for side in (bench.ours, bench.native):
+    for side, times, seconds in ((bench.ours, 2, 20), (bench.native, 0, 0)):
         large, other, small = (f"warm_{side.name}_{number}" for number in range(3))
         tables = {large: WIDE, other: WIDE, small: WIDE}
         bench.publisher.run(
@@ -90,13 +90,13 @@ def warm_up(bench: Bench) -> None:
             *(f"INSERT INTO {table} SELECT * FROM made(1, {total})" for table in (large, other)),
             f"CREATE PUBLICATION pub_warm FOR TABLE {', '.join(tables)}",
         )
-        for _ in range(2):
+        for _ in range(times):
             side.subscribe("pub_warm", tables, copy_data=True)
             side.wait_synced(list(tables))
             side.unsubscribe()
         side.subscribe("pub_warm", tables, copy_data=True)
         side.wait_synced(list(tables))
-        for turn in range(6):
+        for turn in range(1 + 3 * times):
             first, last = total + turn * 100_000, total + (turn + 1) * 100_000
             for statement in (
                 f"INSERT INTO {large} SELECT * FROM made({first} + 1, {last})",
@@ -105,7 +105,7 @@ def warm_up(bench: Bench) -> None:
             ):
                 bench.publisher.run(statement)
                 side.wait_visible(large, bench.last_commit(large))
-        bench.paced(40 * bench.scale, 100, SmallChanges(small))
+        bench.paced(max(1, seconds * bench.scale), 100, SmallChanges(small))
         side.wait_visible(small, bench.last_commit(small))
         side.unsubscribe()
         bench.publisher.run("DROP PUBLICATION pub_warm", f"DROP TABLE {', '.join(tables)}")
@@ -184,35 +184,27 @@ def toast_jsonb(bench: Bench) -> None:
     _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total)
 
 
-def changes(bench: Bench, rounds: int) -> None:
-    """3 M rows in one transaction (memory), then 200k random updates, 200k random deletes.
+def changes(bench: Bench, rounds: int, *, format_version: int = 2) -> None:
+    """200k random updates of 3 M rows, then 200k random deletes, each in one transaction.
 
-    Ours does it again with tables of Iceberg's format 3, beside the same figures of the native one.
+    Ours in tables of this Iceberg format.
     """
     total, some = bench.rows(3_000_000), bench.rows(200_000)
-    figures: dict[str, dict[str, Run]] = {"fill": {}, "update": {}, "delete": {}}
-    for side, table in bench.streams():
-        for what, run in _changed(bench, side, table, total, some, rounds).items():
-            figures[what][side.name] = run
-    with bench.ours.new_tables(format_version=3), bench.stream(bench.ours) as table:
-        newer = _changed(bench, bench.ours, table, total, some, rounds)
-    for what in ("update", "delete"):
-        bench.record(f"{what}_random", figures[what], rows=some, of=total)
-    for what in ("update", "delete"):
-        both = {"ours": newer[what], "native": figures[what]["native"]}
-        bench.record(f"{what}_random_v3", both, rows=some, of=total)
-    worker = figures["fill"]["ours"]["rss_mb"].get("apply worker")
-    fill_figures = {side: {**values} for side, values in figures["fill"].items()}
-    fill_figures["ours"]["mb"] = worker
-    bench.record("apply_rss_3m_1tx", fill_figures, rows=total)
+    newer = "" if format_version == 2 else f"_v{format_version}"
+    figures: dict[str, dict[str, Run]] = {"update": {}, "delete": {}}
+    with bench.ours.new_tables(format_version) if newer else nullcontext():
+        for side, table in bench.streams(rows=total):
+            for what, run in _changed(bench, side, table, total, some, rounds).items():
+                figures[what][side.name] = run
+    for what, runs in figures.items():
+        bench.record(f"{what}_random{newer}", runs, rows=some, of=total)
 
 
 def _changed(
     bench: Bench, side: Side, table: str, total: int, some: int, rounds: int
 ) -> dict[str, Run]:
-    """Fill a table, then rounds of updates and rounds of deletes; the median of each."""
-    fill = f"INSERT INTO {table} SELECT * FROM made(1, {total})"
-    found = {"fill": bench.backlog(side, table, bench.writing(fill))}
+    """Rounds of updates, then rounds of deletes; the median of each."""
+    found = {}
     statements = {
         "update": f"UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p"
         " WHERE t.id = p.id",
@@ -316,22 +308,35 @@ def tpcb(bench: Bench, seconds: float) -> None:
     bench.record("tpcb", figures, tps_ratio=round(tps["ours"] / tps["native"], 3), seconds=seconds)
 
 
-def freshness(bench: Bench, case: str, seconds: float, *, mixed: bool) -> None:
-    """Commit on the publisher to readable, 95th percentile, at 100 transactions a second."""
-    figures = {}
-    for side, table in bench.streams():
-        memory = Memory(side)
-        change = SmallChanges(table) if mixed else SmallChanges(table, inserts=1.0)
-        written = bench.paced(seconds, 100, change)
-        side.wait_visible(table, written[-1][0])
-        delays = bench.delays(side, [table], written)
-        figures[side.name] = {
-            "s": round(p95(delays), 3),
-            "median_s": round(statistics.median(delays), 3),
-            **memory.figures(),
+def freshness(bench: Bench, *, inserts: float, mixed: float) -> None:
+    """Commit on the publisher to readable, 95th percentile, at 100 transactions a second.
+
+    So many seconds of inserts into a table of 3 M rows, then of mixed changes of any of its rows.
+    """
+    total = bench.rows(3_000_000)
+    figures: dict[str, dict[str, Run]] = {"insert": {}, "mixed": {}}
+    for side, table in bench.streams(rows=total):
+        phases = {
+            "insert": (inserts, SmallChanges(table, rows=total, inserts=1.0)),
+            "mixed": (mixed, SmallChanges(table, rows=total + int(inserts * 100))),
         }
+        sizes, written, alone = {}, {}, {}
+        for what, (seconds, change) in phases.items():
+            memory = Memory(side)
+            written[what] = bench.paced(seconds, 100, change)
+            side.wait_visible(table, written[what][-1][0])
+            sizes[what] = memory.figures()
+            alone[what] = side.query_alone(table)
+        for what in phases:  # only now: a native subscriber is watched until it is asked
+            delays = bench.delays(side, [table], written[what], alone[what])
+            figures[what][side.name] = {
+                "s": round(p95(delays), 3),
+                "median_s": round(statistics.median(delays), 3),
+                **sizes[what],
+            }
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
-    bench.record(case, figures, transactions=len(written))
+    bench.record("freshness_insert", figures["insert"], of=total, seconds=inserts)
+    bench.record("freshness_mixed", figures["mixed"], of=total, seconds=mixed)
 
 
 def first_row(bench: Bench, rounds: int) -> None:

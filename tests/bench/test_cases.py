@@ -36,7 +36,11 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     return made
 
 
-@pytest.mark.parametrize("names", [CHANGES, "key_probe"])
+NEWER = next(names for names in run.LONG if names.startswith("update_random"))
+FRESH = next(names for names in run.CASES if names.startswith("freshness"))
+
+
+@pytest.mark.parametrize("names", [CHANGES, NEWER, FRESH, "key_probe"])
 def test_a_case_records_what_the_page_shows(bench: Rehearsal, names: str) -> None:
     {**run.CASES, **run.LONG}[names](bench)
     assert [entry["case"] for entry in bench.results] == names.split()
@@ -50,14 +54,20 @@ def test_a_case_records_what_the_page_shows(bench: Rehearsal, names: str) -> Non
     assert bench.ours.tables == bench.native.tables == {}
 
 
-def test_format_3_is_held_against_the_same_native_figures(bench: Rehearsal) -> None:
-    cases.changes(bench, 3)
-    assert (bench.ours.formats, bench.native.formats) == ([2, 3], [2])
+def test_tables_of_format_3_are_made_for_ours_beside_the_native_one(bench: Rehearsal) -> None:
+    cases.changes(bench, 3, format_version=3)
+    assert (bench.ours.formats, bench.native.formats) == ([3], [2])
     found = {entry["case"]: entry for entry in bench.results}
-    for case, native in (("update_random", 3.0), ("delete_random", 6.0)):
-        older, newer = found[case], found[f"{case}_v3"]
-        assert older["native_s"] == newer["native_s"] == older["ours_s"] == native
-        assert (newer["ours_s"], newer["ratio"]) == (native / 2, 2.0)
+    for case, native in (("update_random_v3", 2.0), ("delete_random_v3", 5.0)):
+        newer = found[case]
+        assert (newer["native_s"], newer["ours_s"], newer["ratio"]) == (native, native / 2, 2.0)
+
+
+def test_freshness_is_that_of_a_table_that_has_rows(bench: Rehearsal) -> None:
+    cases.freshness(bench, inserts=1, mixed=1)
+    for side in ("ours", "native"):
+        assert f"INSERT INTO t0_{side} SELECT * FROM made(1, 3000)" in bench.publisher.statements
+    assert [entry["of"] for entry in bench.results] == [3000, 3000]
 
 
 def test_what_a_look_for_keys_costs(bench: Rehearsal) -> None:

@@ -36,11 +36,15 @@ def test_every_case_is_on_the_page_but_the_cold_ones() -> None:
 @pytest.mark.parametrize(
     ("words", "path", "cases"),
     [
-        ([], run.RESULTS, run.names_of(run.COLD, run.CASES)),
-        (["--only", "copy"], run.RESULTS, ["copy_first", "copy_1x2m", "copy_4x500k"]),
-        (["--long"], run.LONG_RESULTS, run.names_of(run.LONG)),
+        ([], run.RESULTS, run.names_of(run.CASES)),
+        (["--only", "copy"], run.RESULTS, ["copy_1x2m", "copy_4x500k"]),
+        (["--long"], run.LONG_RESULTS, run.names_of(run.COLD, run.LONG)),
         (["--long", "--only", "growth_random"], run.LONG_RESULTS, ["growth_random"]),
-        (["--long", "--scale", "0.01"], run.SMALL_RESULTS, run.names_of(run.LONG)),
+        (
+            ["--long", "--scale", "0.01"],
+            run.SMALL_RESULTS,
+            run.names_of(run.COLD, run.LONG),
+        ),
         (["--scale", "0.5", "--no-write", "--only", "wide"], None, ["wide"]),
     ],
 )
@@ -72,7 +76,7 @@ def test_a_case_that_there_is_not(
     monkeypatch.setattr(sys, "argv", ["run", "--long", "--only", "copy_1x2m"])
     with pytest.raises(SystemExit):
         run.main()
-    assert "there are transaction_10m, growth_clustered" in capsys.readouterr().err
+    assert "there are copy_first, first_row, update_random_v3" in capsys.readouterr().err
 
 
 def test_ratios_that_nothing_is_aimed_at_are_printed() -> None:
