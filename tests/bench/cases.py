@@ -320,19 +320,16 @@ def freshness(bench: Bench, *, inserts: float, mixed: float) -> None:
             "insert": (inserts, SmallChanges(table, rows=total, inserts=1.0)),
             "mixed": (mixed, SmallChanges(table, rows=total + int(inserts * 100))),
         }
-        sizes, written, alone = {}, {}, {}
         for what, (seconds, change) in phases.items():
             memory = Memory(side)
-            written[what] = bench.paced(seconds, 100, change)
-            side.wait_visible(table, written[what][-1][0])
-            sizes[what] = memory.figures()
-            alone[what] = side.query_alone(table)
-        for what in phases:  # only now: a native subscriber is watched until it is asked
-            delays = bench.delays(side, [table], written[what], alone[what])
+            written = bench.paced(seconds, 100, change)
+            side.wait_visible(table, written[-1][0])
+            sizes = memory.figures()
+            delays = bench.delays(side, [table], written)
             figures[what][side.name] = {
                 "s": round(p95(delays), 3),
                 "median_s": round(statistics.median(delays), 3),
-                **sizes[what],
+                **sizes,
             }
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     bench.record("freshness_insert", figures["insert"], of=total, seconds=inserts)

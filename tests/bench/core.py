@@ -221,14 +221,9 @@ class Bench:
         """Small transactions at a steady rate."""
         return paced(self.publisher, seconds, rate, change)
 
-    def delays(
-        self, side: Side, tables: list[str], written: Written, alone: float | None = None
-    ) -> list[float]:
-        """Seconds from each commit to the moment a query of each table would have answered.
-
-        ``alone`` is what such a query took then; now, if it is not given.
-        """
-        alone = side.query_alone(tables[0]) if alone is None else alone
+    def delays(self, side: Side, tables: list[str], written: Written) -> list[float]:
+        """Seconds from each commit to the moment a query of each table would have answered."""
+        alone = side.query_alone(tables[0])
         positions = [position for position, _ in written]
         seen = [arrivals(side.publications_of(table), positions) for table in tables]
         everywhere = [max(moments) for moments in zip(*seen, strict=True)]

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+import psycopg
+
 from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
 from tests.bench.meters import MB, cpu_seconds, files_mb, open_files_mb, tree
@@ -114,26 +116,35 @@ class Progress(threading.Thread):
         self._here = here
         self._moves: list[tuple[datetime, LSN]] = []
         self._ending = threading.Event()
+        self._looking = threading.Lock()
 
     def run(self) -> None:
-        query = "SELECT max(remote_lsn)::text FROM pg_replication_origin_status"
-        ended = False
         with self._here.connect() as connection:
-            while not ended:
-                ended = self._ending.wait(0.01)
-                row = connection.execute(query).fetchone()
-                if row is not None and row[0] is not None:
-                    self._note(LSN.parse(row[0]))
+            while not self._ending.wait(0.01):
+                self._look(connection)
+
+    def _look(self, connection: psycopg.Connection) -> None:
+        with self._looking:
+            row = connection.execute(
+                "SELECT max(remote_lsn)::text FROM pg_replication_origin_status"
+            ).fetchone()
+            if row is not None and row[0] is not None:
+                self._note(LSN.parse(row[0]))
 
     def _note(self, position: LSN) -> None:
         if not self._moves or self._moves[-1][1] != position:
             self._moves.append((datetime.now(UTC), position))
 
-    def stop(self) -> list[tuple[datetime, LSN]]:
-        """End, if it has not; each position that was seen, and when first."""
+    def seen(self) -> list[tuple[datetime, LSN]]:
+        """Each position until now, and when it was seen first."""
+        with self._here.connect() as connection:
+            self._look(connection)
+        return list(self._moves)
+
+    def stop(self) -> None:
+        """End."""
         self._ending.set()
         self.join()
-        return self._moves
 
 
 class Native:
@@ -200,7 +211,7 @@ class Native:
         Its rows do not tell: they carry the publisher's commit time.
         """
         del table
-        return self._progress.stop()
+        return self._progress.seen()
 
     def application_name(self) -> str:
         return "bench_native"
