@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -409,15 +409,10 @@ class Ours:
             self.drop(table)
 
     def pids(self) -> dict[int, str]:
-        # Workers are forked, so their command line is the fork server's; their name is their own.
-        roles = {"pgsub apply": "apply worker", "pgsub tablesync": "sync worker"}
-        found = {}
-        for process in self.pgsub.family():
-            name = process.name()
-            found[process.pid] = LAKE_SERVER if "java" in name else roles.get(name, "launcher")
-            if "python_daemon" in " ".join(process.cmdline()):
-                found[process.pid] = "Spark's Python"
-        return found
+        return {
+            process.pid: role_of(process.exe(), process.name(), process.cmdline())
+            for process in self.pgsub.family()
+        }
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pgsub.family())
@@ -456,6 +451,20 @@ class Ours:
                 return LSN.parse(text)
             snapshot = by_id.get(snapshot.get("parent-snapshot-id"), {})
         return None
+
+
+def role_of(exe: str, name: str, cmdline: Sequence[str]) -> str:
+    """What one of our processes is.
+
+    Workers are forked, so their command line is the fork server's; their name is their own. What
+    the JVM starts has the name of one of its threads, and all of its memory, for a moment.
+    """
+    if "python_daemon" in " ".join(cmdline):
+        return "Spark's Python"
+    if Path(exe).name == "java":
+        return LAKE_SERVER
+    roles = {"pgsub apply": "apply worker", "pgsub tablesync": "sync worker"}
+    return roles.get(name, "launcher")
 
 
 def lake_metadata(pgsub: Pgsub, table: str) -> dict[str, Any]:

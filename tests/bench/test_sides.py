@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from catalog.pg_lsn import LSN
-from tests.bench.sides import SCHEMA, Ours, current_snapshot, lake_metadata
+from tests.bench.sides import LAKE_SERVER, SCHEMA, Ours, current_snapshot, lake_metadata, role_of
 from tests.harness import Pgsub
 
 MILLISECONDS = 1_700_000_000_000
@@ -70,3 +70,20 @@ def test_a_lake_that_is_not_there_yet(tmp_path: Path) -> None:
     assert lake_metadata(Pgsub(tmp_path / "data"), "t") == {}
     assert current_snapshot({}) == {}
     assert current_snapshot({"current-snapshot-id": -1, "snapshots": []}) == {}
+
+
+@pytest.mark.parametrize(
+    ("exe", "name", "cmdline", "role"),
+    [
+        ("/usr/bin/python3.11", "pgsub apply", ["python", "-m", "fork_server"], "apply worker"),
+        ("/usr/bin/python3.11", "pgsub tablesync", ["python", "-m", "fork_server"], "sync worker"),
+        ("/usr/bin/python3.11", "pgsub", ["pgsub", "up"], "launcher"),
+        ("/jvm/bin/java", "java", ["java", "-cp", "jars"], LAKE_SERVER),
+        ("/jvm/bin/java", "Executor task l", ["java", "-cp", "jars"], LAKE_SERVER),
+        ("/usr/bin/python3.11", "python", ["python", "-m", "python_daemon"], "Spark's Python"),
+    ],
+)
+def test_a_process_is_told_by_what_it_runs(
+    exe: str, name: str, cmdline: list[str], role: str
+) -> None:
+    assert role_of(exe, name, cmdline) == role
