@@ -56,7 +56,7 @@ from workers.lake.destination import (
     Segment,
     Stamp,
 )
-from workers.lake_writer import copy_again
+from workers.lake_position import copy_again
 from workers.new_table import new_columns
 from workers.process import WorkerProcess
 from workers.publication import (

@@ -80,7 +80,7 @@ from workers import failpoints
 from workers.copy_table import still_fits
 from workers.identify_publisher import Walsender, check_same_world
 from workers.lake.destination import Destination, LakeIdent, Stamp
-from workers.lake_writer import check_stamp
+from workers.lake_position import check_stamp
 from workers.process import WorkerProcess
 from workers.remote_slots import RemoteSlot, fetch_slot
 from workers.shared_targets import show_copy, source_of

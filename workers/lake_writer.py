@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -33,13 +32,14 @@ from catalog.errcodes import (
     UndefinedTable,
 )
 from catalog.namespace import qualified_name
-from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
-from catalog.pg_subscription_rel import KEY_UNSURE, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
 from workers.lake.destination import BRANCH_PREFIX, Destination, LakeIdent, LakeTable, Stamp
+from workers.lake_position import check_stamp, copy_again
 from workers.relation import PartOfIdentity
 from workers.segments import FailedTransaction, build_segments
 from workers.shared_targets import (
@@ -61,6 +61,8 @@ T = TypeVar("T")
 _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
 _NOT_UNIQUE: Final = "23505"
+_COUNTED_TOGETHER: Final = 10
+"""Tables whose outcomes are one query: 40 of them in ones take 1.5 s, in tens 0.8 s."""
 
 
 def _nothing(_: Sequence[Written]) -> None:
@@ -173,7 +175,7 @@ class LakeWriter:
             for tables in units.values()
         ]
         try:
-            return [written for unit in _results(futures) for written in unit]
+            return self._counted([written for unit in _results(futures) for written in unit])
         except BaseException:
             self._locks.release()
             for future in futures:
@@ -183,6 +185,16 @@ class LakeWriter:
             for relid in work:
                 self._give_up_branch(relid)
             raise
+
+    def _counted(self, written: Sequence[Written]) -> list[Written]:
+        """Where what was matched is known: a key that is there twice ends here."""
+        starts = range(0, len(written), _COUNTED_TOGETHER)
+        parts = [written[start : start + _COUNTED_TOGETHER] for start in starts]
+        asked = [
+            self._pool.submit(self._dest.count, [each.effect for each in part]) for part in parts
+        ]
+        counts = [found for part in _results(asked) for found in part]
+        return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
 
     def _write_tables(
         self, tables: Sequence[OpenTable], work: Mapping[int, Sequence[Run]], end_lsn: LSN
@@ -217,7 +229,7 @@ class LakeWriter:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._with_branch(table)
-            counts = self._dest.write(
+            effect = self._dest.put(
                 ready.lake.ident, ready.branch or "", work.segments, stamp, table.base
             )
             if not table.own_branch:
@@ -227,7 +239,7 @@ class LakeWriter:
             if isinstance(error, FailedTransaction):
                 self._distrust_after(error, table.rel)
             raise
-        return Written(ready, work, stamp, counts)
+        return Written(ready, work, stamp, effect)
 
     def _distrust_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
         """The batch is cut before the transaction at fault, which alone may show no error.
@@ -416,13 +428,13 @@ class LakeWriter:
     def _write_again(self, written: Written) -> Written:
         table, work = written.table, written.work
         try:
-            counts = self._dest.write(
+            effect = self._dest.put(
                 table.lake.ident, table.branch or "", work.segments, written.stamp, table.base
             )
         except FailedTransaction as failed:
             # Other tables show the batch already: it cannot be cut any more.
             raise failed.error from None
-        return replace(written, counts=counts)
+        return replace(written, effect=effect, counts=self._dest.count([effect])[0])
 
     # -- after a crash ------------------------------------------------------------------------
 
@@ -448,46 +460,6 @@ class LakeWriter:
     def close(self) -> None:
         """End the threads; what they run is finished first."""
         self._pool.shutdown(wait=True)
-
-
-def copy_again(subname: str, rel: SubscriptionRel) -> str:
-    """The command that copies a table again."""
-    table = shlex.quote(qualified_name(rel.nspname, rel.relname))
-    return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
-
-
-def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = "") -> Stamp:
-    """The table's own position, if it can be trusted (55000 with two remedies if not).
-
-    No gap can be accepted in a shared table, nor in one whose synchronisation is not done.
-    """
-    remedy = f"Copy the table again with {copy_again(subname, rel)}"
-    alone = rel.srsubstate is SubRelState.FINISHEDCOPY or source
-    accept = f", or go on without what is missing with pgsub accept-gap {shlex.quote(subname)}"
-    remedy += "." if alone else f"{accept}."
-    stamp = lake.position(source)
-    if stamp is None:
-        raise ObjectNotInPrerequisiteState(
-            f'lake table "{lake.ident}" carries no replication position',
-            detail="No snapshot of main says up to which LSN it is complete; "
-            f"{rel.lake_lsn} was published to it.",
-            hint=remedy,
-        )
-    if stamp.epoch != rel.epoch:
-        raise ObjectNotInPrerequisiteState(
-            f'lake table "{lake.ident}" belongs to another copy',
-            detail=f"Its epoch is {stamp.epoch}, this subscription's is {rel.epoch}; "
-            f"{rel.lake_lsn} was published to it.",
-            hint=remedy,
-        )
-    if rel.lake_lsn != InvalidXLogRecPtr and stamp.lsn < rel.lake_lsn:
-        raise ObjectNotInPrerequisiteState(
-            f'lake table "{lake.ident}" is behind what was published to it',
-            detail=f"It stands at {stamp.lsn}; {rel.lake_lsn} was published. It was set back: what "
-            f"was committed from {stamp.lsn} to {rel.lake_lsn} is not in it.",
-            hint=remedy,
-        )
-    return stamp
 
 
 def _results(futures: Iterable[Future[T]]) -> list[T]:

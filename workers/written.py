@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.lake.destination import Counts, LakeIdent, LakeTable, Stamp
+from workers.lake.destination import Counts, Effect, LakeIdent, LakeTable, Stamp
 from workers.segments import TableWork
 
 T = TypeVar("T")
@@ -42,12 +42,16 @@ class OpenTable:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A table's part of a batch, complete on its branch and not yet visible."""
+    """A table's part of a batch, complete on its branch and not yet visible.
+
+    ``counts`` are whole once ``Destination.count`` has looked at the ``effect``.
+    """
 
     table: OpenTable
     work: TableWork
     stamp: Stamp
-    counts: Counts
+    effect: Effect
+    counts: Counts = field(default_factory=Counts)
     snapshot_id: int | None = None
 
     @property

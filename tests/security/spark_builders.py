@@ -34,8 +34,9 @@ from workers.lake.merge import (
     merge_by_key,
     merge_by_position,
 )
+from workers.lake.outcomes import read_outcomes
 from workers.lake.row_origin import Others, all_others, count_rows_of_others, look_for_others
-from workers.lake.snapshots import read_history, read_outcomes, read_properties
+from workers.lake.snapshots import read_history, read_properties
 from workers.lake.statements import (
     OWNER,
     branch_path,
@@ -235,7 +236,7 @@ BUILDERS: dict[str, Build] = {
     "property": lambda n: join("SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"),
     "properties": lambda n: asked(lambda session: read_properties(session, ident(n))),
     "history": lambda n: asked(lambda session: read_history(session, ident(n))),
-    "outcomes": lambda n: asked(lambda session: read_outcomes(session, ident(n), n[2:])),
+    "outcomes": lambda n: asked(lambda session: read_outcomes(session, {ident(n): n[2:]})),
     "all others": lambda n: asked(lambda session: all_others(session, ident(n)), LINEAGE),
     "others": lambda n: asked(lambda session: look_for_others(session, ident(n), None), LINEAGE),
     "rows that others brought": lambda n: asked(

@@ -34,7 +34,7 @@ from tests.subscriber.twins import Around, PublishedTable, Slot, around, stateme
 from workers import failpoints
 from workers.lake.destination import LakeColumn, LakeIdent, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
-from workers.lake_writer import check_stamp
+from workers.lake_position import check_stamp
 from workers.same_publisher import ServerMisfit, judge_server, judge_slot
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.int32()))

@@ -59,13 +59,13 @@ def test_rows_that_were_not_found_are_told_and_counted(
 def test_rows_of_somebody_else_are_told_and_counted(
     world: Subscribed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = MemoryDestination.write
+    count = MemoryDestination.count
 
-    def beside_another(*given: Any) -> Counts:
+    def beside_another(*given: Any) -> list[Counts]:
         met = {"update_origin_differs": 1, "delete_origin_differs": 2}
-        return replace(write(*given), **met)
+        return [replace(each, **met) for each in count(*given)]
 
-    monkeypatch.setattr(MemoryDestination, "write", beside_another)
+    monkeypatch.setattr(MemoryDestination, "count", beside_another)
     caplog.set_level(logging.INFO, "workers")
     world.worker().apply_batch(batch([A, Insert(1, row("50", SECRET))]))
     lines = [each for each in caplog.records if "action=conflict" in each.getMessage()]

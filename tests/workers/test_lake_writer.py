@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +16,15 @@ from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.synchronised import Killed, Late
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints
-from workers.lake.destination import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.destination import (
+    Counts,
+    Effect,
+    Identity,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Stamp,
+)
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Update
 
@@ -134,7 +143,7 @@ def test_nothing_stays_staged_after_a_batch(world: Subscribed) -> None:
     assert dest.staged == 0
 
 
-@pytest.mark.parametrize("fails", ["write", "create_branch", "publish"])
+@pytest.mark.parametrize("fails", ["put", "count", "create_branch", "publish"])
 def test_nothing_stays_staged_when_the_lake_fails(world: Subscribed, fails: str) -> None:
     world.put("a", (1, 1))
 
@@ -150,6 +159,81 @@ def test_nothing_stays_staged_when_the_lake_fails(world: Subscribed, fails: str)
                 [B, Insert(2, row("1", "1"))],
             )
         )
+    assert dest.staged == 0
+    assert (world.rows("a"), world.rows("b")) == ([(1, 1)], [])
+
+
+@pytest.mark.parametrize(("together", "asked"), [(1, [1, 1]), (10, [2])])
+def test_what_was_found_is_asked_for_several_tables_at_a_time(
+    world: Subscribed,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    together: int,
+    asked: list[int],
+) -> None:
+    calls: list[int] = []
+
+    class Watched(MemoryDestination):
+        def count(self, effects: Sequence[Effect]) -> list[Counts]:
+            calls.append(len(effects))
+            return super().count(effects)
+
+    monkeypatch.setattr("workers.lake_writer._COUNTED_TOGETHER", together)
+    caplog.set_level(logging.INFO, "workers")
+    world.put("a", (1, 1))
+    world.worker(Watched(world.lake)).apply_batch(
+        batch([A, Update(1, None, None, row("1", "5")), B, Delete(2, "K", row("7", ""))])
+    )
+    assert calls == asked
+    assert missing(caplog) == ["count=1 conflict=delete_missing"]
+    assert 'on relation "public.b"' in caplog.text
+    assert world.rows("a") == [(1, 5)]
+
+
+@pytest.mark.parametrize("together", [1, 10])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_key_that_two_rows_turn_out_to_have_is_cut_down_to_its_transaction(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch, together: int, before: int
+) -> None:
+    """Nobody knew until the MERGE had matched both, when other tables were written as well."""
+    monkeypatch.setattr("workers.lake_writer._COUNTED_TOGETHER", together)
+    world.put("a", *((n, 0) for n in range(before)))
+    left = [(before, 0), (before, 1), (before + 1, 0)]
+    world.put("b", *((n, 0) for n in range(before)), *left)
+    dest = MemoryDestination(world.lake)
+    transactions: list[list[Message]] = [
+        [A, Insert(1, row(str(10 + n), "1")), B, Delete(2, "K", row(str(n), ""))]
+        for n in range(before + 2)
+    ]
+    with pytest.raises(ReplicationError, match=r"key \(id\) is not unique") as caught:
+        world.worker(dest).apply_batch(batch(*transactions))
+    assert caught.value.code == "23505"
+    assert f"in transaction {before + 1}," in caught.value.context[0]
+    assert world.position() == 100 * before
+    assert world.rows("b") == left
+    assert [key for key, _ in world.rows("a") if key >= 10] == [10 + n for n in range(before)]
+    assert dest.staged == 0
+
+
+def test_a_second_row_that_came_at_the_last_moment_is_not_published(world: Subscribed) -> None:
+    """``main`` has moved, so the batch is written again, and matches two rows for one change."""
+    world.put("a", (1, 1), (2, 2))
+
+    class Overtaken(MemoryDestination):
+        refused = 0
+
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            if not self.refused:
+                self.refused += 1
+                world.put("a", (1, 1), (1, 9), (2, 2))
+            return super().publish(ident, branch, stamp)
+
+    dest = Overtaken(world.lake)
+    with pytest.raises(ReplicationError, match=r"key \(id\) is not unique"):
+        world.worker(dest).apply_batch(batch([A, Update(1, None, None, row("1", "5"))]))
+    assert dest.refused == 1
+    assert world.rows("a") == [(1, 1), (1, 9), (2, 2)]
+    assert world.position() == 0
     assert dest.staged == 0
 
 

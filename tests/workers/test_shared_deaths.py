@@ -27,9 +27,9 @@ class Dying(MemoryDestination):
         self.left = rng.randrange(40)
         self.after = rng.random() < 0.5
         self.between = between
-        super().__init__(lake, failpoint=self.count)
+        super().__init__(lake, failpoint=self.die)
 
-    def count(self, operation: str) -> None:
+    def die(self, operation: str) -> None:
         self.between()
         self.left -= 1
         if self.left < 0 and not self.after:

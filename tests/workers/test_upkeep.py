@@ -16,7 +16,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import upkeep
 from workers.applier import Applier
-from workers.lake.destination import Counts, Identity, LakeIdent, LakeTable
+from workers.lake.destination import Counts, Effect, Identity, LakeIdent, LakeTable
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
 from workers.upkeep import Dead, Upkeep, vacuum_is_due
@@ -58,9 +58,9 @@ class Kept(MemoryDestination):
         super().compact(ident, branch)
         return self.rewrites.pop() if self.rewrites and dead_share else 0
 
-    def write(self, *given: Any, **named: Any) -> Counts:
-        counts = super().write(*given, **named)
-        return replace(counts, rows=self.rows[0], dead=self.rows[1])
+    def count(self, effects: Sequence[Effect]) -> list[Counts]:
+        rows, dead = self.rows
+        return [replace(counts, rows=rows, dead=dead) for counts in super().count(effects)]
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         self.expired.append(self.batches)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -23,22 +23,22 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
 from sqlglot import exp
 
-from catalog.errcodes import ReplicationError, UniqueViolation
 from catalog.pg_lsn import LSN
 from workers.lake.destination import (
     NO_KEY_FOUND,
     SOURCE_COLUMN,
     CopyPlan,
     Counts,
+    Effect,
     FullSegment,
     KeyProbe,
     LakeColumn,
     LakeIdent,
+    Merge,
     Segment,
     Staged,
     Stamp,
     check_base,
-    key_not_unique,
     nothing_found,
 )
 from workers.lake.failures import LakeFailure
@@ -55,12 +55,12 @@ from workers.lake.merge import (
     merge_by_key,
     merge_by_position,
 )
+from workers.lake.outcomes import duplicate
 from workers.lake.row_origin import NOBODY, Others, count_rows_of_others
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import (
     OPERATION,
     read_history,
-    read_outcomes,
     stamp_properties,
     write_options,
 )
@@ -87,20 +87,6 @@ _FLUSH = Operation(None)
 
 
 @dataclass(slots=True)
-class Merged:
-    """A MERGE, to be compared with what it did to the table.
-
-    ``look`` is what counts rows of others that it meets, if there are others.
-    """
-
-    rows: int
-    updates: int
-    key: tuple[str, ...] = ()
-    look: str | None = None
-    operation: str = ""
-
-
-@dataclass(slots=True)
 class BranchWriter:
     """One batch of one table, on one thread; ``others`` wrote to the table beside us."""
 
@@ -111,12 +97,12 @@ class BranchWriter:
     key_ranges: KeyRanges
     others: Others = NOBODY
     _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    _merged: list[Merged] = field(default_factory=list)
+    _merges: list[Merge] = field(default_factory=list)
     _appended: int = 0
     _met: Counter[int] = field(default_factory=Counter)
     _operation_count: int = 0
 
-    def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Counts:
+    def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Effect:
         """Run everything; the branch's tip carries ``stamp`` when this returns."""
         sources = self.sources(stamp)
         check_base(self.ident, sources.get(stamp.source), stamp, base)
@@ -132,7 +118,12 @@ class BranchWriter:
             if held is not None and held.run is not None:
                 held.run(self._mark())
             self.append_empty(properties)
-        return self._counts()
+        counts = Counts(
+            appended=self._appended,
+            update_origin_differs=self._met[UPDATE],
+            delete_origin_differs=self._met[DELETE],
+        )
+        return Effect(self.ident, self.branch, counts, tuple(self._merges))
 
     def sources(self, stamp: Stamp) -> Mapping[str, Stamp]:
         """The positions of a shared table's sources, as of this branch and no other moment.
@@ -224,31 +215,36 @@ class BranchWriter:
             of=segment.source,
         )
         look = self._look(by_key(segment.key, bounds, segment.source))
-        merged = Merged(staged.rows, updates, segment.key, look)
-        return Operation(
-            lambda properties: self._run_merge(sql, frame(self.session, staged), merged, properties)
-        )
+        merge = Merge(staged.rows, updates, segment.key)
+
+        def run(properties: dict[str, str]) -> None:
+            self._run_merge(sql, frame(self.session, staged), merge, look, properties)
+
+        return Operation(run)
 
     def _look(self, on: Sequence[exp.Expression]) -> str | None:
         if not self.others:
             return None
         return count_rows_of_others(self.ident, self.branch, on, self.others)
 
-    def _run_merge(self, sql: str, source: Any, merged: Merged, properties: dict[str, str]) -> None:
-        if merged.look is not None:
+    def _run_merge(
+        self, sql: str, source: Any, merge: Merge, look: str | None, properties: dict[str, str]
+    ) -> None:
+        """``look`` is what counts rows of others that it meets, if there are others."""
+        if look is not None:
             what = f"looking for rows of other writers in {self._what()}"
-            found = self.session.query(merged.look, what, s=source)
+            found = self.session.query(look, what, s=source)
             self._met.update({row["op"]: row["n"] for row in found.to_pylist()})
-        merged.operation = self.operation_name()
-        self.session.set_properties({**properties, OPERATION: merged.operation})
+        merge = replace(merge, operation=self.operation_name())
+        self.session.set_properties({**properties, OPERATION: merge.operation})
         try:
             self.session.command(sql, f"merging into {self._what()}", s=source)
         except LakeFailure as error:
             if _CARDINALITY in error.said:
                 found_twice = "Two changes of one batch match one row."
-                raise self._duplicate(merged.key, found_twice) from None
+                raise duplicate(self.ident, merge.key, found_twice) from None
             raise
-        self._merged.append(merged)
+        self._merges.append(merge)
 
     def _append(self, segment: Segment, staged: Staged) -> Operation:
         self._appended += staged.rows
@@ -351,58 +347,16 @@ class BranchWriter:
             generated=[name for name, _ in generated],
         )
 
-        merged = Merged(positions.rows, updates, look=self._look(by_position()))
+        merge, look = Merge(positions.rows, updates), self._look(by_position())
 
         def run(properties: dict[str, str]) -> None:
             rows = frame(self.session, positions)
             if generated:
                 where = (self.session, self.ident, self.branch)
                 rows = generated_at(*where, rows, segment.columns, generated)
-            self._run_merge(sql, rows, merged, properties)
+            self._run_merge(sql, rows, merge, look, properties)
 
         return Operation(run)
-
-    # -- the outcome ------------------------------------------------------------------------------
-
-    def _counts(self) -> Counts:
-        """What the MERGEs did, from their commits; a key that is there twice is an error."""
-        if not self._merged:
-            return Counts(appended=self._appended)
-        names = [merged.operation for merged in self._merged]
-        outcomes = read_outcomes(self.session, self.ident, names)
-        matched = missing = update_missing = rows = dead = 0
-        for merged in self._merged:
-            outcome = outcomes.get(merged.operation)
-            if outcome is None:
-                raise ReplicationError(
-                    f'a commit to lake table "{self.ident}" cannot be found again',
-                    detail="No snapshot carries its name.",
-                )
-            if outcome.matched > merged.rows:
-                raise self._duplicate(
-                    merged.key, f"{merged.rows} keys matched {outcome.matched} rows."
-                )
-            matched += outcome.matched
-            missing += merged.rows - outcome.matched
-            update_missing += merged.updates - outcome.added  # a row it updates is added anew
-            rows, dead = outcome.rows, outcome.dead
-        return Counts(
-            appended=self._appended,
-            merged=matched,
-            update_missing=update_missing,
-            delete_missing=missing - update_missing,
-            update_origin_differs=self._met[UPDATE],
-            delete_origin_differs=self._met[DELETE],
-            rows=rows,
-            dead=dead,
-        )
-
-    def _duplicate(self, key: tuple[str, ...], detail: str) -> UniqueViolation:
-        if not key:
-            return UniqueViolation(
-                f'a row of lake table "{self.ident}" was matched more than once', detail=detail
-            )
-        return key_not_unique(self.ident, key, detail)
 
     def target(self) -> str:
         """The branch as a name to write to."""

@@ -14,7 +14,8 @@ from workers.columnar import values
 from workers.columnar.kernel import DIGEST
 from workers.lake.branch_writer import BranchWriter
 from workers.lake.destination import CopyPlan
-from workers.lake.snapshots import OPERATION, read_outcomes, stamp_properties, write_options
+from workers.lake.outcomes import read_outcomes
+from workers.lake.snapshots import OPERATION, stamp_properties, write_options
 from workers.lake.typemap import schema_ddl
 
 _LOCAL: Final = re.compile(r"local\[([0-9]+)\]")
@@ -73,7 +74,7 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
             f'copying to lake table "{writer.ident}"',
         )
     tell(tasks)
-    return read_outcomes(session, writer.ident, [operation])[operation].added
+    return read_outcomes(session, {writer.ident: [operation]})[operation].added
 
 
 class Configured(Protocol):

@@ -207,6 +207,29 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Merge:
+    """A MERGE of ``rows`` changes, ``updates`` of them no deletes; ``operation`` names its commit.
+
+    ``key`` is what rows were matched by; () where it was their place.
+    """
+
+    rows: int
+    updates: int
+    key: tuple[str, ...] = ()
+    operation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What was put on a branch: ``counts`` without what the ``merges`` did, which is to be read."""
+
+    ident: LakeIdent
+    branch: str
+    counts: Counts
+    merges: tuple[Merge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Orphans:
     """How many files were removed that no snapshot knew; ``left`` is why none was looked for."""
 
@@ -260,7 +283,7 @@ class Identity:
 
 
 def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | None) -> None:
-    """See ``Destination.write``; ``found`` is the source's position on the branch (55000)."""
+    """See ``Destination.put``; ``found`` is the source's position on the branch (55000)."""
     if base is None or (found and found.epoch == stamp.epoch and found.lsn >= base):
         return
     stands = "at no position" if found is None else f"at {found.lsn} of epoch {found.epoch}"
@@ -349,6 +372,27 @@ class Destination(Protocol):
     def discard(self, staged: Staged) -> None:
         """Remove staged files; missing is fine."""
 
+    def put(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        segments: Sequence[Segment],
+        stamp: Stamp,
+        base: LSN | None = None,
+    ) -> Effect:
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
+
+        Not to be published before ``count`` has looked at it.
+        ``base`` is how far the stamp's source of a shared table must be on the branch already: its
+        branches do not stand, so that nobody else would notice a ``main`` that was set back.
+        """
+
+    def count(self, effects: Sequence[Effect]) -> list[Counts]:
+        """What was done on each of these branches, all of it asked in one call.
+
+        A key that more rows than one had is 23505: the branch is not to be published.
+        """
+
     def write(
         self,
         ident: LakeIdent,
@@ -357,11 +401,8 @@ class Destination(Protocol):
         stamp: Stamp,
         base: LSN | None = None,
     ) -> Counts:
-        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
-
-        ``base`` is how far the stamp's source of a shared table must be on the branch already: its
-        branches do not stand, so that nobody else would notice a ``main`` that was set back.
-        """
+        """``put`` and ``count`` of one table."""
+        return self.count([self.put(ident, branch, segments, stamp, base)])[0]
 
     def copy(
         self,

@@ -37,6 +37,8 @@ from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
     Counts,
+    Destination,
+    Effect,
     Generated,
     Identity,
     LakeColumn,
@@ -55,11 +57,13 @@ from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
 from workers.lake.new_table import make_table
 from workers.lake.orphans import remove_orphans
+from workers.lake.outcomes import count
 from workers.lake.row_origin import NOBODY, SINCE, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
     FENCE,
     lake_table,
+    read_branches,
     read_history,
     read_properties,
     read_tip,
@@ -94,7 +98,7 @@ class LakeSettings(Protocol):
         """Whether it is to be known who wrote a row."""
 
 
-class IcebergDestination:
+class IcebergDestination(Destination):
     """``Destination`` on Iceberg tables; any thread may call, each in a session of its own."""
 
     def __init__(
@@ -247,19 +251,10 @@ class IcebergDestination:
     ) -> None:
         """Drop every branch of ours on the table but ``keep``; missing is fine."""
         session = self._sessions.get()
-        what = f'dropping branches of lake table "{ident}"'
-        try:
-            rows = session.query(
-                join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
-            )
-        except ReplicationError as error:
-            if is_missing(error):
-                return
-            raise
-        names: list[Any] = rows.column(0).to_pylist()
-        for name in names:
+        for name in read_branches(session, ident):
             if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
+                what = f'dropping branches of lake table "{ident}"'
                 session.commit(drop_branch(ident, name), what)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -272,31 +267,41 @@ class IcebergDestination:
         """Remove staged files; missing is fine."""
         self._staging.discard(staged)
 
-    def write(
+    def put(
         self,
         ident: LakeIdent,
         branch: str,
         segments: Sequence[Segment],
         stamp: Stamp,
         base: LSN | None = None,
-    ) -> Counts:
+    ) -> Effect:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
 
         Nothing, where this process left exactly that stamp there, is no commit.
         """
         if not segments and base is None and self._tips.get((ident, branch)) == stamp:
-            return Counts()
+            return Effect(ident, branch, Counts())
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         for segment in segments:
             self._check_generated(session, ident, segment.generated)
         try:
-            counts = self._writer(session, ident, branch).write(segments, stamp, base)
+            effect = self._writer(session, ident, branch).write(segments, stamp, base)
         except BaseException:
             self._forget(ident)
             raise
         self._tips[ident, branch] = stamp
-        return counts
+        return effect
+
+    def count(self, effects: Sequence[Effect]) -> list[Counts]:
+        """What the batch did on each of these branches, see ``outcomes``; one call at most."""
+        try:
+            return count(self._sessions.get, effects)
+        except BaseException:
+            for effect in effects:
+                self._tips.pop((effect.ident, effect.branch), None)
+                self._forget(effect.ident)
+            raise
 
     def copy(
         self,
@@ -344,7 +349,7 @@ class IcebergDestination:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
         This generation alone writes to the branch and a session with an unanswered call is
-        released before another is used, so what ``write`` left there need not be read again.
+        released before another is used, so what ``put`` left there need not be read again.
         Raises 40001 when main is elsewhere: nothing of the batch is visible then. Returns the
         snapshot main is at, None after a call whose outcome had to be read.
         """
@@ -422,10 +427,7 @@ class IcebergDestination:
         branch: str,
         columns: tuple[LakeColumn, ...] | None = None,
     ) -> BranchWriter:
-        with self._lock:
-            columns = columns or self._columns.get(ident)
-        if columns is None:
-            columns = self._read_columns(session, ident)
+        columns = columns or self._columns.get(ident) or self._read_columns(session, ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NOBODY)

@@ -30,6 +30,8 @@ from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
     Counts,
+    Destination,
+    Effect,
     Generated,
     Identity,
     LakeColumn,
@@ -52,6 +54,7 @@ from workers.lake.memory_rows import (
     repeated,
 )
 from workers.lake.memory_work import Work
+from workers.lake.outcomes import Outcome, counts
 from workers.lake.snapshots import written_by_others
 
 MAIN: Final = "main"
@@ -81,12 +84,16 @@ class MemoryTable:
 
 
 class MemoryLake:
-    """What outlives a destination: tables, and sessions that were closed for good."""
+    """What outlives a destination: tables, and sessions that were closed for good.
+
+    ``outcomes``: what each commit of a destination did, by its operation.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.tables: dict[LakeIdent, MemoryTable] = {}
         self.closed_sessions: set[tuple[str, str]] = set()
+        self.outcomes: dict[str, Outcome] = {}
         self._ids = itertools.count(1)
 
     def commit(
@@ -117,7 +124,7 @@ class MemoryLake:
             return [] if tip is None else [dict(row) for row in table.snapshots[tip].rows]
 
 
-class MemoryDestination:
+class MemoryDestination(Destination):
     """``Destination`` on a ``MemoryLake``.
 
     ``failpoint`` is called with the name of each operation before it takes effect and may raise or
@@ -263,16 +270,21 @@ class MemoryDestination:
         """How many stagings were not discarded: 0 when nothing leaks."""
         return len(self._staged)
 
-    def write(
+    def count(self, effects: Sequence[Effect]) -> list[Counts]:
+        """What was done; a key that is there twice is an error."""
+        self._enter("count")
+        return counts(effects, self.lake.outcomes)
+
+    def put(
         self,
         ident: LakeIdent,
         branch: str,
         segments: Sequence[Segment],
         stamp: Stamp,
         base: LSN | None = None,
-    ) -> Counts:
+    ) -> Effect:
         """Apply the segments in order on the branch."""
-        self._enter("write")
+        self._enter("put")
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
@@ -285,7 +297,9 @@ class MemoryDestination:
         for segment in segments[first:]:
             work.apply(segment)
         self.lake.commit(table, branch, work.rows, stamp)
-        return Counts(work.appended, work.merged, work.update_missing, work.delete_missing)
+        self.lake.outcomes |= {merge.operation: outcome for merge, outcome in work.merges}
+        merges = tuple(merge for merge, _ in work.merges)
+        return Effect(ident, branch, Counts(work.appended), merges)
 
     def copy(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +11,9 @@ from workers.lake.destination import (
     FullSegment,
     LakeColumn,
     LakeIdent,
+    Merge,
     Segment,
     Staged,
-    key_not_unique,
 )
 from workers.lake.memory_rows import (
     Row,
@@ -25,6 +26,7 @@ from workers.lake.memory_rows import (
     new_values,
     same,
 )
+from workers.lake.outcomes import Outcome
 
 
 @dataclass(slots=True)
@@ -35,9 +37,7 @@ class Work:
     columns: tuple[LakeColumn, ...]
     rows: list[Row]
     appended: int = 0
-    merged: int = 0
-    update_missing: int = 0
-    delete_missing: int = 0
+    merges: list[tuple[Merge, Outcome]] = field(default_factory=list)
     elsewhere: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
     def apply(self, segment: Segment) -> None:
@@ -62,8 +62,7 @@ class Work:
         for change in as_dicts(staged):
             changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
         kept: list[Row] = []
-        matched = 0
-        missed = dict(changes)
+        matched = added = 0
         for row in self.rows:
             key = tuple(row[name] for name in segment.key)
             found = changes.get(key) if came_from(row, segment.source) else None
@@ -71,16 +70,16 @@ class Work:
                 kept.append(row)
                 continue
             matched += 1
-            missed.pop(key, None)
             if not found["op"]:
+                added += 1
                 kept.append(generate(row | new_values(segment, found), segment.generated))
-        if matched > len(changes):
-            detail = f"{len(changes)} keys matched {matched} rows."
-            raise key_not_unique(self.ident, segment.key, detail)
         self.rows = kept
-        self.merged += matched
-        self.delete_missing += sum(change["op"] for change in missed.values())
-        self.update_missing += sum(not change["op"] for change in missed.values())
+        self._merged(segment.key, list(changes.values()), matched, added)
+
+    def _merged(self, key: tuple[str, ...], changes: list[Row], matched: int, added: int) -> None:
+        updates = sum(not change["op"] for change in changes)
+        merge = Merge(len(changes), updates, key, operation=uuid.uuid4().hex)
+        self.merges.append((merge, Outcome(matched, added, rows=0, dead=0)))
 
     def _full(self, segment: Segment, full: FullSegment) -> None:
         found: list[tuple[int, str, int]] = []
@@ -98,14 +97,15 @@ class Work:
             )
         positions, append = full.resolve(found_table(found))
         dead: set[int] = set()
-        for change in as_dicts(positions):
+        changes = as_dicts(positions)
+        for change in changes:
             at = change["p"]
             if change["op"]:
                 dead.add(at)
             else:
                 changed = self.rows[at] | new_values(replace(segment, unchanged=()), change)
                 self.rows[at] = generate(changed, segment.generated)
-            self.merged += 1
+        self._merged((), changes, len(changes), len(changes) - len(dead))
         self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
         if append is not None:
             self._append(segment, append)

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sqlglot import exp
-
 from catalog.errcodes import (
     InternalError,
     InvalidTextRepresentation,
@@ -18,6 +16,7 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.lake.destination import LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.failures import is_missing
 from workers.lake.session import LakeSession
 from workers.lake.statements import MAIN, join, table_path, text
 
@@ -33,9 +32,7 @@ MARKS: Final = (ORIGIN, OPERATION, FENCE)
 """Each commit of ours that brings rows has one of them in its summary."""
 
 _TOTALS: Final = ("total-records", "total-data-files")
-_DELETED: Final = "added-position-deletes"
-_CARRIED: Final = "removed-position-deletes"
-_ADDED: Final = "added-records"
+ADDED: Final = "added-records"
 _READ: Final = (
     ORIGIN,
     LSN_KEY,
@@ -46,16 +43,10 @@ _READ: Final = (
     *_TOTALS,
     OPERATION,
     FENCE,
-    _ADDED,
+    ADDED,
 )
 _MOVES_ROWS: Final = "replace"
 """What Iceberg calls a commit that only writes rows to other files."""
-_MERGED: Final = (
-    "spark.merge-into.num-target-rows-matched-updated",
-    "spark.merge-into.num-target-rows-matched-deleted",
-)
-
-_OUTCOME: Final = (_DELETED, _CARRIED, _ADDED, "total-records", "total-position-deletes", *_MERGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +216,7 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
 def _foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
     """Whether somebody else added rows by this commit."""
     ours = any(summary[mark] is not None for mark in MARKS)
-    return not ours and operation != _MOVES_ROWS and int(summary[_ADDED] or 0) > 0
+    return not ours and operation != _MOVES_ROWS and int(summary[ADDED] or 0) > 0
 
 
 def read_tip(session: LakeSession, ident: LakeIdent) -> int:
@@ -237,6 +228,21 @@ def read_tip(session: LakeSession, ident: LakeIdent) -> int:
     if not found.isdecimal():
         raise InternalError(f'lake table "{ident}" does not say which snapshot it is at')
     return int(found)
+
+
+def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
+    """The names of its branches; none where there is no such table."""
+    what = f'reading the branches of lake table "{ident}"'
+    try:
+        rows = session.query(
+            join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
+        )
+    except ReplicationError as error:
+        if is_missing(error):
+            return []
+        raise
+    names: list[Any] = rows.column(0).to_pylist()
+    return names
 
 
 def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
@@ -273,57 +279,3 @@ def _sources(listed: str | None) -> Mapping[str, Stamp] | None:
             detail=f"Its property {SOURCES} is not what was written to it.",
             hint="Set the lake table back to the snapshot before, then copy its sources again.",
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one commit of ours did: rows of the table it touched, rows it added.
-
-    ``rows`` and ``dead``: what the files hold after it, deleted rows included, and these.
-    """
-
-    matched: int
-    added: int
-    rows: int
-    dead: int
-
-
-def read_outcomes(
-    session: LakeSession, ident: LakeIdent, operations: list[str]
-) -> dict[str, Outcome]:
-    """The commits that carry these operation names, from their snapshots' summaries.
-
-    Two of them count the rows of the table that were matched, and each may count too many. A
-    merge-on-read commit writes one position delete for each such row; it also rewrites the deletes
-    that a data file had before, together with its own, and removes the old ones, so the difference
-    counts matched rows. But where the rows of one data file end in two tasks, each task rewrites
-    the file's old deletes: once removed, twice added. Spark's own count (4.1 and later) knows
-    nothing of old deletes, but counts a task again that is run again. The smaller one is right
-    unless both happen at once.
-    """
-    listed = ", ".join(text(name).sql(dialect="spark") for name in operations)
-    key = exp.Literal.string(OPERATION).sql(dialect="spark")
-    counts = ", ".join(f"summary['{name}']" for name in _OUTCOME)
-    sql = join(
-        f"SELECT summary[{key}], {counts} FROM",
-        table_path(ident, "snapshots"),
-        f"WHERE summary[{key}] IN ({listed})",
-    )
-    rows = session.query(sql, f'reading the outcome of a commit to lake table "{ident}"')
-    columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
-    return {name: _outcome(*values) for name, *values in zip(*columns, strict=True)}
-
-
-def _outcome(
-    deleted: str | None,
-    carried: str | None,
-    added: str | None,
-    rows: str | None,
-    dead: str | None,
-    merged_updates: str | None,
-    merged_deletes: str | None,
-) -> Outcome:
-    matched = int(deleted or 0) - int(carried or 0)
-    if merged_updates is not None or merged_deletes is not None:
-        matched = min(matched, int(merged_updates or 0) + int(merged_deletes or 0))
-    return Outcome(matched, int(added or 0), int(rows or 0), int(dead or 0))

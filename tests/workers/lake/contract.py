@@ -56,14 +56,18 @@ def append(dest: Destination, rows: Any, **more: Any) -> Segment:
     return Segment(PUBLISHED, ("id",), append=rows_to_append(dest, rows), **more)
 
 
+Change = tuple[int, int, int | None, str | None, str | None, bool]
+"""(op, base key, id, v, big, big unchanged)."""
+
+
 def merge(
     dest: Destination,
-    changes: Sequence[tuple[int, int, int | None, str | None, str | None, bool]],
+    changes: Sequence[Change],
     *,
     unchanged: bool = False,
     **more: Any,
 ) -> Segment:
-    """Changes are (op, base key, id, v, big, big unchanged)."""
+    """A segment of changes of rows that are found by their key."""
     ops, keys, ids, vs, bigs, masks = zip(*changes, strict=True)
     columns = {
         "op": pa.array(ops, pa.int8()),

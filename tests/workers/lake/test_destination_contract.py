@@ -12,6 +12,7 @@ from tests.workers.lake.contract import (
     BRANCH,
     COLUMNS,
     PUBLISHED,
+    Change,
     Make,
     Table,
     append,
@@ -23,7 +24,7 @@ from tests.workers.lake.contract import (
     stage,
     stamp,
 )
-from workers.lake.destination import Counts, LakeColumn, LakeIdent, Segment
+from workers.lake.destination import Counts, Effect, LakeColumn, LakeIdent, Segment
 
 
 def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> None:
@@ -156,6 +157,39 @@ def test_a_key_that_is_there_twice_is_an_error(table: Table) -> None:
         assert str(table.ident) in error.value.primary
         assert "id" in error.value.primary
     assert table.lsn() == 20
+
+
+def test_what_was_put_into_several_tables_is_counted_together(table: Table) -> None:
+    dest = table.dest
+    other = Table(dest, LakeIdent(table.ident.schema, f"{table.ident.table}_too"))
+    third = Table(dest, LakeIdent(table.ident.schema, f"{table.ident.table}_three"))
+    table.batch([append(dest, [(1, "a", None), (2, "b", None)])], 20)
+    other.batch([append(dest, [(1, "c", None), (1, "d", None), (3, "e", None)])], 20)
+
+    def put(into: Table, *segments: Segment) -> Effect:
+        return dest.put(into.ident, into.branch(), segments, stamp(30))
+
+    def update(key: int) -> Change:
+        return (0, key, key, "x", None, False)
+
+    def delete(key: int) -> Change:
+        return (1, key, None, None, None, False)
+
+    effects = [
+        put(table, merge(dest, [update(1), update(9)]), merge(dest, [delete(2)])),
+        put(third, append(dest, [(5, "f", None)])),
+        put(other, merge(dest, [delete(3), delete(4)])),
+    ]
+    assert dest.count(effects) == [
+        Counts(merged=2, update_missing=1),
+        Counts(appended=1),
+        Counts(merged=1, delete_missing=1),
+    ]
+    assert dest.count([]) == []
+    with pytest.raises(ReplicationError) as error:
+        dest.count([put(table, merge(dest, [delete(2)])), put(other, merge(dest, [update(1)]))])
+    assert error.value.code == "23505"
+    assert str(other.ident) in error.value.primary
 
 
 def test_a_probe_finds_keys_that_are_there(table: Table) -> None:
