@@ -81,8 +81,8 @@ def warm_up(bench: Bench) -> None:
     A lake server compiles what it runs often; it reaches its speed after some copies and some
     hundred batches. A native subscriber has only its files and the page cache to warm.
     """
-    total = bench.rows(700_000)
-    for side, times, seconds in ((bench.ours, 2, 20), (bench.native, 0, 0)):
+    for side, rows, times, seconds in ((bench.ours, 500_000, 2, 20), (bench.native, 50_000, 0, 0)):
+        total = bench.rows(rows)
         large, other, small = (f"warm_{side.name}_{number}" for number in range(3))
         tables = {large: WIDE, other: WIDE, small: WIDE}
         bench.publisher.run(
@@ -96,7 +96,7 @@ def warm_up(bench: Bench) -> None:
             side.unsubscribe()
         side.subscribe("pub_warm", tables, copy_data=True)
         side.wait_synced(list(tables))
-        for turn in range(1 + 3 * times):
+        for turn in range(1 + 2 * times):
             first, last = total + turn * 100_000, total + (turn + 1) * 100_000
             for statement in (
                 f"INSERT INTO {large} SELECT * FROM made({first} + 1, {last})",
@@ -184,6 +184,25 @@ def toast_jsonb(bench: Bench) -> None:
     _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total)
 
 
+def large_table(bench: Bench, rounds: int, *, inserts: float, mixed: float) -> None:
+    """3 M rows that were copied: how fresh small changes of them are, and then ``changes``.
+
+    One case, because to make the table and copy it takes longer than most of what is measured.
+    """
+    total, some = bench.rows(3_000_000), bench.rows(200_000)
+    figures: dict[str, dict[str, Run]] = {}
+    for side, table in bench.streams(rows=total):
+        found = _freshness(bench, side, table, total, inserts, mixed)
+        found |= _changed(bench, side, table, total, some, rounds)
+        for what, run in found.items():
+            figures.setdefault(what, {})[side.name] = run
+    for what, seconds in (("insert", inserts), ("mixed", mixed)):
+        case = f"freshness_{what}"
+        bench.record(case, figures[case], of=total, seconds=seconds)
+    for case in ("update_random", "delete_random"):
+        bench.record(case, figures[case], rows=some, of=total)
+
+
 def changes(bench: Bench, rounds: int, *, format_version: int = 2) -> None:
     """200k random updates of 3 M rows, then 200k random deletes, each in one transaction.
 
@@ -191,13 +210,40 @@ def changes(bench: Bench, rounds: int, *, format_version: int = 2) -> None:
     """
     total, some = bench.rows(3_000_000), bench.rows(200_000)
     newer = "" if format_version == 2 else f"_v{format_version}"
-    figures: dict[str, dict[str, Run]] = {"update": {}, "delete": {}}
+    figures: dict[str, dict[str, Run]] = {}
     with bench.ours.new_tables(format_version) if newer else nullcontext():
         for side, table in bench.streams(rows=total):
             for what, run in _changed(bench, side, table, total, some, rounds).items():
-                figures[what][side.name] = run
+                figures.setdefault(what, {})[side.name] = run
     for what, runs in figures.items():
-        bench.record(f"{what}_random{newer}", runs, rows=some, of=total)
+        bench.record(f"{what}{newer}", runs, rows=some, of=total)
+
+
+def _freshness(
+    bench: Bench, side: Side, table: str, total: int, inserts: float, mixed: float
+) -> dict[str, Run]:
+    """Commit on the publisher to readable, 95th percentile, at 100 transactions a second.
+
+    So many seconds of inserts, then of mixed changes of any of the rows.
+    """
+    found = {}
+    phases = {
+        "insert": (inserts, SmallChanges(table, rows=total, inserts=1.0)),
+        "mixed": (mixed, SmallChanges(table, rows=total + int(inserts * 100))),
+    }
+    for what, (seconds, change) in phases.items():
+        memory = Memory(side)
+        written = bench.paced(seconds, 100, change)
+        side.wait_visible(table, written[-1][0])
+        sizes = memory.figures()
+        delays = bench.delays(side, [table], written)
+        found[f"freshness_{what}"] = {
+            "s": round(p95(delays), 3),
+            "median_s": round(statistics.median(delays), 3),
+            **sizes,
+        }
+    must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    return found
 
 
 def _changed(
@@ -218,7 +264,7 @@ def _changed(
             pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
             write = bench.writing(pick, "ANALYZE picked", statement)
             runs.append(bench.backlog(side, table, write))
-        found[what] = median(runs)
+        found[f"{what}_random"] = median(runs)
     must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     return found
 
@@ -306,34 +352,6 @@ def tpcb(bench: Bench, seconds: float) -> None:
         bench.publisher.run("DROP PUBLICATION pub_tpcb", f"DROP TABLE {names}")
     tps = {name: values["tps"] for name, values in figures.items()}
     bench.record("tpcb", figures, tps_ratio=round(tps["ours"] / tps["native"], 3), seconds=seconds)
-
-
-def freshness(bench: Bench, *, inserts: float, mixed: float) -> None:
-    """Commit on the publisher to readable, 95th percentile, at 100 transactions a second.
-
-    So many seconds of inserts into a table of 3 M rows, then of mixed changes of any of its rows.
-    """
-    total = bench.rows(3_000_000)
-    figures: dict[str, dict[str, Run]] = {"insert": {}, "mixed": {}}
-    for side, table in bench.streams(rows=total):
-        phases = {
-            "insert": (inserts, SmallChanges(table, rows=total, inserts=1.0)),
-            "mixed": (mixed, SmallChanges(table, rows=total + int(inserts * 100))),
-        }
-        for what, (seconds, change) in phases.items():
-            memory = Memory(side)
-            written = bench.paced(seconds, 100, change)
-            side.wait_visible(table, written[-1][0])
-            sizes = memory.figures()
-            delays = bench.delays(side, [table], written)
-            figures[what][side.name] = {
-                "s": round(p95(delays), 3),
-                "median_s": round(statistics.median(delays), 3),
-                **sizes,
-            }
-        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
-    bench.record("freshness_insert", figures["insert"], of=total, seconds=inserts)
-    bench.record("freshness_mixed", figures["mixed"], of=total, seconds=mixed)
 
 
 def first_row(bench: Bench, rounds: int) -> None:

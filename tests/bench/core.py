@@ -173,7 +173,8 @@ class Bench:
             return LSN.parse(row[0])
 
     def writing(self, *statements: str) -> Callable[[], None]:
-        return lambda: self.publisher.run(*statements)
+        """A backlog's statements; ``last_commit``, which waits for the disk, is after them all."""
+        return lambda: self.publisher.run("SET synchronous_commit = off", *statements)
 
     def backlog(self, side: Side, table: str, write: Callable[[], None]) -> Run:
         """Write while the walsender stands still; seconds from its going on to visible.

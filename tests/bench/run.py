@@ -53,11 +53,12 @@ CASES: Final[Cases] = {
     "copy_4x500k": lambda bench: cases.copy(bench, "copy_4x500k", 3, tables=4),
     "insert_1tx": lambda bench: cases.inserts(bench, "insert_1tx", 1_000_000, 1),
     "insert_1000tx": lambda bench: cases.inserts(bench, "insert_1000tx", 1_000_000, 1000),
-    "update_random delete_random": lambda bench: cases.changes(bench, 3),
     "wide": cases.wide,
     "toast_jsonb": cases.toast_jsonb,
     "tpcb": lambda bench: cases.tpcb(bench, 60),
-    "freshness_insert freshness_mixed": lambda bench: cases.freshness(bench, inserts=20, mixed=30),
+    "freshness_insert freshness_mixed update_random delete_random": lambda bench: cases.large_table(
+        bench, 3, inserts=20, mixed=30
+    ),
 }
 LONG: Final[Cases] = {
     "first_row": lambda bench: cases.first_row(bench, 3),
@@ -70,7 +71,10 @@ LONG: Final[Cases] = {
     "key_probe": lambda bench: cases.key_probe(bench, 3),
 }
 
-QUICK: Final = ("copy_1x2m", "insert_1tx", "insert_1000tx", "update_random")
+QUICK: Final[Cases] = {
+    **{name: CASES[name] for name in ("copy_1x2m", "insert_1tx", "insert_1000tx")},
+    "update_random delete_random": lambda bench: cases.changes(bench, 3),
+}
 QUICK_SCALE: Final = 0.1
 _COLUMNS: Final = ("ours_s", "native_s", "ratio", "ours_mb")
 
@@ -147,7 +151,7 @@ def quick() -> int:
     record: dict[str, float] = json.loads(QUICK_RECORD.read_text())
     slipped: dict[str, str] = {}
     for _ in range(2):
-        results = measure(CASES, QUICK_SCALE, QUICK.__contains__, QUICK_RESULTS, cold={})
+        results = measure(QUICK, QUICK_SCALE, lambda _: True, QUICK_RESULTS, cold={})
         ratios = {entry["case"]: entry["ratio"] for entry in results if "ratio" in entry}
         slipped = {
             case: f"{ratios.get(case)} (on record: {before})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 import threading
 import time
@@ -398,7 +399,9 @@ class Ours:
         return {**totals, "snapshots": len(metadata["snapshots"]), "table_mb": round(size, 1)}
 
     def drop(self, table: str) -> None:
-        self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table} PURGE")
+        folder = str(lake_metadata(self.pgsub, table)["location"])
+        self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table}")  # PURGE would be a job of Spark's
+        shutil.rmtree(folder.removeprefix("file:"))
 
     def application_name(self) -> str:
         return "bench"
