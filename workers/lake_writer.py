@@ -331,15 +331,17 @@ class LakeWriter:
         given what was published.
         """
         try:
-            published = self._publish(written, end_lsn, alongside)
-        except BaseException:
-            for each in written:
-                each.work.discard()
-            raise
+            try:
+                published = self._publish(written, end_lsn, alongside)
+            except BaseException:
+                for each in written:
+                    each.work.discard()
+                raise
+            self.keep(published)
+            self._tend(published)
         finally:
+            # After the upkeep: an expiry would take files from that of another source.
             self._locks.release()
-        self.keep(published)
-        self._tend(published)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside

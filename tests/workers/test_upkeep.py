@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -342,6 +344,36 @@ def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, shar
         worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
     assert dest.vacuumed == [2]
     assert shared.rows() == [(1, 1), (2, 1)]
+
+
+def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    free: list[bool] = []
+
+    def look(operation: str) -> None:
+        if operation == "expire":
+            free.extend(map(is_free, (tmp_path / "locks").iterdir()))
+
+    dest = MemoryDestination(lake, identity=Identity(1, 7), failpoint=look)
+    worker = sharing("a1", data_dir=tmp_path).worker(dest)
+    asked = Settings(snapshot_expiry_batches=1, snapshot_retain_last=1, snapshot_retain_age=0)
+    worker.writer._upkeep = Upkeep(dest, settings=lambda: asked)
+    for key in range(12):
+        worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
+    assert free
+    assert not any(free)
+    assert all(map(is_free, (tmp_path / "locks").iterdir()))
+
+
+def is_free(lock: Path) -> bool:
+    """Nobody has the turn."""
+    with lock.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def recorded(world: Subscribed) -> dict[str, LakeUpkeep]:
