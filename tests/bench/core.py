@@ -19,7 +19,7 @@ from subscriber.publisher import EmbeddedPublisher
 from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
 from tests.bench.meters import MB, Peaks, proportional_mb
-from tests.bench.sides import PYTHON, SCHEMA, SERVER_CONF, Native, Ours, Side
+from tests.bench.sides import PUBLISHER_CONF, PYTHON, SCHEMA, Native, Ours, Side
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
 
@@ -86,7 +86,7 @@ class Bench:
     """The publisher and both sides; ``tell`` gets each result as it comes."""
 
     def __init__(self, folder: Path, scale: float, tell: Callable[[dict[str, Any]], None]) -> None:
-        self.server = EmbeddedPublisher(18, conf=SERVER_CONF)
+        self.server = EmbeddedPublisher(18, conf=PUBLISHER_CONF)
         self.server.start()
         self.server.create_database("bench")
         self.publisher = Database(self.server, "bench", SCHEMA)

@@ -96,7 +96,7 @@ def growth(bench: Bench, rounds: int) -> None:
             figures[kind][side.name] = {
                 "s": round(statistics.median(large), 3),
                 "before_s": round(statistics.median(small), 3),
-                "growth": round(statistics.median(large) / statistics.median(small), 2),
+                "growth": round(statistics.median(large) / statistics.median(small), 3),
                 "runs_s": large,
                 "before_runs_s": small,
             }
@@ -157,7 +157,7 @@ def reader(bench: Bench, seconds: float, rounds: int) -> None:
         figures[side.name] = {
             "s": statistics.median(stream),
             "fresh_s": statistics.median(copy),
-            "scan_ratio": round(statistics.median(stream) / statistics.median(copy), 2),
+            "scan_ratio": round(statistics.median(stream) / statistics.median(copy), 3),
             "runs_s": stream,
             "fresh_runs_s": copy,
             "behind_s": round(behind, 2),
@@ -205,7 +205,7 @@ def many_tables(bench: Bench, case: str, seconds: float, *, updates: bool) -> No
         figures[side.name] = {
             "s": round(p95(delays), 3),
             "median_s": round(statistics.median(delays), 3),
-            "lag_growth": round(lag_growth(delays), 2),
+            "lag_growth": round(lag_growth(delays), 3),
             "per_second": rate_of(written),
             "series": thinned(points, POINTS),
             **sizes,

@@ -33,10 +33,13 @@ SERVER_CONF: Final = {
     "fsync": "on",
     "shared_buffers": "1GB",
     "max_wal_size": "8GB",
-    "track_commit_timestamp": "on",
     # A walsender is held for longer than a minute while a large transaction is written.
     "wal_receiver_timeout": "0",
 }
+PUBLISHER_CONF: Final = {**SERVER_CONF, "track_commit_timestamp": "on"}
+"""It tells when a transaction was committed. A native subscriber with this on compares origins and
+logs each row it changes that was copied: 200,000 updates took 7 s instead of 3."""
+
 OUR_SETTINGS: Final = {"wal_receiver_timeout": "0"}
 """The rest are the defaults."""
 
