@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +65,10 @@ def test_tables_of_format_3_are_made_for_ours_beside_the_native_one(bench: Rehea
 def test_a_large_table_has_its_rows_before_anything_is_measured(bench: Rehearsal) -> None:
     cases.large_table(bench, 3, inserts=1, mixed=1)
     for side in ("ours", "native"):
-        assert f"INSERT INTO t0_{side} SELECT * FROM made(1, 3000)" in bench.publisher.statements
+        to_table = [said for said in bench.publisher.statements if f" t0_{side} " in said]
+        filled = to_table.index(f"INSERT INTO t0_{side} SELECT * FROM made(1, 3000)")
+        changed = [n for n, said in enumerate(to_table) if said.startswith(("UPDATE", "DELETE"))]
+        assert filled < min(changed)
     found = {entry["case"]: entry for entry in bench.results}
     assert [entry["of"] for entry in bench.results] == [3000] * 4
     assert found["freshness_mixed"]["seconds"] == 1
@@ -90,3 +94,10 @@ def test_what_a_look_for_keys_costs(bench: Rehearsal) -> None:
     assert len(batches) == 4 * 10
     assert batches[0].endswith("generate_series(1001, 1010) n")
     assert batches[-1].endswith("generate_series(1391, 1400) n")
+
+
+def test_the_quick_check_plays_what_it_has_on_record(bench: Rehearsal) -> None:
+    run.QUICK["update_random delete_random"](bench)
+    assert [entry["case"] for entry in bench.results] == ["update_random", "delete_random"]
+    names = [name for names in run.QUICK for name in names.split()]
+    assert set(json.loads(run.QUICK_RECORD.read_text())) == set(names)

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import Policy, ReplicationError, policy
 from workers.lake.destination import Counts, Effect, LakeIdent, Merge
 from workers.lake.outcomes import count
 
@@ -87,7 +87,8 @@ def test_a_key_that_is_there_twice_is_said_of_its_table() -> None:
     assert error.value.detail == "1 keys matched 2 rows."
 
 
-def test_a_commit_that_is_gone_is_an_error() -> None:
+def test_where_a_commit_is_gone_the_batch_is_tried_again() -> None:
     lake = Summaries()
-    with pytest.raises(ReplicationError, match="cannot be found again"):
+    with pytest.raises(ReplicationError, match="cannot be found again") as error:
         counted(lake, Effect(A, "x", Counts(), (Merge(1, 0, ("id",), "a-1"),)))
+    assert policy(error.value.code) is Policy.RETRY
