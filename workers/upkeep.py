@@ -64,6 +64,10 @@ AT_LEAST: Final = 10
 Busy = Callable[[LakeIdent], bool]
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 def idle(_: LakeIdent) -> bool:
     """Nothing is under way beside the batches."""
     return False
@@ -141,19 +145,28 @@ class Upkeep:
         self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
         self._dead.pop(relid, None)
 
-    def tend(self, published: Sequence[Written], together: Together = in_turn) -> set[int]:
+    def tend(
+        self,
+        published: Sequence[Written],
+        together: Together = in_turn,
+        expired: Callable[[], None] = _nothing,
+    ) -> set[int]:
         """A batch was published. The tables (relids) whose branch must not be used any more.
 
         One of them is vacuumed at most, the one whose turn is longest ago: so the batches go on
-        between two rewrites, however many tables are due.
+        between two rewrites, however many tables are due. ``expired`` is called before any rewrite,
+        when nothing more is done to shared tables.
         """
         for each in published:
             self._count(each)
         most = -(-len(published) // AT_LEAST)
         tables = [each.table for each in published]
-        standing = [table for table in tables if _stands(table)]
-        spoiled = self._compact(standing, most, together)
-        spoiled |= self._expire(tables, together)
+        spoiled = self._expire(tables, together)
+        expired()
+        standing = [
+            table for table in tables if _stands(table) and table.rel.srrelid not in spoiled
+        ]
+        spoiled |= self._compact(standing, most, together)
         due = [
             table
             for table in standing

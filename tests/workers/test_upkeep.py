@@ -21,6 +21,7 @@ from workers.applier import Applier
 from workers.lake.destination import Counts, Effect, Identity, LakeIdent, LakeTable
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
+from workers.shared_targets import TableLocks
 from workers.upkeep import Dead, Upkeep, vacuum_is_due
 
 A = relation(1, "a", "id", "v")
@@ -366,6 +367,29 @@ def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
     assert all(map(is_free, (tmp_path / "locks").iterdir()))
 
 
+def test_their_turn_is_over_before_files_of_other_tables_are_rewritten(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    class Watched(Kept):
+        def compact(self, *given: Any, **named: Any) -> int:
+            seen.append("compact")
+            return super().compact(*given, **named)
+
+        def expire(self, *given: Any, **named: Any) -> int:
+            seen.append("expire")
+            return super().expire(*given, **named)
+
+    dest = Watched(world.lake)
+    worker = world.worker(dest)
+    monkeypatch.setattr(TableLocks, "release", lambda locks: seen.append("release"))
+    asked = Settings(snapshot_expiry_batches=1, snapshot_retain_last=1, snapshot_retain_age=0)
+    worker.writer._upkeep = Upkeep(dest, settings=lambda: asked)
+    play(worker, dest, 10)
+    assert seen[-4:] == ["expire", "release", "compact", "release"]
+
+
 def is_free(lock: Path) -> bool:
     """Nobody has the turn."""
     with lock.open("r+") as file:
@@ -422,17 +446,17 @@ def test_what_fails_is_told_without_its_detail_until_it_goes_well(
     worker.dest.error = ReplicationError("the lake failed", detail="a file")
     of = (world.sub.oid, world.rel("a").srrelid)
     worker.dest.failing = True
-    worker.play(10)
+    worker.play(11)  # its branch is not used any more in the turn in which the first one failed
     assert recorded(world) == {
-        kind: LakeUpkeep(*of, kind, failed=110_000_000, error="the lake failed")
-        for kind in (COMPACTION, EXPIRY)
+        kind: LakeUpkeep(*of, kind, failed=failed, error="the lake failed")
+        for kind, failed in ((EXPIRY, 110_000_000), (COMPACTION, 111_000_000))
     }
     assert [getattr(record, "DETAIL", None) for record in caplog.records[-2:]] == ["a file"] * 2
     worker.dest.failing = False
     worker.play(10)
-    assert recorded(world)[COMPACTION] == LakeUpkeep(*of, COMPACTION, 1, 120_000_000)
+    assert recorded(world)[COMPACTION] == LakeUpkeep(*of, COMPACTION, 1, 121_000_000)
     assert recorded(world)[EXPIRY].error == "the lake failed"  # it has not been tried again
-    worker.play(2)
+    worker.play(1)
     assert recorded(world)[EXPIRY] == LakeUpkeep(*of, EXPIRY, 1, 122_000_000)
 
 
