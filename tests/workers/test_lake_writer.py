@@ -186,7 +186,8 @@ def test_what_was_found_is_asked_for_several_tables_at_a_time(
     )
     assert calls == asked
     assert missing(caplog) == ["count=1 conflict=delete_missing"]
-    assert 'on relation "public.b"' in caplog.text
+    told = [record.getMessage() for record in caplog.records]
+    assert any('on relation "public.b": conflict=delete_missing' in line for line in told)
     assert world.rows("a") == [(1, 5)]
 
 
