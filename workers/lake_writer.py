@@ -51,7 +51,7 @@ from workers.shared_targets import (
     outrun,
     source_of,
 )
-from workers.upkeep import Job, Upkeep
+from workers.upkeep import Upkeep
 from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
@@ -364,15 +364,9 @@ class LakeWriter:
         return published
 
     def _tend(self, published: Sequence[Written]) -> None:
-        """A shared table's turn lasts until its snapshots have expired, and no longer.
-
-        Two expiries of a table at a time would take from each other what they read.
-        """
-
-        def together(jobs: Sequence[Job]) -> list[int | ReplicationError]:
-            return _results(self._pool.submit(job) for job in jobs)
-
-        for relid in self._upkeep.tend(published, together, self._locks.release):
+        """A shared table's turn lasts until its snapshots have expired, and no longer."""
+        submit, done = self._pool.submit, self._locks.release
+        for relid in self._upkeep.tend(published, lambda jobs: _results(map(submit, jobs)), done):
             self._give_up_branch(relid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
