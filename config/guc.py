@@ -271,6 +271,22 @@ class Settings(BaseModel):
     autovacuum_vacuum_scale_factor: float = Field(
         0.2, ge=0, le=100, description="and this share of its rows on top"
     )
+    autovacuum_max_size: Memory = Field(
+        128 * 2**20, description="size of lake files that one such rewrite takes, at most"
+    )
+    compaction_batches: int = Field(
+        100,
+        ge=1,
+        le=_INT_MAX,
+        description="batches of a lake table between two rewrites of its small files together; one "
+        "of less than 10,000 rows counts for ten",
+    )
+    compaction_small_size: Memory = Field(
+        2**20, description="lake files below this size are written together"
+    )
+    compaction_target_size: Memory = Field(
+        64 * 2**20, description="size of the lake files that a rewrite leaves"
+    )
     snapshot_expiry_batches: int = Field(
         300,
         ge=0,

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -59,6 +60,7 @@ from workers.bgworker import LauncherLink
 from workers.binary_forms import stream_forms
 from workers.exits import WorkerExit
 from workers.identify_publisher import identify_publisher
+from workers.lake.destination import Destination
 from workers.lake_writer import LakeWriter
 from workers.orphans import OrphanRemoval
 from workers.password_required import check_connected, check_conninfo
@@ -134,17 +136,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
             hint=f'Disable the subscription with "pgsub disable {sub.subname}".',
         )
     dest = process.open_lake()
-    orphans = OrphanRemoval(dest, store, sub)
-    writer = LakeWriter(
-        dest,
-        store,
-        sub,
-        generation=process.generation,
-        origin=origin_name(sub.oid),
-        threads=process.settings.lake_commit_workers,
-        locks=TableLocks(process.data_dir),
-        upkeep=Upkeep(dest, orphans.removing, lambda: process.settings, store.add_lake_upkeep),
-    )
+    beside = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
+    orphans = OrphanRemoval(dest, store, sub, beside)
+    writer = _writer(process, dest, sub, beside)
     writer.settle_in_flight(process.ident_of)
     slot = sub.subslotname
     origin = _origin_position(store, sub)
@@ -190,10 +184,34 @@ def apply_worker_main(process: WorkerProcess) -> None:
         finally:
             stream.end()
     finally:
+        beside.shutdown(wait=False, cancel_futures=True)  # what runs ends with its Spark session
         conn.close()
         if standby is not None:
             standby.close()
         writer.close()
+
+
+def _writer(
+    process: WorkerProcess, dest: Destination, sub: Subscription, beside: Executor
+) -> LakeWriter:
+    """Expiries are done ``beside`` the batches, and have locks of their own."""
+    upkeep = Upkeep(
+        dest,
+        beside.submit,
+        lambda: process.settings,
+        process.store.add_lake_upkeep,
+        locks=TableLocks(process.data_dir),
+    )
+    return LakeWriter(
+        dest,
+        process.store,
+        sub,
+        generation=process.generation,
+        origin=origin_name(sub.oid),
+        threads=process.settings.lake_commit_workers,
+        locks=TableLocks(process.data_dir),
+        upkeep=upkeep,
+    )
 
 
 def log_streaming(sub: Subscription) -> None:
@@ -275,6 +293,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             process.link.acknowledge_catalog(change)
             continue
         orphans.turn(applier.rels.values(), process.settings)
+        applier.writer.upkeep.turn(applier.rels.values())
         idle = stream.receiver.idle_position()
         if idle is not None:
             if idle > applier.gated:

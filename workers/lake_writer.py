@@ -95,7 +95,7 @@ class LakeWriter:
         self._attempt = 0
         self._locks = locks or TableLocks(None)
         self._tables: dict[int, OpenTable] = {}
-        self._upkeep = upkeep or Upkeep(dest)
+        self.upkeep = upkeep or Upkeep(dest)
         self._given_up: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
@@ -123,7 +123,7 @@ class LakeWriter:
         source = source_of(self._sub, rel)
         stamp = check_stamp(rel, lake, self._sub.subname, source)
         floor = LSN(max(stamp.floor, rel.floor))
-        self._upkeep.opened(rel.srrelid, lake)
+        self.upkeep.opened(rel.srrelid, lake)
         lake = replace(lake, snapshots=())  # it counts them, and nobody else does
         opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
         self._tables[rel.srrelid] = opened
@@ -304,7 +304,7 @@ class LakeWriter:
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
         # A shared table's branch does not stand: its files are put together before its batch.
-        usable = self._upkeep.tidy(ready) if table.source and tidy else True
+        usable = self.upkeep.tidy(ready) if table.source and tidy else True
         return ready if usable else self._with_branch(table, tidy=False)
 
     def _give_up_branch(self, relid: int) -> None:
@@ -337,10 +337,10 @@ class LakeWriter:
                 for each in written:
                     each.work.discard()
                 raise
-            self.keep(published)
-            self._tend(published)
         finally:
             self._locks.release()
+        self.keep(published)
+        self._tend(published)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
@@ -364,9 +364,8 @@ class LakeWriter:
         return published
 
     def _tend(self, published: Sequence[Written]) -> None:
-        """A shared table's turn lasts until its snapshots have expired, and no longer."""
-        submit, done = self._pool.submit, self._locks.release
-        for relid in self._upkeep.tend(published, lambda jobs: _results(map(submit, jobs)), done):
+        submit = self._pool.submit
+        for relid in self.upkeep.tend(published, lambda jobs: _results(map(submit, jobs))):
             self._give_up_branch(relid)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:

@@ -1,11 +1,12 @@
 """Orphan files of the lake tables: removed now and then, beside the batches.
 
 A batch or a copy that is killed has written files that no snapshot will ever name. Looking for
-them takes seconds for a small table and minutes for a large one, so it has a thread and a Spark
-session of its own, and the apply loop never waits for it: it only looks whether the last one has
-ended and whether another is due. Nothing is committed to the table, so no batch can be in its way,
-and it in no batch's; only an expiry of the table's snapshots waits for it (``upkeep``). Removed is
-what is older than ``orphan_removal_min_age`` and known to no snapshot (``workers.lake.orphans``).
+them takes seconds for a small table and minutes for a large one, so it has another thread and a
+Spark session of its own, and the apply loop never waits for it: it only looks whether the last one
+has ended and whether another is due. Nothing is committed to the table, so no batch can be in its
+way, and it in no batch's; expiries of snapshots have the same thread, because it reads what they
+delete (``upkeep``). Removed is what is older than ``orphan_removal_min_age`` and known to no
+snapshot (``workers.lake.orphans``).
 
 The apply worker does it, for tables in ``r`` alone: while one is copied the first files of the
 copy may be older than any age. A table that several publisher tables of the subscription are
@@ -25,7 +26,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -62,23 +63,25 @@ class _Removal:
 
 
 class OrphanRemoval:
-    """An apply worker's; one thread calls it, and it has one of its own for what takes long."""
+    """An apply worker's; one thread calls it, and what takes long has another."""
 
     def __init__(
         self,
         dest: Destination,
         store: CatalogStore,
         sub: Subscription,
+        beside: Executor,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` tells Unix time, ``monotonic`` the time since anything; both in seconds."""
+        """``beside`` runs what takes long, one job at a time. ``clock`` tells Unix time,
+        ``monotonic`` the time since anything; both in seconds."""
         self._dest = dest
         self._store = store
         self._sub = sub
         self._clock = clock
         self._monotonic = monotonic
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="orphans")
+        self._beside = beside
         self._removal: _Removal | None = None
         self._known: dict[int, LakeMaintenance] | None = None
         self._unsaved: dict[int, LakeMaintenance] = {}
@@ -100,14 +103,8 @@ class OrphanRemoval:
         except Exception as error:
             _tell(error)
 
-    def removing(self, ident: LakeIdent) -> bool:
-        """Whether one of this table is under way: it reads what an expiry deletes."""
-        under_way = self._removal
-        return under_way is not None and under_way.ident == ident and not under_way.answer.done()
-
     def close(self) -> None:
-        """Begin no other, store what is known. What runs ends with the worker's Spark sessions."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Store what is known. What runs ends with the worker's Spark sessions."""
         with suppress(ReplicationError):
             self._save({})
 
@@ -130,7 +127,7 @@ class OrphanRemoval:
         # as soon as there is another.
         self._save(self._tried(relids, reason=_UNDER_WAY))
         if due is not None:
-            answer = self._pool.submit(
+            answer = self._beside.submit(
                 self._dest.remove_orphans,
                 due,
                 owner=owner_of(self._sub, tables[due][0]),

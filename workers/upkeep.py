@@ -26,11 +26,15 @@ Of the tables that a batch changed a tenth have upkeep after it, those first tha
 longest; their rewrites run side by side. Tables that are changed together are due together: forty
 of them, 0.4 s each, held the next batch up for 15 s after every tenth one.
 
+A rewrite stands between two batches, because a MERGE that commits meanwhile makes it fail, and it
+a MERGE; so there is little in each (docs/decisions/0006-upkeep.md). An expiry is in no batch's way
+and goes on beside them, in the thread that removes orphan files: that reads the manifests which an
+expiry deletes, so the two take turns. ``turn`` hears how it ended. Of a shared table it has the
+lock meanwhile. A table that is not ready has no upkeep, and an expiry that has not begun when its
+table leaves never does.
+
 What was done, or failed, is counted in the catalog for ``status``: one small write for each time.
 Where the lake server went away nothing is: that ends the worker, and says nothing of the table.
-
-Expiry deletes what a removal of orphan files reads: the manifests of all snapshots. So it waits
-until that has ended. A compaction deletes nothing.
 """
 
 from __future__ import annotations
@@ -41,37 +45,26 @@ import random
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from catalog.errcodes import FamilyProcessGone, ReplicationError
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
-from workers.lake.destination import Destination, LakeIdent, LakeTable
+from workers.lake.destination import Destination, FileSizes, LakeIdent, LakeTable
+from workers.shared_targets import TableLocks
 from workers.written import OpenTable, Written
 
 log = logging.getLogger(__name__)
 
-COMPACT_EVERY: Final = 100
-"""What a table's batches count until its small files are looked at; a small one counts for ten."""
 SMALL_BATCH: Final = 10_000
 """Rows from which on a batch's files may be large enough to stay as they are."""
 AT_LEAST: Final = 10
 """Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
-
-
-Busy = Callable[[LakeIdent], bool]
-
-
-def _nothing() -> None:
-    """Nobody waits for it."""
-
-
-def idle(_: LakeIdent) -> bool:
-    """Nothing is under way beside the batches."""
-    return False
-
 
 Job = Callable[[], int | ReplicationError]
 """Upkeep of one table: files or snapshots that went, or why none did."""
@@ -82,6 +75,17 @@ Together = Callable[[Sequence[Job]], list[int | ReplicationError]]
 def in_turn(jobs: Sequence[Job]) -> list[int | ReplicationError]:
     """One job after the other."""
     return [job() for job in jobs]
+
+
+Beside = Callable[[Job], "Future[int | ReplicationError]"]
+"""Begins what no batch waits for, one job after the other."""
+
+
+def at_once(job: Job) -> Future[int | ReplicationError]:
+    """Has done it when it returns."""
+    done: Future[int | ReplicationError] = Future()
+    done.set_result(job())
+    return done
 
 
 Record = Callable[[LakeUpkeep], None]
@@ -105,26 +109,37 @@ class Dead:
 NONE_DEAD: Final = Dead()
 
 
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """One that was asked for: of which table, and how it ends."""
+
+    table: OpenTable
+    answer: Future[int | ReplicationError]
+
+
 class Upkeep:
     """The counts of one worker's tables, by relid, and what is done when they are reached."""
 
     def __init__(
         self,
         dest: Destination,
-        busy: Busy = idle,
+        beside: Beside = at_once,
         settings: Callable[[], Settings] = Settings,
         record: Record = unrecorded,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         order: Callable[[], float] = random.random,
+        locks: TableLocks | None = None,
     ) -> None:
-        """``busy`` tells whether a table's snapshots have to stay for now; ``settings`` are those
-        in force; ``record`` stores what was done. ``clock`` counts seconds since anything, ``now``
-        tells Unix time. ``order`` is a table's place among those that have waited as long: by
-        chance, or the last ones would never come first with a worker that is killed every so
-        often."""
+        """``beside`` runs expiries; ``settings`` are those in force; ``record`` stores what was
+        done. ``clock`` counts seconds since anything, ``now`` tells Unix time. ``order`` is a
+        table's place among those that have waited as long: by chance, or the last ones would never
+        come first with a worker that is killed every so often. ``locks`` are those of shared
+        tables, for expiries alone: the batches hold theirs by another file."""
         self._dest = dest
-        self._busy = busy
+        self._beside = beside
+        self._locks = locks or TableLocks(None)
+        self._expiring: dict[LakeIdent, _Expiry] = {}
         self._settings = settings
         self._record = record
         self._clock = clock
@@ -142,31 +157,23 @@ class Upkeep:
         self._snapshots[relid] = array("d", lake.snapshots)
         self._batches[relid] = 0
         self._order[relid] = self._next()
-        self._untidy[relid] = min(lake.files, COMPACT_EVERY - AT_LEAST)
+        few = max(self._settings().compaction_batches - AT_LEAST, 0)
+        self._untidy[relid] = min(lake.files, few)
         self._dead.pop(relid, None)
 
-    def tend(
-        self,
-        published: Sequence[Written],
-        together: Together = in_turn,
-        expired: Callable[[], None] = _nothing,
-    ) -> set[int]:
+    def tend(self, published: Sequence[Written], together: Together = in_turn) -> set[int]:
         """A batch was published. The tables (relids) whose branch must not be used any more.
 
         One of them is vacuumed at most, the one whose turn is longest ago: so the batches go on
-        between two rewrites, however many tables are due. ``expired`` is called before any rewrite,
-        when nothing more is done to shared tables.
+        between two rewrites, however many tables are due.
         """
         for each in published:
             self._count(each)
         most = -(-len(published) // AT_LEAST)
-        tables = [each.table for each in published]
-        spoiled = self._expire(tables, together)
-        expired()
-        standing = [
-            table for table in tables if _stands(table) and table.rel.srrelid not in spoiled
-        ]
-        spoiled |= self._compact(standing, most, together)
+        tables = [each.table for each in published if _is_ready(each.table.rel)]
+        self._expire(tables)
+        standing = [table for table in tables if _stands(table)]
+        spoiled = self._compact(standing, most, together)
         due = [
             table
             for table in standing
@@ -178,8 +185,28 @@ class Upkeep:
                 spoiled.add(table.rel.srrelid)
         return spoiled
 
+    def turn(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Take note of expiries that have ended; waits for nothing.
+
+        ``rels`` are the subscription's: those that wait for their turn and are ready no more, or
+        gone, are not begun.
+        """
+        ready = {rel.srrelid for rel in rels if _is_ready(rel)}
+        for ident, expiry in list(self._expiring.items()):
+            if expiry.table.rel.srrelid not in ready and expiry.answer.cancel():
+                del self._expiring[ident]
+        self._take_note()
+
+    def _take_note(self) -> None:
+        for ident, expiry in list(self._expiring.items()):
+            if expiry.answer.done():
+                del self._expiring[ident]
+                self._tell_all(EXPIRY, [expiry.table], [expiry.answer.result()])
+
     def tidy(self, table: OpenTable) -> bool:
         """Rewrite files, if it is time. False if the branch must not be used any more."""
+        if not _is_ready(table.rel):
+            return True
         due = self._due(table.rel.srrelid)
         return not self._compact([table], 1, in_turn) and (not due or self._vacuum(table))
 
@@ -197,18 +224,20 @@ class Upkeep:
 
     def _compact(self, tables: Sequence[OpenTable], most: int, together: Together) -> set[int]:
         """Write the small files of the tables together whose time has come, of so many at most."""
-        if not self._settings().autovacuum:
+        settings = self._settings()
+        if not settings.autovacuum:
             return set()
         untidy = [(self._untidy.get(table.rel.srrelid, 0), table) for table in tables]
-        due = self._longest([each for each in untidy if each[0] >= COMPACT_EVERY], most)
+        long_ago = [each for each in untidy if each[0] >= settings.compaction_batches]
+        due = self._longest(long_ago, most)
         for table in due:
             self._untidy[table.rel.srrelid] = 0
 
         def compact(table: OpenTable) -> int:
-            return self._dest.compact(table.lake.ident, table.branch or "")
+            return self._dest.compact(table.lake.ident, table.branch or "", _sizes(settings))
 
-        done = together([_job(compact, table) for table in due])
-        return self._tell_all(COMPACTION, "action=compact relid=%d files=%d", due, done)
+        done = together([_job(compact, table, "action=compact relid=%d files=%d") for table in due])
+        return self._tell_all(COMPACTION, due, done)
 
     def _due(self, relid: int) -> bool:
         settings = self._settings()
@@ -217,47 +246,56 @@ class Upkeep:
         return settings.autovacuum and rested and vacuum_is_due(dead, settings)
 
     def _vacuum(self, table: OpenTable) -> bool:
-        relid = table.rel.srrelid
-        share = self._settings().autovacuum_vacuum_scale_factor / 2  # some files have more
+        relid, settings = table.rel.srrelid, self._settings()
+        share = settings.autovacuum_vacuum_scale_factor / 2  # some files have more
         # Before it is tried: one that fails has to rest, too.
         self._vacuumed = self._clock()
         dead = self._dead[relid] = replace(self._dead[relid], at=self._vacuumed)
-        try:
-            files = self._dest.compact(table.lake.ident, table.branch or "", dead_share=share)
-        except ReplicationError as error:
-            return self._failed(table, AUTOVACUUM, error)
+
+        def vacuum(table: OpenTable) -> int:
+            return self._dest.compact(
+                table.lake.ident, table.branch or "", _sizes(settings), dead_share=share
+            )
+
+        files = _job(vacuum, table, "action=vacuum relid=%d files=%d")()
+        if isinstance(files, ReplicationError):
+            return self._failed(table, AUTOVACUUM, files)
         if not files:
             self._dead[relid] = replace(dead, left=dead.dead)
-        log.info("action=vacuum relid=%d files=%d dead=%d", relid, files, dead.dead)
         return self._went_well(table, AUTOVACUUM)
 
-    def _expire(self, tables: Sequence[OpenTable], together: Together) -> set[int]:
-        """Drop old snapshots of the tables that have most to drop, of a tenth of them at most.
+    def _expire(self, tables: Sequence[OpenTable]) -> None:
+        """Ask for expiries of the tables that have most to drop, of a tenth of them at most.
 
-        Of more where fewer than ten batches are to lie between two expiries.
+        Of more where fewer than ten batches are to lie between two expiries, of fewer while some
+        of those before are still to come.
         """
+        self._take_note()
         settings = self._settings()
         if not settings.snapshot_expiry_batches:
-            return set()
+            return
         most = -(-len(tables) // min(AT_LEAST, settings.snapshot_expiry_batches))
         old = [(self._old(table.rel.srrelid, settings), table) for table in tables]
-        due = self._longest([each for each in old if self._expires(*each, settings)], most)
-        for table in due:
+        due = [each for each in old if self._expires(*each, settings)]
+        for table in self._longest(due, max(most - len(self._expiring), 0)):
             # Whether they go or not: what stays all the same is no reason to try again.
             relid = table.rel.srrelid
             del self._snapshots[relid][: self._old(relid, settings)]
+            expire = partial(self._expired, settings)
+            answer = self._beside(_job(expire, table, "action=expire relid=%d snapshots=%d"))
+            self._expiring[table.lake.ident] = _Expiry(table, answer)
+        self._take_note()
+
+    def _expired(self, settings: Settings, table: OpenTable) -> int:
         retain, age = settings.snapshot_retain_last, settings.snapshot_retain_age
-
-        def expire(table: OpenTable) -> int:
-            return self._dest.expire(table.lake.ident, retain=retain, age=age)
-
-        done = together([_job(expire, table) for table in due])
-        return self._tell_all(EXPIRY, "action=expire relid=%d snapshots=%d", due, done)
+        ident = table.lake.ident
+        with self._locks.held([ident] if table.source else []):
+            return self._dest.expire(ident, retain=retain, age=age)
 
     def _expires(self, old: int, table: OpenTable, settings: Settings) -> bool:
         began = self._batches[table.rel.srrelid] >= AT_LEAST
         enough = old >= settings.snapshot_expiry_batches
-        return began and enough and not self._busy(table.lake.ident)
+        return began and enough and table.lake.ident not in self._expiring
 
     def _longest(self, due: Sequence[tuple[int, OpenTable]], most: int) -> list[OpenTable]:
         """Those with the largest numbers, and of the sources of one lake table one.
@@ -270,20 +308,15 @@ class Upkeep:
         return list(first.values())[:most]
 
     def _tell_all(
-        self,
-        kind: str,
-        words: str,
-        tables: Sequence[OpenTable],
-        done: Sequence[int | ReplicationError],
+        self, kind: str, tables: Sequence[OpenTable], done: Sequence[int | ReplicationError]
     ) -> set[int]:
-        """Log and store what became of each; those whose branch must not be used any more."""
+        """Store what became of each; those whose branch must not be used any more."""
         spoiled: set[int] = set()
         for table, outcome in zip(tables, done, strict=True):
             if isinstance(outcome, ReplicationError):
                 self._failed(table, kind, outcome)
                 spoiled.add(table.rel.srrelid)
             else:
-                log.info(words, table.rel.srrelid, outcome)
                 self._went_well(table, kind)
         return spoiled
 
@@ -327,16 +360,31 @@ def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
     return died > bar
 
 
-def _job(work: Callable[[OpenTable], int], table: OpenTable) -> Job:
+def _job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
     """An error is an outcome: what others do meanwhile is to end, and to be told."""
 
     def run() -> int | ReplicationError:
+        begun = time.monotonic()
         try:
-            return work(table)
+            done = work(table)
         except ReplicationError as error:
             return error
+        log.info(f"{words} seconds=%.1f", table.rel.srrelid, done, time.monotonic() - begun)
+        return done
 
     return run
+
+
+def _is_ready(rel: SubscriptionRel) -> bool:
+    return rel.srsubstate is SubRelState.READY
+
+
+def _sizes(settings: Settings) -> FileSizes:
+    return FileSizes(
+        small=settings.compaction_small_size,
+        whole=settings.compaction_target_size,
+        at_once=settings.autovacuum_max_size,
+    )
 
 
 def _stands(table: OpenTable) -> bool:

@@ -17,7 +17,7 @@ from catalog.pg_lsn import LSN
 from config.guc import Settings
 from workers.lake import copied_keys, orphans, status_tables
 from workers.lake.branch_writer import BranchWriter
-from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
+from workers.lake.destination import FileSizes, Identity, LakeColumn, LakeIdent, Stamp
 from workers.lake.generated_check import generated_types
 from workers.lake.generated_rows import generated_at, renamed
 from workers.lake.iceberg import IcebergDestination
@@ -55,6 +55,7 @@ from workers.lake.statements import (
     text,
 )
 
+SIZES: Final = FileSizes()
 BRANCH: Final = "pgsub_1_2"
 Names = list[str]
 Build = Callable[[Names], str]
@@ -172,7 +173,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 def drop_dangling_deletes(type: pa.DataType) -> Build:
     return lambda n: asked(
-        lambda session: compact(session, ident(n), BRANCH, columns(n[3:], type)),
+        lambda session: compact(session, ident(n), BRANCH, columns(n[3:], type), SIZES),
         COMPACTED,
         table(n=[20]),
     )
@@ -251,13 +252,16 @@ BUILDERS: dict[str, Build] = {
         ),
         history(n[2]),
     ),
-    "compact": lambda n: asked(lambda session: compact(session, ident(n), n[2], ())),
-    "sizes of files": lambda n: asked(lambda session: compact(session, ident(n), n[2], (), 0.1)),
+    "compact": lambda n: asked(lambda session: compact(session, ident(n), n[2], (), SIZES)),
+    "sizes of files": lambda n: asked(
+        lambda session: compact(session, ident(n), n[2], (), SIZES, 0.1)
+    ),
     "rewrite dead rows": lambda n: asked(
-        lambda session: compact(session, ident(n), n[2], (), 0.1), table(n=[1 << 20])
+        lambda session: compact(session, ident(n), n[2], (), SIZES, 0.1), table(n=[1 << 20])
     ),
     "count files": lambda n: asked(
-        lambda session: compact(session, ident(n), n[2], columns(n[3:], pa.int32())), COMPACTED
+        lambda session: compact(session, ident(n), n[2], columns(n[3:], pa.int32()), SIZES),
+        COMPACTED,
     ),
     **{
         f"drop dangling deletes, {kind}": drop_dangling_deletes(type)

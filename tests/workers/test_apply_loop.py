@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import TableOptions
-from catalog.pg_subscription_rel import Setter, SubRelState
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, relation, row
@@ -38,6 +39,7 @@ from workers.spool import Spool
 from workers.standby_watch import StandbyWatch
 from workers.stream import Stream
 from workers.tablesync import _one_turn
+from workers.upkeep import Upkeep
 from workers.walreceiver import SystemIdentity
 
 A = relation(1, "a", "id", "v")
@@ -120,7 +122,8 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
     spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
     receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
     stream = Stream(cast("Any", None), spool, cast("Any", receiver))
-    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub)
+    beside = ThreadPoolExecutor(1)
+    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub, beside)
     made = Loop(world, process, stream, receiver, orphans)
 
     def stop_at_the_end() -> None:
@@ -129,6 +132,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
 
     receiver.then = stop_at_the_end
     yield made
+    beside.shutdown()
     orphans.close()
     world.close()
 
@@ -153,12 +157,26 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         Folders(loop.world.lake),
         loop.world.store,
         loop.world.sub,
+        loop.orphans._beside,
         clock,
         clock,
     )
     loop.run(*inserts(0, 5))
     assert asked.wait(20)
     assert loop.receiver.durable == [100, 200, 300, 400, 500]
+
+
+def test_each_turn_hears_how_expiries_ended(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[list[int]] = []
+    relids = [loop.world.rel(name).srrelid for name in ("a", "b")]
+
+    def turn(_: Upkeep, rels: Iterable[SubscriptionRel]) -> None:
+        heard.append([rel.srrelid for rel in rels])
+
+    monkeypatch.setattr(Upkeep, "turn", turn)
+    loop.run(*inserts(0, 3))
+    assert len(heard) >= 3
+    assert all(sorted(each) == relids for each in heard)
 
 
 def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -15,7 +16,6 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.test_apply_loop import LinkTwin
 from workers import apply
 from workers.apply import apply_worker_main
-from workers.lake.destination import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.lake_writer import LakeWriter
 from workers.orphans import OrphanRemoval
@@ -93,10 +93,10 @@ def run(
     return str(said.value)
 
 
-def test_upkeep_is_told_of_the_worker_s_own_removals(
+def test_expiries_and_removals_of_orphan_files_take_turns(
     world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of orphan files: what they read must not expire."""
+    """What a removal reads must not expire: one thread does both."""
     made: list[LakeWriter] = []
 
     class Writer(LakeWriter):
@@ -105,9 +105,18 @@ def test_upkeep_is_told_of_the_worker_s_own_removals(
             made.append(self)
 
     monkeypatch.setattr(apply, "LakeWriter", Writer)
-    monkeypatch.setattr(OrphanRemoval, "removing", lambda _, ident: ident.table == "a")
+    removals: list[OrphanRemoval] = []
+
+    class Removal(OrphanRemoval):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            removals.append(self)
+
+    monkeypatch.setattr(apply, "OrphanRemoval", Removal)
     run(world, PublisherTwin(), tmp_path, monkeypatch)
-    [writer] = made
-    assert writer._upkeep._record == world.store.add_lake_upkeep
-    assert writer._upkeep._busy(LakeIdent("public", "a"))
-    assert not writer._upkeep._busy(LakeIdent("public", "b"))
+    [writer], [removal] = made, removals
+    assert writer.upkeep._record == world.store.add_lake_upkeep
+    assert writer.upkeep._beside == removal._beside.submit
+    beside = cast("ThreadPoolExecutor", removal._beside)
+    assert (beside._max_workers, beside._shutdown) == (1, True)
+    assert writer.upkeep._locks._directory == tmp_path / "locks"

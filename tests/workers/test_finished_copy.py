@@ -176,15 +176,20 @@ def test_upkeep_stays_away_until_the_table_is_ready(
         tended.append("expire")
         return 0
 
-    monkeypatch.setattr(upkeep, "COMPACT_EVERY", 1)
     monkeypatch.setattr(upkeep, "AT_LEAST", 1)
     monkeypatch.setattr(Upkeep, "_old", lambda *_: Settings().snapshot_expiry_batches)
     monkeypatch.setattr(MemoryDestination, "compact", compact)
     monkeypatch.setattr(MemoryDestination, "expire", expire)
     synced.link.gated = LSN(400)
     synced.worker()
-    assert tended == []
     check(synced)
+    assert tended == []
+    store, rel = synced.world.store, synced.rel
+    store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.READY, rel.srsublsn, Setter.APPLY)
+    applier = synced.world.worker()
+    for _ in range(10):
+        synced.publisher.committed += 1
+        applier.apply_batch(synced.publisher.transactions(synced.publisher.committed - 1))
     assert set(tended) == {"compact", "expire"}
 
 

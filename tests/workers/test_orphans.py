@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ class Worker:
     now: float = 1_000_000 * DAY
     ahead: float = 0.0
     settings: Settings = field(default_factory=Settings)
+    beside: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     removal: OrphanRemoval = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class Worker:
             self.dest,
             self.world.store,
             self.world.sub,
+            self.beside,
             clock=lambda: self.now + self.ahead,
             monotonic=lambda: self.now,
         )
@@ -184,25 +186,6 @@ def test_no_batch_waits_for_one_that_takes_long(worker: Worker) -> None:
     assert len(worker.dest.asked) == 1
     worker.turn()
     assert (worker.stored().reason, worker.stored().orphan_files) == (None, 5)
-
-
-def test_a_table_is_known_to_be_busy_as_long_as_that_is_so(worker: Worker) -> None:
-    a, b, go = LakeIdent("public", "a"), LakeIdent("public", "b"), threading.Event()
-
-    def slowly() -> Orphans:
-        assert go.wait(20)
-        return Orphans()
-
-    worker.dest.answer = slowly
-    worker.turn()
-    worker.now += DAY
-    worker.removal.turn(worker.world.store.rels(worker.world.sub.oid), worker.settings)
-    assert (worker.removal.removing(a), worker.removal.removing(b)) == (True, False)
-    go.set()
-    running = worker.removal._removal
-    assert running is not None
-    wait([running.answer])
-    assert not worker.removal.removing(a)
 
 
 def test_what_is_stored_adds_up(worker: Worker) -> None:

@@ -106,7 +106,7 @@ def test_rows_of_others_under_a_branch_that_was_given_up(
     """A new branch stands on them, so that no publication would ever be refused for their sake."""
     worker = world.worker()
     spoiled = {world.rel("a").srrelid}
-    monkeypatch.setattr(worker.writer._upkeep, "tend", lambda *_: spoiled)
+    monkeypatch.setattr(worker.writer.upkeep, "tend", lambda *_: spoiled)
     worker.apply_batch(batch([A, insert(1, 1)]))
     world.put("a", (1, 0), (2, 7))
     with pytest.raises(ReplicationError) as caught:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
-from workers import upkeep
-from workers.lake.destination import Counts, LakeIdent
+from workers.lake.destination import Counts, FileSizes, LakeIdent
 from workers.upkeep import Upkeep
 
 
@@ -34,7 +34,7 @@ class Many:
             self.upkeep.opened(relid, lake)
 
     def _table(self, relid: int, shared: bool) -> Any:
-        rel = SimpleNamespace(srrelid=relid, srsubid=1)
+        rel = SimpleNamespace(srrelid=relid, srsubid=1, srsubstate=SubRelState.READY)
         lake = SimpleNamespace(ident=LakeIdent("public", "0" if shared else str(relid)))
         source = str(relid) if shared else ""
         return SimpleNamespace(rel=rel, lake=lake, branch="b", source=source)
@@ -45,7 +45,9 @@ class Many:
             raise ReplicationError("no")
         return 1
 
-    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+    def compact(
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+    ) -> int:
         return self._done(ident)
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
@@ -100,9 +102,8 @@ def test_one_of_them_that_fails_spoils_its_own_branch_alone() -> None:
     assert set(many.turns[9]) == {0, 1, 2}
 
 
-def test_snapshots_of_many_tables_go_in_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "COMPACT_EVERY", 10_000)
-    many = Many(25, snapshots=390)
+def test_snapshots_of_many_tables_go_in_turns_too() -> None:
+    many = Many(25, snapshots=390, compaction_batches=10_000)
     for _ in range(20):
         many.batch()
     assert [len(turn) for turn in many.turns[9:19]] == [3] * 8 + [1, 0]

@@ -230,6 +230,16 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSizes:
+    """Of data files, in bytes: from where on one is not ``small``, how large a ``whole`` one is,
+    and how much of files with deleted rows is rewritten ``at_once``."""
+
+    small: int = 1 << 20
+    whole: int = 64 << 20
+    at_once: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class Orphans:
     """How many files were removed that no snapshot knew; ``left`` is why none was looked for."""
 
@@ -451,7 +461,9 @@ class Destination(Protocol):
         """Drop old snapshots, but for the last ``retain`` of ``main``, those that are younger than
         ``age`` seconds, and the newest stamped one; how many went."""
 
-    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+    def compact(
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+    ) -> int:
         """Write the branch's small files together, between batches; how many files went. With
         ``dead_share`` instead some of those in which that share of the rows is deleted."""
 

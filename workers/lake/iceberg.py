@@ -39,6 +39,7 @@ from workers.lake.destination import (
     Counts,
     Destination,
     Effect,
+    FileSizes,
     Generated,
     Identity,
     LakeColumn,
@@ -359,7 +360,7 @@ class IcebergDestination(Destination):
             if found != stamp:
                 raise _moved(ident, "The branch's last snapshot is not this batch's.")
         try:
-            answer = session.call(
+            answer = session.commit(
                 call("fast_forward", ident, branch=MAIN, to=branch),
                 f'publishing to lake table "{ident}"',
             )
@@ -398,12 +399,14 @@ class IcebergDestination(Destination):
         """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
         return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age)
 
-    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+    def compact(
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+    ) -> int:
         """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
         session = self._sessions.get()
         columns = self._columns.get(ident) or self._read_columns(session, ident)
-        return compact(session, ident, branch, columns, dead_share)
+        return compact(session, ident, branch, columns, sizes, dead_share)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""

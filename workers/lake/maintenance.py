@@ -16,7 +16,8 @@ of a file are one vector, which goes with it.
 
 The position of a table is in a snapshot's summary; if the last snapshot that carries one expires,
 nothing says any more what the table holds. So expiry keeps the newest carrier whatever it is asked
-to keep, and runs in the worker that owns the table, between its batches.
+to keep, and all that came since. That is decided before Spark is asked, so batches may go on
+beside it: theirs are younger.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from workers.lake.destination import LakeColumn, LakeIdent
+from workers.lake.destination import FileSizes, LakeColumn, LakeIdent
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_history
 from workers.lake.statements import (
@@ -43,12 +44,6 @@ from workers.lake.statements import (
     text,
 )
 
-_SMALL_FILE: Final = 1 << 20
-"""Bytes below which a data file is written together with others: what a busy table leaves in each
-batch is larger, and to write all of that again took as long as three batches."""
-_COMPACTED_FILE: Final = 64 << 20
-_AT_ONCE: Final = 128 << 20
-"""Bytes of files with deleted rows that are rewritten between two batches: some ten seconds."""
 _MIN_FILES: Final = 8
 _DANGLING: Final = 8
 """Files of deletes beyond one for each data file that are left alone."""
@@ -91,7 +86,8 @@ def expire_snapshots(
         ),
         f'expiring snapshots of lake table "{ident}"',
     )
-    return len(before.snapshots) - len(read_history(session, ident).snapshots)
+    # Batches go on meanwhile, and theirs are not among those that went.
+    return len(before.snapshots.keys() - read_history(session, ident).snapshots.keys())
 
 
 def _moment(unix_time: float) -> str:
@@ -103,20 +99,23 @@ def compact(
     ident: LakeIdent,
     branch: str,
     columns: Sequence[LakeColumn],
+    sizes: FileSizes,
     dead_share: float | None = None,
 ) -> int:
     """Write the branch's small data files together, without the rows deleted from them.
 
-    With ``dead_share`` those instead that hold that share of deleted rows, some 128 MB in one call.
+    With ``dead_share`` those instead that hold that share of deleted rows, as many as ``sizes``
+    says. What a busy table leaves in a batch should not be small: to write all of that again took
+    as long as three batches.
     Leaves snapshots without a stamp on the branch, or none. Returns how many files went.
     """
     options: dict[str, float] = {
-        "target-file-size-bytes": _COMPACTED_FILE,
+        "target-file-size-bytes": sizes.whole,
         "max-file-size-bytes": 2**62,  # nothing is split
     }
     if dead_share is None:
         options |= {
-            "min-file-size-bytes": _SMALL_FILE,
+            "min-file-size-bytes": min(sizes.small, sizes.whole * 3 // 4),
             "min-input-files": _MIN_FILES,
             "delete-ratio-threshold": 1,
         }
@@ -125,7 +124,7 @@ def compact(
             "min-file-size-bytes": 0,
             "min-input-files": 2**31 - 1,
             "delete-ratio-threshold": min(max(dead_share, 0.01), 1),
-            "max-files-to-rewrite": max(2, _AT_ONCE // _usual_size(session, ident)),
+            "max-files-to-rewrite": max(1, sizes.at_once // _usual_size(session, ident)),
         }
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
     session.set_properties({})

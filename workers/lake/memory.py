@@ -32,6 +32,7 @@ from workers.lake.destination import (
     Counts,
     Destination,
     Effect,
+    FileSizes,
     Generated,
     Identity,
     LakeColumn,
@@ -379,10 +380,12 @@ class MemoryDestination(Destination):
         del ident, retain, age
         return 0
 
-    def compact(self, ident: LakeIdent, branch: str, *, dead_share: float | None = None) -> int:
+    def compact(
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+    ) -> int:
         """There are no files here."""
         self._enter("compact")
-        del ident, branch, dead_share
+        del ident, branch, sizes, dead_share
         return 0
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:

@@ -28,6 +28,7 @@ from sqlglot import exp
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from workers.lake.destination import LakeIdent
+from workers.lake.failures import FileMissing
 from workers.lake.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import MARKS, read_properties
@@ -95,9 +96,8 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
     kept = _remembered(properties)
     # Another worker of a shared table may have stored its list over ours: then all are looked at.
     looked_at = known.snapshots if known is not None and known.within(kept) else frozenset()
-    snapshots = _snapshots(session, ident)
     try:
-        there = _sequences(session, ident, snapshots - looked_at)
+        snapshots, there = _looked(session, ident, looked_at)
     except ConnectionFailure:
         raise
     except ReplicationError as error:
@@ -109,6 +109,20 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
     if found.sequences != kept.sequences:
         session.command(set_properties(ident, found.property()), _remembering(ident))
     return found
+
+
+def _looked(
+    session: LakeSession, ident: LakeIdent, looked_at: frozenset[int]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The snapshots there are, and the sequence numbers of those that were not ``looked_at``.
+
+    Once more where a manifest is gone: an expiry went on beside.
+    """
+    with suppress(FileMissing):
+        snapshots = _snapshots(session, ident)
+        return snapshots, _sequences(session, ident, snapshots - looked_at)
+    snapshots = _snapshots(session, ident)
+    return snapshots, _sequences(session, ident, snapshots - looked_at)
 
 
 def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:

@@ -101,18 +101,18 @@ class LakeSession:
         """Run a statement: one call."""
         self._execute(sql, what, views)
 
-    def commit(self, sql: str, what: str) -> None:
-        """Run a statement that may be repeated; again where another commit to the table came first.
+    def commit(self, sql: str, what: str) -> pa.Table | None:
+        """``call`` a statement that may be repeated; again where another commit came first.
 
         Iceberg repeats a commit of rows by itself, one of branches it does not.
         """
         for _ in range(_COMMIT_ATTEMPTS - 1):
             try:
-                return self.command(sql, what)
+                return self.call(sql, what)
             except LakeFailure as error:
                 if not is_outrun(error):
                     raise
-        return self.command(sql, what)
+        return self.call(sql, what)
 
     def call(self, sql: str, what: str) -> pa.Table | None:
         """Run a statement that answers by itself (CALL, SHOW): one call and no job for the answer.

@@ -17,41 +17,19 @@ from tests.fix_lake import Lake
 from tests.waiting import wait_until
 from tests.workers.lake import contract
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
-from workers.lake.destination import CopyPlan, Counts, LakeColumn, LakeIdent, Segment
+from workers.lake.destination import (
+    CopyPlan,
+    Counts,
+    FileSizes,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+)
 from workers.lake.new_table import make_table
 from workers.lake.snapshots import read_history, read_properties
 from workers.lake.statements import branch_path, join, set_properties, table_path
 
 Make = Callable[..., Any]
-
-
-@pytest.mark.timeout(300)
-def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
-    """Whatever comes first, what the fence says stays true."""
-    successor = iceberg()
-    landed = 0
-    for n in range(6):
-        branch = f"pgsub_1_1_{n}"
-        dest.create_branch(lake_ident, branch)
-        before = dest.table(lake_ident).stamp
-        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
-        go = threading.Barrier(2)
-
-        def zombie(branch: str = branch, n: int = n, go: threading.Barrier = go) -> None:
-            go.wait()
-            # After a refusal the zombie learns what is so; it never makes anything visible.
-            with pytest.MonkeyPatch.context(), _refused():
-                dest.publish(lake_ident, branch, stamp(20 + n))
-
-        thread = threading.Thread(target=zombie)
-        thread.start()
-        go.wait()
-        said = successor.fence(lake_ident).stamp
-        thread.join()
-        assert said in (before, stamp(20 + n))
-        landed += said != before
-        assert successor.table(lake_ident).stamp == said
-        assert count(successor, lake_ident) == landed
 
 
 def test_an_adopted_table_keeps_what_its_owner_set_for_readers(
@@ -64,62 +42,6 @@ def test_an_adopted_table_keeps_what_its_owner_set_for_readers(
     session.command(set_properties(lake_ident, {cost: "4194304"}), "setting it")
     iceberg().adopt_table(lake_ident, owner="you", stamp=stamp(50), former_owners=["me"])
     assert read_properties(session, lake_ident)[cost] == "4194304"
-
-
-def test_a_publish_races_any_commit_to_its_table(
-    dest: Any, iceberg: Make, lake_ident: LakeIdent
-) -> None:
-    """Also one that leaves main alone makes a fast-forward fail; that is no error of the batch."""
-    other = iceberg()._sessions.get()
-
-    def meddle() -> None:
-        for turn in range(4):
-            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
-
-    landed = 0
-    for n in range(40):
-        branch = f"pgsub_1_1_{n}"
-        dest.create_branch(lake_ident, branch)
-        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
-        thread = threading.Thread(target=meddle)
-        thread.start()
-        refused = True
-        with _refused():
-            dest.publish(lake_ident, branch, stamp(20 + n))
-            refused = False
-        thread.join()
-        if refused:
-            break
-        landed += 1
-    assert count(dest, lake_ident) == landed
-    assert dest.table(lake_ident).stamp == stamp(19 + landed if landed else 10)
-
-
-def test_branches_come_and_go_beside_other_commits(
-    dest: Any, iceberg: Make, lake_ident: LakeIdent
-) -> None:
-    other = iceberg()._sessions.get()
-
-    def meddle() -> None:
-        for turn in range(40):
-            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
-
-    thread = threading.Thread(target=meddle)
-    thread.start()
-    for n in range(15):
-        dest.create_branch(lake_ident, f"pgsub_1_1_{n}")
-        dest.drop_branches(lake_ident)
-    thread.join()
-
-
-class _refused:  # noqa: N801 - reads as a statement
-    """A publish may be refused with 40001 here, and with nothing else."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        return isinstance(error, ReplicationError) and error.code == "40001"
 
 
 def test_a_released_session_stops_what_runs_in_it(
@@ -203,7 +125,7 @@ def test_rows_that_somebody_else_added_are_known(dest: Any, lake_ident: LakeIden
 
     def batch(lsn: int, *segments: Segment) -> bool:
         dest.create_branch(lake_ident, branch)
-        dest.compact(lake_ident, branch)
+        dest.compact(lake_ident, branch, FileSizes())
         dest.write(lake_ident, branch, segments, stamp(lsn))
         dest.publish(lake_ident, branch, stamp(lsn))
         dest.drop_branches(lake_ident)

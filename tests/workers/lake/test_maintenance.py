@@ -12,7 +12,7 @@ import pytest
 
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake import maintenance
-from workers.lake.destination import LakeColumn, LakeIdent, Segment
+from workers.lake.destination import FileSizes, LakeColumn, LakeIdent, Segment
 from workers.lake.maintenance import expire_snapshots
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import History, read_history
@@ -121,7 +121,7 @@ def test_small_files_are_written_together_between_batches(
         segments = [append(dest, n * 10, 10), delete(dest, n * 10)]
         dest.write(lake_ident, branch, segments, stamp(20 + n))
         dest.publish(lake_ident, branch, stamp(20 + n))
-    assert dest.compact(lake_ident, branch) == 10
+    assert dest.compact(lake_ident, branch, FileSizes()) == 10
     assert dest.table(lake_ident).stamp == stamp(29)
     dest.write(lake_ident, branch, [append(dest, 100, 1), delete(dest, 1)], stamp(50))
     dest.publish(lake_ident, branch, stamp(50))
@@ -131,7 +131,7 @@ def test_small_files_are_written_together_between_batches(
     )
     assert files.column(0)[0].as_py() == 2
     assert dest.table(lake_ident).files == 2
-    assert dest.compact(lake_ident, branch) == 0  # too few to be worth it
+    assert dest.compact(lake_ident, branch, FileSizes()) == 0  # too few to be worth it
 
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["deletes", "vectors"])
@@ -205,7 +205,7 @@ def test_deletes_of_files_that_are_gone_go_too(
     for _ in range(2):
         for _ in range(8):
             batch(update(dest, chance.sample(range(100), 20), key))
-        assert dest.compact(lake_ident, branch) > 0
+        assert dest.compact(lake_ident, branch, FileSizes()) > 0
         batch(update(dest, [1], key))
         found = dest._sessions.get().query(
             join("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"
@@ -217,12 +217,21 @@ def test_deletes_of_files_that_are_gone_go_too(
         assert kept[1] < kept[0] + 5, kept
 
 
+def test_a_small_file_is_smaller_than_what_a_rewrite_leaves(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """Whatever the settings say: Iceberg refuses anything else, and what it left would be small."""
+    dest, branch = published(iceberg, lake_ident, batches=9)
+    sizes = FileSizes(small=64 << 20, whole=1 << 20)
+    assert dest.compact(lake_ident, branch, sizes) == 9
+    assert dest.compact(lake_ident, branch, sizes) == 0
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_files_with_deleted_rows_are_rewritten_some_at_a_time(
-    iceberg: Make, lake_ident: LakeIdent, version: int, monkeypatch: pytest.MonkeyPatch
+    iceberg: Make, lake_ident: LakeIdent, version: int
 ) -> None:
     """Those of a share, however large they are, and no others; rows and position stay."""
-    monkeypatch.setattr(maintenance, "_AT_ONCE", 1)
     dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, branch)
@@ -233,7 +242,8 @@ def test_files_with_deleted_rows_are_rewritten_some_at_a_time(
     counts = dest.write(lake_ident, branch, [delete(dest, *gone)], stamp(30))
     dest.publish(lake_ident, branch, stamp(30))
     assert (counts.rows, counts.dead) == (300, 75)
-    assert [dest.compact(lake_ident, branch, dead_share=0.1) for _ in range(3)] == [2, 0, 0]
+    one = FileSizes(at_once=1)
+    assert [dest.compact(lake_ident, branch, one, dead_share=0.1) for _ in range(3)] == [1, 1, 0]
     assert dest.table(lake_ident).stamp == stamp(30)
     counts = dest.write(lake_ident, branch, [delete(dest, 50)], stamp(40))
     dest.publish(lake_ident, branch, stamp(40))

@@ -12,7 +12,15 @@ import pytest
 from catalog.errcodes import IoError
 from tests.workers.lake.contract import stage, stamp
 from workers.lake import row_origin
-from workers.lake.destination import Counts, FullSegment, LakeColumn, LakeIdent, Segment
+from workers.lake.destination import (
+    Counts,
+    FileSizes,
+    FullSegment,
+    LakeColumn,
+    LakeIdent,
+    Segment,
+)
+from workers.lake.failures import FileMissing
 from workers.lake.row_origin import NOBODY, OTHERS
 from workers.lake.snapshots import read_properties
 from workers.lake.statements import join, table_path
@@ -64,7 +72,7 @@ class Table:
         self.dest.table(self.ident)
         self.dest.create_branch(self.ident, branch)
         if compact:
-            assert self.dest.compact(self.ident, branch) > 0
+            assert self.dest.compact(self.ident, branch, FileSizes()) > 0
         counts: Counts = self.dest.write(self.ident, branch, segments, stamp(self.lsn))
         self.dest.publish(self.ident, branch, stamp(self.lsn))
         self.dest.drop_branches(self.ident)
@@ -196,6 +204,23 @@ def test_whose_rows_are_those_of_a_lost_manifest(
         assert differs(table.apply(change(table.dest, {2: UPDATE}))) == (0, 0)
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     assert differs(table.apply(change(table.dest, {1: UPDATE}))) == (1, 0)
+
+
+def test_an_expiry_beside_a_look_for_others_hides_nobody(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest that was listed is gone when it is to be read; the next look lists it no more."""
+    really, gone = row_origin._sequences, [FileMissing("the lake's storage failed")]
+
+    def once(*given: Any) -> Any:
+        if gone:
+            raise gone.pop()
+        return really(*given)
+
+    table.sql("UPDATE {t} SET v = 'theirs' WHERE id = 1")
+    monkeypatch.setattr(row_origin, "_sequences", once)
+    assert differs(table.apply(change(table.dest, {1: UPDATE}))) == (1, 0)
+    assert gone == []
 
 
 def test_two_workers_of_one_table_store_their_lists_over_each_other(table: Table) -> None:

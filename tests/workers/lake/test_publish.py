@@ -1,0 +1,179 @@
+"""Publishing beside other commits to the same table: fences, expiries, anybody's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from tests.workers.lake.two_columns import append, count, delete, stamp
+from workers.lake.destination import (
+    LakeIdent,
+)
+from workers.lake.failures import LakeFailure
+from workers.lake.statements import set_properties
+
+Make = Callable[..., Any]
+
+
+@pytest.mark.timeout(300)
+def test_a_zombies_publish_races_the_fence(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
+    """Whatever comes first, what the fence says stays true."""
+    successor = iceberg()
+    landed = 0
+    for n in range(6):
+        branch = f"pgsub_1_1_{n}"
+        dest.create_branch(lake_ident, branch)
+        before = dest.table(lake_ident).stamp
+        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        go = threading.Barrier(2)
+
+        def zombie(branch: str = branch, n: int = n, go: threading.Barrier = go) -> None:
+            go.wait()
+            # After a refusal the zombie learns what is so; it never makes anything visible.
+            with pytest.MonkeyPatch.context(), _refused():
+                dest.publish(lake_ident, branch, stamp(20 + n))
+
+        thread = threading.Thread(target=zombie)
+        thread.start()
+        go.wait()
+        said = successor.fence(lake_ident).stamp
+        thread.join()
+        assert said in (before, stamp(20 + n))
+        landed += said != before
+        assert successor.table(lake_ident).stamp == said
+        assert count(successor, lake_ident) == landed
+
+
+def test_a_publish_is_not_refused_for_commits_that_leave_main_alone(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """An expiry beside the batches is one; Iceberg makes a fast-forward fail for each."""
+    other = iceberg()._sessions.get()
+
+    def meddle() -> None:
+        for turn in range(4):
+            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
+
+    for n in range(20):
+        branch = f"pgsub_1_1_{n}"
+        dest.create_branch(lake_ident, branch)
+        dest.write(lake_ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        thread = threading.Thread(target=meddle)
+        thread.start()
+        dest.publish(lake_ident, branch, stamp(20 + n))
+        thread.join()
+    assert count(dest, lake_ident) == 20
+    assert dest.table(lake_ident).stamp == stamp(39)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_publish_of_which_the_catalog_does_not_know_is_repeated(
+    dest: Any, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """Where it was done the second one finds main at the branch: no fence, nothing twice."""
+    dest.create_branch(lake_ident, "pgsub_1_1_0")
+    dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
+    session = dest._sessions.get()
+    really, unknown = session.call, LakeFailure("the lake failed")
+    unknown.said = "org.apache.iceberg.exceptions.CommitStateUnknownException: cannot tell"
+    asked: list[str] = []
+
+    def call(sql: str, what: str) -> Any:
+        asked.append(sql)
+        found = really(sql, what) if landed or len(asked) > 1 else None
+        if len(asked) == 1:
+            raise unknown
+        return found
+
+    before = len(dest.table(lake_ident).snapshots)
+    monkeypatch.setattr(session, "call", call)
+    assert dest.publish(lake_ident, "pgsub_1_1_0", stamp(20)) is not None
+    monkeypatch.undo()
+    assert len(asked) == 2
+    assert count(dest, lake_ident) == 3
+    table = dest.table(lake_ident)
+    assert (table.stamp, len(table.snapshots)) == (stamp(20), before)
+
+
+def test_a_publish_that_is_outrun_each_time_is_refused_behind_a_fence(
+    dest: Any, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest.create_branch(lake_ident, "pgsub_1_1_0")
+    dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
+    session, outrun = dest._sessions.get(), LakeFailure("the lake failed")
+    really = session.call
+    outrun.said = "org.apache.iceberg.exceptions.CommitFailedException: stale"
+    asked: list[str] = []
+
+    def call(sql: str, what: str) -> Any:
+        if "fast_forward" not in sql:
+            return really(sql, what)
+        asked.append(sql)
+        raise outrun
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "call", call)
+        with pytest.raises(ReplicationError) as caught:
+            dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))
+    assert caught.value.code == "40001"
+    assert len(asked) == 5
+    assert count(dest, lake_ident) == 0
+    with _refused():
+        dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))  # main is behind a fence now
+    assert count(dest, lake_ident) == 0
+
+
+def test_batches_go_on_beside_expiries(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
+    """Whichever commits first: no batch is refused, no row is lost, and the position stays."""
+    other, branch, over = iceberg(), "pgsub_1_1_0", threading.Event()
+    dest.create_branch(lake_ident, branch)
+    gone: list[int] = []
+
+    def expire() -> None:
+        while not over.is_set():
+            gone.append(other.expire(lake_ident, retain=1))
+
+    thread = threading.Thread(target=expire)
+    thread.start()
+    try:
+        for n in range(8):
+            segments = [append(dest, n * 10, 2), delete(dest, n * 10)]
+            dest.write(lake_ident, branch, segments, stamp(20 + n))
+            dest.publish(lake_ident, branch, stamp(20 + n))
+    finally:
+        over.set()
+        thread.join()
+    assert sum(gone) > 0
+    assert count(dest, lake_ident) == 8
+    assert dest.table(lake_ident).stamp == stamp(27)
+
+
+def test_branches_come_and_go_beside_other_commits(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    other = iceberg()._sessions.get()
+
+    def meddle() -> None:
+        for turn in range(40):
+            other.command(set_properties(lake_ident, {"turn": str(turn)}), "meddling")
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    for n in range(15):
+        dest.create_branch(lake_ident, f"pgsub_1_1_{n}")
+        dest.drop_branches(lake_ident)
+    thread.join()
+
+
+class _refused:  # noqa: N801 - reads as a statement
+    """A publish may be refused with 40001 here, and with nothing else."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, ReplicationError) and error.code == "40001"
