@@ -167,7 +167,7 @@ def wide(bench: Bench) -> None:
         insert = f"INSERT INTO {table} SELECT {_SIXTY_VALUES} FROM generate_series"
         return [f"{insert}({n * step + 1}, {(n + 1) * step}) n" for n in range(10)]
 
-    _backlogs(bench, "wide", SIXTY_COLUMNS, steps, step * 10)
+    _backlogs(bench, "wide", SIXTY_COLUMNS, steps, step * 10, warm=1)
 
 
 def toast_jsonb(bench: Bench) -> None:
@@ -181,7 +181,7 @@ def toast_jsonb(bench: Bench) -> None:
             f"UPDATE {table} SET doc = doc || '{{\"changed\": true}}' WHERE id % 4 = 2",
         ]
 
-    _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total)
+    _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total, warm=1)
 
 
 def large_table(bench: Bench, rounds: int, *, inserts: float, mixed: float) -> None:
@@ -236,10 +236,10 @@ def _freshness(
         written = bench.paced(seconds, 100, change)
         side.wait_visible(table, written[-1][0])
         sizes = memory.figures()
-        delays = bench.delays(side, [table], written)
+        waits = bench.delays_of(side, [table], written)
         found[f"freshness_{what}"] = {
-            "s": round(p95(delays), 3),
-            "median_s": round(statistics.median(delays), 3),
+            "s": round(p95(waits), 3),
+            "median_s": round(statistics.median(waits), 3),
             **sizes,
         }
     must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
@@ -320,13 +320,13 @@ def key_probe(bench: Bench, rounds: int) -> None:
     bench.record("key_probe", {"ours": {**plain, **looked}}, rows=10 * step, of=total)
 
 
-def tpcb(bench: Bench, seconds: float) -> None:
-    """pgbench's TPC-B at full speed beside a subscriber, which then has to catch up.
+def tpcb(bench: Bench, seconds: float, steady: float, rate: int) -> None:
+    """pgbench's TPC-B beside a subscriber, which then has to catch up.
 
-    ``tps`` is what can be sustained: transactions by the time they took and the catch-up did;
-    ``s`` is the catch-up alone.
+    At full speed for ``seconds``, and at a ``rate`` that both bear for ``steady`` seconds. ``tps``
+    is what can be sustained: transactions by the time they took and the catch-up did; ``s`` is the
+    catch-up alone. ``steady_tps`` and ``steady_s`` are those at the rate.
     """
-    seconds = max(5, round(seconds * bench.scale))
     figures = {}
     for side in bench.sides():
         _pgbench(bench, "--initialize", "--init-steps=dtgp", "--scale=10", "--quiet")
@@ -335,23 +335,36 @@ def tpcb(bench: Bench, seconds: float) -> None:
         side.subscribe("pub_tpcb", _TPCB_TABLES, copy_data=True)
         side.wait_synced(list(_TPCB_TABLES))
         memory = Memory(side)
-        said = _pgbench(bench, "--client=4", f"--time={seconds}", "--no-vacuum")
-        transactions = _processed(said)
-        ended = time.monotonic()
-        target = bench.transaction(*_TPCB_LAST)
-        for table in _TPCB_TABLES:
-            side.wait_visible(table, target)
-        behind = time.monotonic() - ended
         figures[side.name] = {
-            "s": round(behind, 2),
-            "tps": round(transactions / (seconds + behind), 1),
+            **_pgbenched(bench, side, seconds),
+            **_pgbenched(bench, side, steady, rate=rate),
             **memory.figures(),
         }
         _equal_balances(bench, side)
         side.unsubscribe()
         bench.publisher.run("DROP PUBLICATION pub_tpcb", f"DROP TABLE {names}")
-    tps = {name: values["tps"] for name, values in figures.items()}
-    bench.record("tpcb", figures, tps_ratio=round(tps["ours"] / tps["native"], 3), seconds=seconds)
+    ratios = {
+        f"{kind}tps_ratio": round(
+            figures["ours"][f"{kind}tps"] / figures["native"][f"{kind}tps"], 3
+        )
+        for kind in ("", "steady_")
+    }
+    bench.record("tpcb", figures, **ratios, seconds=seconds, rate=rate)
+
+
+def _pgbenched(bench: Bench, side: Side, seconds: float, *, rate: int = 0) -> Run:
+    """One run and its catch-up; without a rate at full speed."""
+    seconds = max(5, round(seconds * bench.scale))
+    pace = [f"--rate={rate}"] if rate else []
+    said = _pgbench(bench, "--client=4", f"--time={seconds}", "--no-vacuum", *pace)
+    ended = time.monotonic()
+    target = bench.transaction(*_TPCB_LAST)
+    for table in _TPCB_TABLES:
+        side.wait_visible(table, target)
+    behind = time.monotonic() - ended
+    kind = "steady_" if rate else ""
+    tps = _processed(said) / (seconds + behind)
+    return {f"{kind}s": round(behind, 2), f"{kind}tps": round(tps, 1)}
 
 
 def first_row(bench: Bench, rounds: int) -> None:
@@ -392,17 +405,26 @@ def _up(publisher: Database, folder: Path) -> Run:
 
 
 def _backlogs(
-    bench: Bench, case: str, definition: str, steps: Callable[[str], list[str]], rows: int
+    bench: Bench,
+    case: str,
+    definition: str,
+    steps: Callable[[str], list[str]],
+    rows: int,
+    *,
+    warm: int = 0,
 ) -> None:
-    """A backlog of a table's ``steps`` on each side, which leave so many rows in it; thrice."""
+    """A backlog of a table's ``steps`` on each side, which leave so many rows in it; thrice.
+
+    ``warm`` more come first and do not count, where ``warm_up`` has nothing of the kind.
+    """
     figures = {}
     for side, table in bench.streams(definition):
         runs = []
-        for _ in range(_ROUNDS):
+        for _ in range(warm + _ROUNDS):
             side.wait_visible(table, bench.transaction(f"TRUNCATE {table}"))
             runs.append(bench.backlog(side, table, bench.writing(*steps(table))))
             must_equal(side.count(table), rows)
-        figures[side.name] = median(runs)
+        figures[side.name] = median(runs[warm:])
     bench.record(case, figures, rows=rows)
 
 

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ import psutil
 
 from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
-from tests.bench.figures import Run, arrivals, entry_of
+from tests.bench.figures import Moves, Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
 from tests.bench.meters import MB, Peaks, proportional_mb
 from tests.bench.sides import PUBLISHER_CONF, PYTHON, SCHEMA, Native, Ours, Side
@@ -222,14 +222,19 @@ class Bench:
         """Small transactions at a steady rate."""
         return paced(self.publisher, seconds, rate, change)
 
-    def delays(self, side: Side, tables: list[str], written: Written) -> list[float]:
+    def delays_of(self, side: Side, tables: list[str], written: Written) -> list[float]:
         """Seconds from each commit to the moment a query of each table would have answered."""
-        alone = side.query_alone(tables[0])
-        positions = [position for position, _ in written]
-        seen = [arrivals(side.publications_of(table), positions) for table in tables]
-        everywhere = [max(moments) for moments in zip(*seen, strict=True)]
-        pairs = zip(everywhere, written, strict=True)
-        return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
+        moves = [side.publications_of(table) for table in tables]
+        return delays(moves, written, side.query_alone(tables[0]))
+
+
+def delays(moves: Sequence[Moves], written: Written, alone: float) -> list[float]:
+    """Seconds from each commit to the last of its tables' answers, which take so long ``alone``."""
+    positions = [position for position, _ in written]
+    seen = [arrivals(each, positions) for each in moves]
+    everywhere = [max(moments) for moments in zip(*seen, strict=True)]
+    pairs = zip(everywhere, written, strict=True)
+    return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
 
 
 def must_equal(found: int, expected: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from catalog.pg_lsn import LSN
 from tests.bench.cases import PICKED
-from tests.bench.core import COLUMNS, WIDE, Bench, Memory, must_equal, rss_mb
+from tests.bench.core import COLUMNS, WIDE, Bench, Memory, delays, must_equal, rss_mb
 from tests.bench.figures import Run, arrivals, lag_growth, p95, thinned
 from tests.bench.load import Everywhere, SmallChanges, Written, rate_of
 from tests.bench.meters import MB, Peaks, high_water
@@ -20,6 +20,8 @@ BATCH: Final = 1_000
 """Rows of an update whose cost must not grow with the table."""
 POINTS: Final = 60
 """Of what is plotted."""
+PART: Final = 15.0
+"""Seconds of a stream until its snapshots are looked at: the oldest of them expire."""
 KINDS: Final = ("clustered", "random")
 
 Marks = dict[str, list[tuple[datetime, LSN]]]
@@ -134,16 +136,26 @@ def _seconds(moves: list[tuple[datetime, LSN]], marks: list[tuple[datetime, LSN]
 def reader(bench: Bench, seconds: float, rounds: int) -> None:
     """Small mixed changes of 3 M rows for long, then full scans of the table and of a fresh copy.
 
-    The two are read in turns when the subscriber has caught up; ``behind_s`` is how long that took.
+    Ours alone: native's half hour would say nothing of either. The two are read in turns when the
+    subscriber has caught up; ``behind_s`` is how long that took. ``lag_s`` is what a commit waited
+    for at the 95th percentile, ``worst_lag_s`` the longest; files were rewritten meanwhile, and
+    snapshots expired.
     """
-    total = bench.rows(3_000_000)
-    figures: dict[str, Run] = {}
-    for side, table in bench.streams(rows=total):
+    total, side = bench.rows(3_000_000), bench.ours
+    written: Written = []
+    moves: set[tuple[datetime, LSN]] = set()
+    with bench.stream(side, rows=total) as table:
         memory = Memory(side)
-        written = bench.paced(bench.seconds(seconds), 100, SmallChanges(table, rows=total))
+        change = SmallChanges(table, rows=total)
+        parts = max(1, round(bench.seconds(seconds) / PART))
+        for _ in range(parts):
+            written += bench.paced(bench.seconds(seconds) / parts, 100, change)
+            moves |= set(side.publications_of(table))  # they go with their snapshots
         ended = time.monotonic()
         side.wait_visible(table, written[-1][0])
         behind = time.monotonic() - ended
+        moves |= set(side.publications_of(table))
+        lags = delays([sorted(moves)], written, side.query_alone(table))
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
         files = side.files(table)
         fresh = side.rewritten(table)
@@ -154,17 +166,20 @@ def reader(bench: Bench, seconds: float, rounds: int) -> None:
         stream, copy = (
             [round(pair[number][0], 3) for pair in pairs[1:]] for number in range(2)
         )  # the first of each is not counted
-        figures[side.name] = {
+        figures: Run = {
             "s": statistics.median(stream),
             "fresh_s": statistics.median(copy),
             "scan_ratio": round(statistics.median(stream) / statistics.median(copy), 3),
             "runs_s": stream,
             "fresh_runs_s": copy,
             "behind_s": round(behind, 2),
+            "lag_s": round(p95(lags), 3),
+            "worst_lag_s": round(max(lags), 3),
             **files,
             **memory.figures(),
         }
-    bench.record("reader_scan", figures, transactions=len(written), per_second=rate_of(written))
+    per_second = rate_of(written)
+    bench.record("reader_scan", {"ours": figures}, transactions=len(written), per_second=per_second)
 
 
 def must_be_same(here: int, there: int) -> None:
@@ -196,16 +211,16 @@ def many_tables(bench: Bench, case: str, seconds: float, *, updates: bool) -> No
         written = bench.paced(bench.seconds(seconds), 20, change)
         _until_visible(side, list(tables), written)
         sizes = memory.figures()
-        delays = bench.delays(side, list(tables), written)
+        waits = bench.delays_of(side, list(tables), written)
         begun = written[0][1]
         points = [
             ((at - begun).total_seconds(), delay)
-            for (_, at), delay in zip(written, delays, strict=True)
+            for (_, at), delay in zip(written, waits, strict=True)
         ]
         figures[side.name] = {
-            "s": round(p95(delays), 3),
-            "median_s": round(statistics.median(delays), 3),
-            "lag_growth": round(lag_growth(delays), 3),
+            "s": round(p95(waits), 3),
+            "median_s": round(statistics.median(waits), 3),
+            "lag_growth": round(lag_growth(waits), 3),
             "per_second": rate_of(written),
             "series": thinned(points, POINTS),
             **sizes,

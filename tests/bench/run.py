@@ -55,7 +55,7 @@ CASES: Final[Cases] = {
     "insert_1000tx": lambda bench: cases.inserts(bench, "insert_1000tx", 1_000_000, 1000),
     "wide": cases.wide,
     "toast_jsonb": cases.toast_jsonb,
-    "tpcb": lambda bench: cases.tpcb(bench, 60),
+    "tpcb": lambda bench: cases.tpcb(bench, 60, 30, 500),
     "freshness_insert freshness_mixed update_random delete_random": lambda bench: cases.large_table(
         bench, 3, inserts=20, mixed=30
     ),
