@@ -60,7 +60,8 @@ from subscriber.site import Publisher, Site
 from subscriber.subscriptioncmds import must_have
 from workers import failpoints
 from workers.identify_publisher import fetch_history
-from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeTable, Stamp
 from workers.lake_position import check_stamp, copy_again
 from workers.remote_slots import RemoteSlot, fetch_slot
 from workers.same_publisher import SYNCED, ServerMisfit, highest_lsn, judge_server, judge_slot

@@ -22,7 +22,8 @@ from workers.bgworker import query_launcher
 from workers.lake.conf import check_lake_folder
 
 if TYPE_CHECKING:
-    from workers.lake.destination import Destination, LakeIdent, LakeTable
+    from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeTable
 
 FIRST_START_TIMEOUT: Final = 600.0
 """Seconds a command waits for the first server of a launcher, which may be fetching jars."""

@@ -17,7 +17,8 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
 from subscriber.report import Notice
-from workers.lake.destination import Destination, LakeIdent, LakeTable
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeTable
 from workers.publication import PublisherConn
 
 if TYPE_CHECKING:

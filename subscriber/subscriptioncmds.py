@@ -68,7 +68,8 @@ from subscriber.tablemap import (
     table_warnings,
 )
 from workers import failpoints
-from workers.lake.destination import SHARED, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, Stamp
 from workers.new_table import new_columns
 from workers.password_required import check_conninfo, check_privilege
 from workers.shared_targets import (

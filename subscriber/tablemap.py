@@ -22,7 +22,8 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.report import Notice, warning
-from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeTable
 from workers.publication import (
     PARTITIONED_TABLE,
     PLAIN_TABLE,

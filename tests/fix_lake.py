@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from workers.lake.destination import Destination, Identity, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Identity
+from workers.lake.gateway_server import GATEWAY
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.lake.server import LakeServer
 
@@ -42,13 +44,17 @@ class Lake:
         track_commit_timestamp: bool = False,
         format_version: int = 2,
         session: tuple[str, str] | None = None,
+        direct: bool = True,
     ) -> Destination:
-        """A destination of a worker of its own; the caller closes it."""
+        """A destination of a worker of its own; the caller closes it.
+
+        Not ``direct``: as on a Spark server that is not ours, with no gateway.
+        """
         from workers.lake.iceberg import IcebergDestination
 
         generation = next(_number)
         return IcebergDestination(
-            self.url,
+            self.url if direct else self.url.partition(f";{GATEWAY}=")[0],
             identity=Identity(subid, generation),
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from catalog.errcodes import UniqueViolation
 from catalog.pg_lsn import LSN
 from catalog.pg_stat_subscription_stats import ConflictType
-from workers.lake.destination import LakeIdent, Segment
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Segment
 
 if TYPE_CHECKING:
     from workers.written import Written

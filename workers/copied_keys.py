@@ -15,13 +15,8 @@ from collections.abc import Iterable, Sequence
 
 from catalog.errcodes import UniqueViolation
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.lake.destination import (
-    Destination,
-    Generated,
-    LakeIdent,
-    TakenKeys,
-    key_not_unique,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Generated, TakenKeys, key_not_unique
 
 log = logging.getLogger(__name__)
 

@@ -45,14 +45,15 @@ from workers.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.copy_task import BINARY, CSV, Nodes, read_copy
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_same_world
+from workers.lake.counts import LakeIdent
 from workers.lake.destination import (
     SHARED,
     SOURCE_COLUMN,
     CopyPlan,
     Destination,
     LakeColumn,
-    LakeIdent,
     LakeTable,
+    RowsOf,
     Segment,
     Stamp,
 )
@@ -359,11 +360,14 @@ class _Copy:
 def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
     """Through this worker's own connection."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
-    staged = copy.dest.stage(_read_here(copy, statement), schema)
+    computed = copy.options.defaults or copy.options.generated
+    names = tuple(column.name for column in copy.columns)
+    rows_of = None if computed else RowsOf(copy.ident, names, copy.source)
+    staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
     try:
         if staged.rows:
             segment = Segment(
-                columns=tuple(column.name for column in copy.columns),
+                columns=names,
                 append=staged,
                 defaults=copy.options.defaults,
                 generated=copy.options.generated,

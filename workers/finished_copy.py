@@ -79,7 +79,8 @@ from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.copy_table import still_fits
 from workers.identify_publisher import Walsender, check_same_world
-from workers.lake.destination import Destination, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Stamp
 from workers.lake_position import check_stamp
 from workers.process import WorkerProcess
 from workers.remote_slots import RemoteSlot, fetch_slot

@@ -38,7 +38,8 @@ from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
-from workers.lake.destination import BRANCH_PREFIX, Destination, LakeIdent, LakeTable, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import BRANCH_PREFIX, Destination, LakeTable, Stamp
 from workers.lake_position import check_stamp, copy_again
 from workers.relation import PartOfIdentity
 from workers.segments import FailedTransaction, build_segments

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from catalog.pg_subscription import TableOptions
-from workers.lake.destination import Destination, LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeColumn
 from workers.publication import RemoteTable
 from workers.shared_targets import with_source_column
 

@@ -37,7 +37,8 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from workers.lake.destination import Destination, LakeIdent, Orphans
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Orphans
 from workers.log import unexpected
 from workers.shared_targets import owner_of
 

@@ -22,7 +22,8 @@ from config.guc import Settings, stored_settings
 from config.lake import stored_lake
 from workers.bgworker import LauncherLink
 from workers.exits import WorkerExit
-from workers.lake.destination import Destination, Identity, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Identity
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.session import SESSION_IDLE
 from workers.lake.staging_place import own_place, remove_folder, remove_folders

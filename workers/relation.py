@@ -22,7 +22,8 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.columnar.columns import Layout, MappedColumn
-from workers.lake.destination import SOURCE_COLUMN, Generated, LakeIdent, LakeTable
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, Generated, LakeTable
 from workers.proto.messages import Relation
 from workers.replica_identity import Coverage
 from workers.shared_targets import check_source_column

@@ -30,19 +30,20 @@ from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
 from workers.columnar.unique_keys import UniqueKeys, UnsentKey
 from workers.conflicts import KeyConflict
+from workers.lake.counts import Counts
 from workers.lake.destination import (
     NO_KEY_FOUND,
-    Counts,
     Destination,
     FullSegment,
     KeyProbe,
     LakeTable,
     OtherKey,
+    RowsOf,
     Segment,
-    Staged,
     key_not_unique,
     nothing_found,
 )
+from workers.lake.staged import Staged
 from workers.proto.messages import Relation
 from workers.relation import REPLICA_IDENTITY_FULL, check_updatable, layout_for, other_keys
 from workers.replica_identity import Coverage
@@ -172,14 +173,16 @@ class TableWork:
         return self._probed(relation, changes, layout, truncate, coverage)
 
     def _segment(self, folded: Keyed, truncate: bool = False) -> Segment:
-        layout = folded.layout
+        layout, rows_of = folded.layout, self._rows(folded.layout)
         return Segment(
             columns=tuple(column.name for column in layout.columns),
             key=_key_names(layout),
             truncate=truncate,
             merge=self._stage(folded.merge_batches(), folded.merge_schema, folded.merge_rows),
             unchanged=folded.unchanged,
-            append=self._stage(folded.append_batches(), folded.append_schema, folded.append_rows),
+            append=self._stage(
+                folded.append_batches(), folded.append_schema, folded.append_rows, rows_of
+            ),
             defaults=self._options.defaults,
             generated=self._options.generated,
             source=self._source,
@@ -331,7 +334,12 @@ class TableWork:
             try:
                 return (
                     self._stage(moved, full.position_schema, full.position_rows),
-                    self._stage(full.append_batches(), full.append_schema, full.append_rows),
+                    self._stage(
+                        full.append_batches(),
+                        full.append_schema,
+                        full.append_rows,
+                        self._rows(layout),
+                    ),
                 )
             except UnrepresentableValue as error:
                 raise _value_error(error, relation, changes, self._table) from None
@@ -347,13 +355,26 @@ class TableWork:
             source=self._source,
         )
 
-    def _stage(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
-    ) -> Staged | None:
-        return self._staged_now(batches, schema) if rows else None
+    def _rows(self, layout: Layout) -> RowsOf | None:
+        """What new rows are, where the lake computes nothing of them."""
+        if self._options.defaults or self._options.generated:
+            return None
+        names = tuple(column.name for column in layout.columns)
+        return RowsOf(self._table.ident, names, self._source)
 
-    def _staged_now(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
-        staged = self._dest.stage(batches, schema)
+    def _stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows: int,
+        rows_of: RowsOf | None = None,
+    ) -> Staged | None:
+        return self._staged_now(batches, schema, rows_of) if rows else None
+
+    def _staged_now(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_of: RowsOf | None = None
+    ) -> Staged:
+        staged = self._dest.stage(batches, schema, rows_of)
         self._staged.append(staged)
         return staged
 

@@ -27,13 +27,13 @@ from catalog.errcodes import ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
+from workers.lake.counts import LakeIdent
 from workers.lake.destination import (
     BRANCH_PREFIX,
     SHARED,
     SOURCE_COLUMN,
     Destination,
     LakeColumn,
-    LakeIdent,
     Segment,
     Stamp,
 )

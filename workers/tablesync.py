@@ -66,7 +66,8 @@ from workers.binary_forms import stream_forms
 from workers.copy_table import copy_table, still_fits, still_ours
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world
-from workers.lake.destination import Destination, LakeIdent, LakeTable, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess

@@ -55,7 +55,8 @@ from catalog.errcodes import FamilyProcessGone, ReplicationError
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
-from workers.lake.destination import Destination, FileSizes, LakeIdent, LakeTable
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, FileSizes, LakeTable
 from workers.shared_targets import TableLocks
 from workers.written import OpenTable, Written
 

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.lake.destination import Counts, Effect, LakeIdent, LakeTable, Stamp
+from workers.lake.counts import Counts, Effect, LakeIdent
+from workers.lake.destination import LakeTable, Stamp
 from workers.segments import TableWork
 
 T = TypeVar("T")

@@ -31,7 +31,8 @@ from tests.waiting import wait_until
 from workers import tablesync
 from workers.lake import iceberg
 from workers.lake.conf import embedded_catalog
-from workers.lake.destination import Identity, LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Identity, LakeColumn, Segment, Stamp
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.server import LakeServer
 from workers.lake.snapshots import read_history

@@ -17,7 +17,9 @@ from catalog.pg_lsn import LSN
 from config.guc import Settings
 from workers.lake import copied_keys, orphans, status_tables
 from workers.lake.branch_writer import BranchWriter
-from workers.lake.destination import FileSizes, Identity, LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.delete_files import list_data, list_deletes
+from workers.lake.destination import FileSizes, Identity, LakeColumn, Stamp
 from workers.lake.generated_check import generated_types
 from workers.lake.generated_rows import generated_at, renamed
 from workers.lake.iceberg import IcebergDestination
@@ -31,6 +33,7 @@ from workers.lake.merge import (
     find_keys,
     find_positions,
     find_ranges,
+    find_rows,
     merge_by_key,
     merge_by_position,
 )
@@ -199,6 +202,9 @@ BUILDERS: dict[str, Build] = {
     ),
     "find positions": lambda n: find_positions(ident(n), BRANCH, n[2:4], n[4]),
     "find keys": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n), n[4]),
+    "find rows": lambda n: find_rows(ident(n), BRANCH, n[2:4], n[3:5], bounds(n), n[4]),
+    "list deletes": lambda n: list_deletes(ident(n), n[2]),
+    "list data": lambda n: list_data(ident(n), n[2]),
     "find any key": lambda n: find_any_key(ident(n), BRANCH, [("s", n[2:4]), ("s1", n[4:])], n[2]),
     "count repeated": lambda n: count_repeated(ident(n), BRANCH, n[2:4], n[2]),
     "find ranges": lambda n: find_ranges(ident(n), n[2]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import struct
 import uuid
+from contextlib import suppress
+from itertools import islice
 
 import psutil
 import pytest
 
 from catalog.errcodes import ConnectionFailure
 from tests.fix_lake import Lake
+from workers.lake.gateway_server import GATEWAY
 from workers.lake.session import LakeSession
 
 
@@ -39,9 +42,31 @@ def test_spark_s_own_ports_ask_who_is_there(lake_server: Lake) -> None:
     """What comes through them is deserialized: without a password it would be anybody's code."""
     own = int(lake_server.url.split(":")[2].split("/")[0])
     ports = listening(psutil.Process(lake_server.server.process.pid))
-    for port in [port for _, port in ports if port != own]:
+    for port in [port for _, port in ports if port not in (own, gateway(lake_server.url)[0])]:
         answer = rpc(port, b"let me in")
         assert b"SaslMessage" in answer, f"port {port} took a message from a stranger: {answer!r}"
+
+
+def gateway(url: str) -> tuple[int, str]:
+    port, secret = url.split(f";{GATEWAY}=")[1].split(".")
+    return int(port), secret
+
+
+@pytest.mark.parametrize("word", ["guess", ""])
+def test_the_gateway_does_nothing_without_its_secret(lake_server: Lake, word: str) -> None:
+    port, secret = gateway(lake_server.url)
+    assert told_the_time(port, secret)
+    assert not told_the_time(port, word)
+
+
+def told_the_time(port: int, secret: str) -> bool:
+    """Whether the gateway calls a method of Java's for who says this."""
+    call = "c\nz:java.lang.System\nnanoTime\ne\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(f"A\n{secret}\n{call}".encode())
+        with sock.makefile("rb") as answers, suppress(ConnectionResetError):
+            return any(answer.startswith(b"!yL") for answer in islice(answers, 2))
+    return False
 
 
 def rpc(port: int, body: bytes) -> bytes:
@@ -54,10 +79,11 @@ def rpc(port: int, body: bytes) -> bytes:
 
 
 def test_the_token_is_in_no_argument_list_and_no_file(lake_server: Lake) -> None:
-    token = lake_server.url.split(";token=")[1]
+    token = lake_server.url.split(";token=")[1].split(";")[0]
     server = psutil.Process(lake_server.server.process.pid)
-    for process in [server, *server.children(recursive=True)]:
-        assert token not in " ".join(process.cmdline())
-    for path in lake_server.data_dir.rglob("*"):
-        if path.is_file():
-            assert token.encode() not in path.read_bytes(), path
+    for word in (token, gateway(lake_server.url)[1]):
+        for process in [server, *server.children(recursive=True)]:
+            assert word not in " ".join(process.cmdline())
+        for path in lake_server.data_dir.rglob("*"):
+            if path.is_file():
+                assert word.encode() not in path.read_bytes(), path

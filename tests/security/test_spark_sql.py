@@ -17,7 +17,7 @@ from tests.fix_lake import Lake
 from tests.security.lexers import PIECES, SPARK, hostile, same_but_for_names, tokens
 from tests.security.spark_builders import BUILDERS, Names
 from workers.lake import merge
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.merge import KeyBounds, merge_by_key
 from workers.lake.session import LakeSession
 from workers.lake.statements import identifier, join, name_of, text

@@ -32,7 +32,8 @@ from subscriber.site import Site
 from subscriber.subscriptioncmds import create_subscription
 from tests.subscriber.twins import Around, PublishedTable, Slot, around, statement
 from workers import failpoints
-from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.lake_position import check_stamp
 from workers.same_publisher import ServerMisfit, judge_server, judge_slot

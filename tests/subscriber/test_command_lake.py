@@ -14,7 +14,7 @@ from subscriber import command_lake
 from subscriber.command_lake import CommandLake
 from tests.subscriber.silent_lake import SilentLake
 from workers.bgworker import LauncherStatus
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 
 CODE = """
 import signal, sys

@@ -37,7 +37,8 @@ from tests.subscriber.twins import (
     around,
     statement,
 )
-from workers.lake.destination import LakeIdent, LakeTable, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeTable, Stamp
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tests.subscriber.twins import (
     nothing_is_left,
     statement,
 )
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 
 
 def test_create_with_copy(world: Around) -> None:

@@ -20,15 +20,8 @@ from config.load import parse
 from config.subscription import CreateSubscriptionStmt
 from subscriber.report import Notice
 from subscriber.site import Site
-from workers.lake.destination import (
-    Destination,
-    Generated,
-    LakeColumn,
-    LakeIdent,
-    LakeTable,
-    Segment,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, Generated, LakeColumn, LakeTable, Segment, Stamp
 from workers.publication import Row
 from workers.walreceiver import SystemIdentity
 

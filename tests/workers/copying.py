@@ -15,7 +15,7 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers import copy_table
 from workers.copy_task import BINARY
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
 from workers.publication import Row

@@ -15,13 +15,8 @@ from catalog.store_sqlite import CatalogStore
 from tests.workers.subscribed import COLUMNS, EPOCH
 from tests.workers.transactions import relation, row
 from workers.applier import Applier
-from workers.lake.destination import (
-    SHARED,
-    SOURCE_COLUMN,
-    Identity,
-    LakeIdent,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, SOURCE_COLUMN, Identity, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.lake_writer import LakeWriter
 from workers.proto.messages import Insert, Message

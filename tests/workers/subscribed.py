@@ -14,7 +14,8 @@ from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.applier import Applier
-from workers.lake.destination import Identity, LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Identity, LakeColumn, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.lake_writer import LakeWriter
 from workers.replica_identity import Identities

@@ -26,14 +26,8 @@ from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints, finished_copy, tablesync
-from workers.lake.destination import (
-    SHARED,
-    SOURCE_COLUMN,
-    LakeIdent,
-    LakeTable,
-    Segment,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeTable, Segment, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.latch import Latch
 from workers.process import WorkerProcess

@@ -15,7 +15,8 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.applier import Applier
-from workers.lake.destination import Counts, Effect, FileSizes, Identity, LakeIdent, LakeTable
+from workers.lake.counts import Counts, Effect, LakeIdent
+from workers.lake.destination import FileSizes, Identity, LakeTable
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
 from workers.upkeep import Job, Upkeep, at_once

@@ -22,7 +22,8 @@ from tests.workers.transactions import batch, relation, row
 from workers import apply
 from workers.apply import log_streaming, reread_subscription
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Stamp
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 

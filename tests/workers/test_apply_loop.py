@@ -28,7 +28,8 @@ from workers.apply import (
     reread_subscription,
 )
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeIdent, Orphans, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Orphans, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.latch import Latch
 from workers.orphans import OrphanRemoval

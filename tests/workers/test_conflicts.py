@@ -14,7 +14,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints
 from workers.conflicts import KeyConflict
-from workers.lake.destination import Counts, LakeIdent
+from workers.lake.counts import Counts, LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Update
 

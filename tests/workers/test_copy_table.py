@@ -18,14 +18,8 @@ from tests.workers.copying import BLOCK, BRANCH, IDENT, START, Copying, Publishe
 from workers import binary_forms, copy_table
 from workers.columnar.binary_catalog import TEXT_ONLY
 from workers.exits import WorkerExit
-from workers.lake.destination import (
-    SHARED,
-    SOURCE_COLUMN,
-    CopyPlan,
-    LakeColumn,
-    LakeIdent,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, SOURCE_COLUMN, CopyPlan, LakeColumn, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.publication import fetch_leaves, fetch_remote_table_info
 from workers.walreceiver import WalReceiverConn, parse_conninfo

@@ -16,15 +16,8 @@ from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.synchronised import Killed, Late
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints
-from workers.lake.destination import (
-    Counts,
-    Effect,
-    Identity,
-    LakeColumn,
-    LakeIdent,
-    LakeTable,
-    Stamp,
-)
+from workers.lake.counts import Counts, Effect, LakeIdent
+from workers.lake.destination import Identity, LakeColumn, LakeTable, Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Update
 

@@ -23,7 +23,7 @@ from catalog.store_sqlite import CatalogStore
 from workers import main as worker
 from workers.conflicts import KeyConflict
 from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.launcher_socket import LOCK_FILE
 from workers.process import WorkerProcess
 

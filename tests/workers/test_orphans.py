@@ -23,7 +23,8 @@ from catalog.lake_maintenance import COMPACTION, LakeMaintenance, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
-from workers.lake.destination import SHARED, Identity, LakeIdent, Orphans
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SHARED, Identity, Orphans
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.orphans import LOOK_EVERY, OrphanRemoval
 

@@ -11,7 +11,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate
 

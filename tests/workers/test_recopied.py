@@ -9,7 +9,8 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.proto.messages import Insert, Message
 

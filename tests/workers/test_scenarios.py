@@ -13,7 +13,8 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import Setter, SubRelState
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryTable
 from workers.proto.messages import Insert, LogicalMessage, Message, Update
 

@@ -14,7 +14,8 @@ from catalog.pg_subscription import TableOptions
 from tests.workers.transactions import batch, relation, row
 from workers.batch import runs_by_target
 from workers.binary_forms import BinaryForms
-from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.proto.messages import (
     ColumnStatus,

@@ -11,10 +11,8 @@ from catalog.errcodes import ConnectionFailure
 from tests.workers.sharing import A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, row
 from workers.applier import Applier
-from workers.lake.destination import (
-    LakeIdent,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Stamp
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Message, Relation, Truncate, Update
 from workers.spool import Batch

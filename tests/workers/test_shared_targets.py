@@ -16,12 +16,8 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
 from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import (
-    SOURCE_COLUMN,
-    LakeIdent,
-    Segment,
-    Stamp,
-)
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, Segment, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 from workers.shared_targets import (

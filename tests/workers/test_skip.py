@@ -19,7 +19,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers import failpoints
 from workers.applier import Applier
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
 from workers.skip import Skip, look_for_skip

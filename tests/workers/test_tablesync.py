@@ -15,7 +15,8 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import EPOCH, Subscribed
 from workers.exits import WorkerExit
-from workers.lake.destination import LakeIdent, Segment, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Segment, Stamp
 from workers.lake.memory import MemoryDestination
 from workers.process import WorkerProcess
 from workers.tablesync import _begin_attempt, _store_syncdone, _wait_for_catchup

@@ -12,7 +12,8 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
-from workers.lake.destination import Counts, FileSizes, LakeIdent
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import FileSizes
 from workers.upkeep import Upkeep
 
 

@@ -11,6 +11,7 @@ MERGE stamped: three snapshots on the branch, and only the last says how far the
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,24 +25,22 @@ from pyspark.sql.connect.plan import SQL
 from sqlglot import exp
 
 from catalog.pg_lsn import LSN
+from workers.lake.counts import Counts, Effect, LakeIdent, Merge, added
 from workers.lake.destination import (
     NO_KEY_FOUND,
     SOURCE_COLUMN,
     CopyPlan,
-    Counts,
-    Effect,
     FullSegment,
     KeyProbe,
     LakeColumn,
-    LakeIdent,
-    Merge,
     Segment,
-    Staged,
     Stamp,
     check_base,
     nothing_found,
 )
+from workers.lake.direct_writer import DirectWriter, Found
 from workers.lake.failures import LakeFailure
+from workers.lake.gateway import changed_meanwhile
 from workers.lake.generated_rows import generated_at
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.merge import (
@@ -64,6 +63,7 @@ from workers.lake.snapshots import (
     stamp_properties,
     write_options,
 )
+from workers.lake.staged import Staged
 from workers.lake.staging import frame, staged_columns
 from workers.lake.statements import branch_path, delete_source, join, name_of, select_source
 from workers.lake.typemap import spark_ddl_or_void
@@ -96,9 +96,10 @@ class BranchWriter:
     columns: Sequence[LakeColumn]
     key_ranges: KeyRanges
     others: Others = NOBODY
+    direct: DirectWriter | None = None
     _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     _merges: list[Merge] = field(default_factory=list)
-    _appended: int = 0
+    _done: Counts = field(default_factory=Counts)
     _met: Counter[int] = field(default_factory=Counter)
     _operation_count: int = 0
 
@@ -118,8 +119,8 @@ class BranchWriter:
             if held is not None and held.run is not None:
                 held.run(self._mark())
             self.append_empty(properties)
-        counts = Counts(
-            appended=self._appended,
+        counts = replace(
+            self._done,
             update_origin_differs=self._met[UPDATE],
             delete_origin_differs=self._met[DELETE],
         )
@@ -137,6 +138,9 @@ class BranchWriter:
 
     def append_empty(self, properties: dict[str, str]) -> None:
         """A commit without rows, for what it carries."""
+        if self.direct is not None:
+            self.direct.stamp(properties)
+            return
         rows = pa.table({"c0": pa.nulls(0, pa.int32())})
         blank = self.session.local(rows).select(
             *(F.lit(None).cast(spark_ddl_or_void(c.type)).alias(c.name) for c in self.columns)
@@ -169,6 +173,16 @@ class BranchWriter:
                 yield from self._changes(segment)
 
     def _changes(self, segment: Segment) -> Iterator[Operation]:
+        if self.direct is not None and self._is_direct(self.direct, segment):
+            found = None
+            if self.direct.keeps(segment):
+                yield _FLUSH
+                # What would come here may be too large for Spark to send; a MERGE keeps it there.
+                with contextlib.suppress(LakeFailure):
+                    found = self.direct.look_up(segment)
+            if found is not None or not self.direct.keeps(segment):
+                yield Operation(partial(self._write_direct, self.direct, segment, found))
+                return
         if segment.merge is not None and segment.merge.rows:
             yield self._merge(segment, segment.merge)
         if segment.full is not None and segment.full.images.rows:
@@ -181,8 +195,28 @@ class BranchWriter:
         if segment.from_branch is not None:
             yield Operation(partial(self._from_branch, segment.from_branch, segment.source))
 
+    def _is_direct(self, direct: DirectWriter, segment: Segment) -> bool:
+        """One commit for what the segment does, or none; with others about, only for new rows."""
+        changes = (segment.merge and segment.merge.rows) or segment.full is not None
+        anything = changes or (segment.append and segment.append.rows)
+        return bool(anything) and not (changes and self.others) and direct.takes(segment)
+
+    def _write_direct(
+        self,
+        direct: DirectWriter,
+        segment: Segment,
+        found: Found | None,
+        properties: dict[str, str],
+    ) -> None:
+        self._done = added(self._done, direct.write(segment, properties, found))
+
+    def _forget_deletes(self) -> None:
+        if self.direct is not None:
+            self.direct.deletes.forget()
+
     def _truncate(self, source: str, properties: dict[str, str]) -> None:
         del properties  # it could not carry them
+        self._forget_deletes()
         self.session.set_properties({})
         self.session.command(
             delete_source(self.ident, self.branch, source)
@@ -235,6 +269,7 @@ class BranchWriter:
             what = f"looking for rows of other writers in {self._what()}"
             found = self.session.query(look, what, s=source)
             self._met.update({row["op"]: row["n"] for row in found.to_pylist()})
+        self._forget_deletes()
         merge = replace(merge, operation=self.operation_name())
         self.session.set_properties({**properties, OPERATION: merge.operation})
         try:
@@ -247,10 +282,15 @@ class BranchWriter:
         self._merges.append(merge)
 
     def _append(self, segment: Segment, staged: Staged) -> Operation:
-        self._appended += staged.rows
-        return Operation(lambda properties: self._run_append(segment, staged, properties))
+        rows = replace(segment, merge=None, full=None, append=staged)
+        if self.direct is not None and self._is_direct(self.direct, rows):
+            return Operation(partial(self._write_direct, self.direct, rows, None))
+        return Operation(partial(self._run_append, segment, staged))
 
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
+        if staged.own is not None:  # the table was one of those whose files are our own
+            raise changed_meanwhile(self.ident)
+        self._done = replace(self._done, appended=self._done.appended + staged.rows)
         self.session.set_properties({})
         rows = self.projected(frame(self.session, staged), segment.columns, segment)
         self.session.append(

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from catalog.errcodes import IoError
 
@@ -75,6 +75,13 @@ def check_lake_folder(folder: Path) -> None:
         )
 
 
+def writes_here(conf: Mapping[str, str]) -> bool:
+    """Whether tasks of a server with the user's keys run in its own process, and with our Python:
+    then they see the files that workers do, and have this package."""
+    alone = _IN_ONE_PROCESS.fullmatch(conf.get("spark.master", "local")) is not None
+    return alone and "spark.pyspark.python" not in conf
+
+
 def server_conf(
     lake_dir: Path, cores: int, catalog: Mapping[str, str], conf: Mapping[str, str]
 ) -> dict[str, str]:
@@ -136,3 +143,15 @@ def server_conf(
         | {key: str(value) for key, value in conf.items()}
         | FIXED
     )
+
+
+class LakeSettings(Protocol):
+    """What is needed of ``config.guc.Settings``."""
+
+    @property
+    def local_relation_rows(self) -> int:
+        """Rows up to which a change travels inside the plan."""
+
+    @property
+    def track_commit_timestamp(self) -> bool:
+        """Whether it is to be known who wrote a row."""

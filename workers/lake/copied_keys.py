@@ -21,7 +21,8 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
 
 from catalog.errcodes import InternalError
-from workers.lake.destination import Generated, LakeIdent, TakenKeys
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Generated, TakenKeys
 from workers.lake.generated_rows import numbered, renamed, used_beside, with_generated
 from workers.lake.merge import DELETE, FILE, POSITION, UPDATE, merge_by_position
 from workers.lake.session import LakeSession

@@ -1,23 +1,40 @@
-"""A table copied by Spark tasks onto a branch: one commit for all ranges."""
+"""A table copied by Spark tasks onto a branch: one commit for all ranges.
+
+Where a table's files are written by whoever has the rows (``direct_writer``), the tasks do so, and
+what comes back are the files. Else the rows go on through Spark.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from catalog.errcodes import ReplicationError
 from workers import copy_task
 from workers.columnar import values
 from workers.columnar.kernel import DIGEST
 from workers.lake.branch_writer import BranchWriter
+from workers.lake.counts import LakeIdent
 from workers.lake.destination import CopyPlan
+from workers.lake.gateway import changed_meanwhile
 from workers.lake.outcomes import read_outcomes
 from workers.lake.snapshots import OPERATION, stamp_properties, write_options
+from workers.lake.staged import NewFile
+from workers.lake.table_files import TableFiles, as_rows, check_values, lacks, write_rows
 from workers.lake.typemap import schema_ddl
 
+_WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
+    ("path", pa.string()),
+    ("size", pa.int64()),
+    ("n", pa.int64()),
+    ("unbounded", pa.list_(pa.int32())),
+]
 _LOCAL: Final = re.compile(r"local\[([0-9]+)\]")
 
 for _module in (copy_task, values):
@@ -44,15 +61,6 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
         plan.nodes,
         DIGEST,
     )
-    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(plan.columns)])
-    numbered = session.spark.range(0, tasks, 1, tasks)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return task(batches)
-
-    rows = numbered.mapInArrow(run, schema_ddl(schema))
-    names = [column.name for column in plan.columns]
-    operation = writer.operation_name()
     told = -1
 
     def tell(done_tasks: int) -> None:
@@ -63,18 +71,101 @@ def run_copy(writer: BranchWriter, plan: CopyPlan, progress: Callable[[int, int]
             progress(done, total)
 
     tell(0)
+    operation = writer.operation_name()
     properties = {OPERATION: operation}
     if plan.stamp is not None:
         properties |= stamp_properties(plan.stamp, writer.sources(plan.stamp))
+    direct = writer.direct
+    if direct is None or plan.defaults or plan.generated:
+        with session.watched(tell):
+            _append(writer, plan, task, properties)
+        tell(tasks)
+        return read_outcomes(session, {writer.ident: [operation]})[operation].added
     with session.watched(tell):
-        session.append(
-            writer.projected(rows, names, plan),
-            writer.target(),
-            write_options(properties),
-            f'copying to lake table "{writer.ident}"',
-        )
+        files = _write_files(writer, direct.files, plan, task)
     tell(tasks)
-    return read_outcomes(session, {writer.ident: [operation]})[operation].added
+    direct.add(files, properties)
+    return sum(file.rows for file in files)
+
+
+def _append(
+    writer: BranchWriter, plan: CopyPlan, task: copy_task.CopyTask, properties: dict[str, str]
+) -> None:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return task(batches)
+
+    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(plan.columns)])
+    rows = _numbered(writer, task).mapInArrow(run, schema_ddl(schema))
+    writer.session.append(
+        writer.projected(rows, [column.name for column in plan.columns], plan),
+        writer.target(),
+        write_options(properties),
+        f'copying to lake table "{writer.ident}"',
+    )
+
+
+def _write_files(
+    writer: BranchWriter, table: TableFiles, plan: CopyPlan, task: copy_task.CopyTask
+) -> list[NewFile]:
+    """The files that the tasks have written; of a copy that fails none stays."""
+    names = tuple(column.name for column in plan.columns)
+    if lacks(table, names):
+        raise changed_meanwhile(writer.ident)
+    attempt = uuid.uuid4().hex
+    run = CopyFiles(task, writer.ident, table, names, plan.source, attempt)
+    written = _numbered(writer, task).mapInArrow(run, schema_ddl(pa.schema(_WRITTEN)))
+    try:
+        found = writer.session.collect(written, f'copying to lake table "{writer.ident}"')
+    except BaseException:
+        table.remove(attempt)
+        raise
+    return [
+        NewFile(path, size, rows, unbounded=tuple(unbounded))
+        for path, size, rows, unbounded in zip(*found.to_pydict().values(), strict=True)
+    ]
+
+
+def _numbered(writer: BranchWriter, task: copy_task.CopyTask) -> Any:
+    return writer.session.spark.range(0, task.tasks, 1, task.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFiles:
+    """``mapInArrow``'s function where tasks write the table's files: batches of task numbers in,
+    what was written out.
+
+    A task that is tried again writes other files; those of the first are nobody's.
+    """
+
+    task: copy_task.CopyTask
+    ident: LakeIdent
+    table: TableFiles
+    columns: tuple[str, ...]
+    source: str
+    attempt: str
+
+    def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor."""
+        rows = (
+            as_rows(self.table, batch, self.columns, self.source) for batch in self.task(numbered)
+        )
+        files: list[NewFile] = []
+        try:
+            checked = (check_values(self.ident, batch) for batch in rows)
+            write_rows(self.table, checked, files.append, attempt=self.attempt)
+        except ReplicationError as error:
+            raise copy_task.CopyTaskError(
+                error.code, error.primary, error.detail, error.hint
+            ) from None
+        yield pa.RecordBatch.from_pydict(
+            {
+                "path": [file.path for file in files],
+                "size": [file.size for file in files],
+                "n": [file.rows for file in files],
+                "unbounded": [list(file.unbounded) for file in files],
+            },
+            pa.schema(_WRITTEN),
+        )
 
 
 class Configured(Protocol):

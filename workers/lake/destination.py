@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, UniqueViolation
 from catalog.pg_lsn import LSN
+from workers.lake.counts import Counts, Effect, LakeIdent
+from workers.lake.staged import Staged
 
 BRANCH_PREFIX: Final = "pgsub_"
 """Every branch of ours starts so; others are somebody else's and stay."""
@@ -25,17 +27,6 @@ SHARED: Final = "shared"
 
 SOURCE_COLUMN: Final = "_pgsub_source"
 """In a shared lake table: which source a row came from, NULL for rows that none of ours wrote."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LakeIdent:
-    """A lake table ``lake.<schema>.<table>``; both names verbatim, never quoted here."""
-
-    schema: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +89,15 @@ Generated = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """Rows on their way to the lake: a small Arrow table, or Parquet files that were staged."""
+class RowsOf:
+    """What is staged are whole rows of a table: nothing is to be computed for them.
 
-    rows: int
-    table: pa.Table | None = None
-    paths: tuple[str, ...] = ()
+    ``columns`` are what ``c0…`` are called there, ``source`` whose they are in a shared table.
+    """
+
+    ident: LakeIdent
+    columns: tuple[str, ...]
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,48 +179,6 @@ class Segment:
     generated: Generated = ()
     source: str = ""
     from_branch: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What a batch did to a table.
-
-    ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` those that met
-    one which somebody else changed last, where that is known. ``rows`` is how many the table's
-    files hold then, ``dead`` how many of them are deleted; both 0 where nothing was merged.
-    """
-
-    appended: int = 0
-    merged: int = 0
-    update_missing: int = 0
-    delete_missing: int = 0
-    update_origin_differs: int = 0
-    delete_origin_differs: int = 0
-    rows: int = field(default=0, compare=False)
-    dead: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """A MERGE of ``rows`` changes, ``updates`` of them no deletes; ``operation`` names its commit.
-
-    ``key`` is what rows were matched by; () where it was their place.
-    """
-
-    rows: int
-    updates: int
-    key: tuple[str, ...] = ()
-    operation: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What was put on a branch: ``counts`` without what the ``merges`` did, which is to be read."""
-
-    ident: LakeIdent
-    branch: str
-    counts: Counts
-    merges: tuple[Merge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +328,16 @@ class Destination(Protocol):
         ``prefix`` is how the names of those begin that may go.
         """
 
-    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
-        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600)."""
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+    ) -> Staged:
+        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600).
+
+        ``rows_of``: what they are, where they may become files of the table as they are.
+        """
 
     def discard(self, staged: Staged) -> None:
         """Remove staged files; missing is fine."""

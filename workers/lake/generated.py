@@ -31,7 +31,8 @@ from catalog.errcodes import (
     SyntaxErrorOrAccess,
     UndefinedColumn,
 )
-from workers.lake.destination import Generated, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Generated
 
 INVALID_OBJECT_DEFINITION: Final = "42P17"
 

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from catalog.errcodes import ReplicationError
-from workers.lake.destination import Generated, LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Generated, LakeColumn
 from workers.lake.failures import LakeFailure
 from workers.lake.generated import INVALID_OBJECT_DEFINITION, check_uses, read_generated
 from workers.lake.typemap import arrow_type, spark_ddl_or_void

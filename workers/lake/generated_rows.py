@@ -8,7 +8,8 @@ from typing import Any
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.connect.plan import SQL
 
-from workers.lake.destination import Generated, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Generated
 from workers.lake.generated import read_generated
 from workers.lake.merge import FILE, POSITION, SOURCE, UPDATE
 from workers.lake.session import LakeSession

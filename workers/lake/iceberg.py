@@ -16,8 +16,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -31,27 +32,28 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.lake.branch_writer import BranchWriter
+from workers.lake.conf import LakeSettings
 from workers.lake.copied_keys import count_taken_keys, take_over_rows
 from workers.lake.copyjob import run_copy
+from workers.lake.counts import Counts, Effect, LakeIdent
 from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
-    Counts,
     Destination,
-    Effect,
     FileSizes,
     Generated,
     Identity,
     LakeColumn,
-    LakeIdent,
     LakeTable,
     Orphans,
+    RowsOf,
     Segment,
-    Staged,
     Stamp,
     TakenKeys,
 )
+from workers.lake.direct_tables import DirectTables
 from workers.lake.failures import LakeFailure, is_missing, is_outrun
+from workers.lake.gateway import gateway_of
 from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
@@ -70,6 +72,7 @@ from workers.lake.snapshots import (
     read_tip,
     stamp_properties,
 )
+from workers.lake.staged import Staged
 from workers.lake.staging import Staging
 from workers.lake.statements import (
     MAIN,
@@ -85,18 +88,6 @@ from workers.lake.statements import (
 from workers.lake.typemap import arrow_type
 
 _NOT_ANCESTOR: Final = "is not an ancestor"
-
-
-class LakeSettings(Protocol):
-    """What is needed of ``config.guc.Settings``."""
-
-    @property
-    def local_relation_rows(self) -> int:
-        """Rows up to which a change travels inside the plan."""
-
-    @property
-    def track_commit_timestamp(self) -> bool:
-        """Whether it is to be known who wrote a row."""
 
 
 class IcebergDestination(Destination):
@@ -122,6 +113,7 @@ class IcebergDestination(Destination):
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
+        self._direct = DirectTables(gateway_of(url), self._staging)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
@@ -239,6 +231,7 @@ class IcebergDestination(Destination):
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """A fresh branch at a snapshot, ``main``'s tip if none is named."""
         self._tips.pop((ident, branch), None)
+        self._direct.forget(ident)
         session = self._sessions.get()
         session.commit(
             create_branch(ident, branch, at), f'creating a branch of lake table "{ident}"'
@@ -260,9 +253,14 @@ class IcebergDestination(Destination):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+    ) -> Staged:
         """Take rows in; small ones stay in memory, larger ones become Parquet files."""
-        return self._staging.stage(batches, schema)
+        return self._direct.stage(batches, schema, rows_of)
 
     def discard(self, staged: Staged) -> None:
         """Remove staged files; missing is fine."""
@@ -343,6 +341,7 @@ class IcebergDestination(Destination):
         """The rows that are met become what was copied; see ``copied_keys``."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
+        self._direct.forget(ident)
         self._check_generated(session, ident, generated)
         take_over_rows(session, ident, branch, columns, key, generated)
 
@@ -404,9 +403,11 @@ class IcebergDestination(Destination):
     ) -> int:
         """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
+        self._direct.forget(ident)
         session = self._sessions.get()
         columns = self._columns.get(ident) or self._read_columns(session, ident)
-        return compact(session, ident, branch, columns, sizes, dead_share)
+        merge_deletes = partial(self._direct.merge_deletes, session, ident, branch)
+        return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""
@@ -420,6 +421,7 @@ class IcebergDestination(Destination):
         """Release the sessions of this destination."""
         self._sessions.close()
         self._beside.close()
+        self._direct.close()
 
     # -- within -----------------------------------------------------------------------------------
 
@@ -434,7 +436,8 @@ class IcebergDestination(Destination):
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NOBODY)
-        return BranchWriter(session, ident, branch, columns, ranges, others)
+        direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
+        return BranchWriter(session, ident, branch, columns, ranges, others, direct)
 
     def _stamp_main(
         self,
@@ -477,6 +480,7 @@ class IcebergDestination(Destination):
         return table
 
     def _forget(self, ident: LakeIdent) -> None:
+        self._direct.forget(ident)
         with self._lock:
             self._columns.pop(ident, None)
             self._key_ranges.pop(ident, None)

@@ -16,9 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workers.lake.destination import LakeColumn, LakeIdent, Staged
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn
 from workers.lake.merge import Bound, KeyBounds, find_ranges
 from workers.lake.session import LakeSession
+from workers.lake.staged import Staged
 from workers.lake.staging import staged_columns
 
 REFRESH: Final = 60.0

@@ -12,7 +12,8 @@ What is written together leaves files of deletes that apply to nothing any more.
 that are older than every data file, but only in manifests that a commit has to read anyway: 14 of
 30 stayed in each turn, 900 after half an hour of small updates. A DELETE whose condition no row can
 meet has it read them all, on the branch, without reading a row. In a table of format 3 the deletes
-of a file are one vector, which goes with it.
+of a file are one vector, which goes with it. Where the files of deletes are our own
+(``delete_files``), those of one data file become one, and a commit drops what is of no file.
 
 The position of a table is in a snapshot's summary; if the last snapshot that carries one expires,
 nothing says any more what the table holds. So expiry keeps the newest carrier whatever it is asked
@@ -30,7 +31,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from workers.lake.destination import FileSizes, LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import FileSizes, LakeColumn
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_history
 from workers.lake.statements import (
@@ -101,12 +103,14 @@ def compact(
     columns: Sequence[LakeColumn],
     sizes: FileSizes,
     dead_share: float | None = None,
+    merge_deletes: Callable[[], bool] = lambda: False,
 ) -> int:
     """Write the branch's small data files together, without the rows deleted from them.
 
     With ``dead_share`` those instead that hold that share of deleted rows, as many as ``sizes``
     says. What a busy table leaves in a batch should not be small: to write all of that again took
     as long as three batches.
+    ``merge_deletes`` writes the files of deletes together, where it does not answer False.
     Leaves snapshots without a stamp on the branch, or none. Returns how many files went.
     """
     options: dict[str, float] = {
@@ -126,6 +130,7 @@ def compact(
             "delete-ratio-threshold": min(max(dead_share, 0.01), 1),
             "max-files-to-rewrite": max(1, sizes.at_once // _usual_size(session, ident)),
         }
+        merge_deletes()  # files are chosen by deletes that are of one file
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
     session.set_properties({})
     found = session.call(
@@ -133,7 +138,7 @@ def compact(
         f'compacting lake table "{ident}"',
     )
     files = int(found.column("rewritten_data_files_count")[0].as_py()) if found else 0
-    if files:
+    if files and _idle_deletes(session, ident, branch) > _DANGLING and not merge_deletes():
         _drop_dangling_deletes(session, ident, branch, columns)
     return files
 
@@ -154,7 +159,7 @@ def _drop_dangling_deletes(
     session: LakeSession, ident: LakeIdent, branch: str, columns: Sequence[LakeColumn]
 ) -> None:
     never = next((words for each in columns if (words := _never(each))), None)
-    if never is None or _idle_deletes(session, ident, branch) <= _DANGLING:
+    if never is None:
         return
     session.command(
         join("DELETE FROM", branch_path(ident, branch), "WHERE", never),

@@ -26,21 +26,19 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.copy_task import read_copy
+from workers.lake.counts import Counts, Effect, LakeIdent
 from workers.lake.destination import (
     BRANCH_PREFIX,
     CopyPlan,
-    Counts,
     Destination,
-    Effect,
     FileSizes,
     Generated,
     Identity,
     LakeColumn,
-    LakeIdent,
     LakeTable,
     Orphans,
+    RowsOf,
     Segment,
-    Staged,
     Stamp,
     TakenKeys,
     check_base,
@@ -57,6 +55,7 @@ from workers.lake.memory_rows import (
 from workers.lake.memory_work import Work
 from workers.lake.outcomes import Outcome, counts
 from workers.lake.snapshots import written_by_others
+from workers.lake.staged import Staged
 
 MAIN: Final = "main"
 
@@ -256,8 +255,14 @@ class MemoryDestination(Destination):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+    ) -> Staged:
         """Everything stays in memory."""
+        del rows_of
         table = pa.Table.from_batches(list(batches), schema)
         self._staged.add(id(table))
         return Staged(table.num_rows, table=table)

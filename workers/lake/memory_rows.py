@@ -18,10 +18,10 @@ from workers.lake.destination import (
     KeyProbe,
     LakeColumn,
     Segment,
-    Staged,
     nothing_found,
 )
 from workers.lake.generated import read_generated
+from workers.lake.staged import Staged
 
 Row = dict[str, Any]
 

@@ -7,14 +7,8 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workers.lake.destination import (
-    FullSegment,
-    LakeColumn,
-    LakeIdent,
-    Merge,
-    Segment,
-    Staged,
-)
+from workers.lake.counts import LakeIdent, Merge
+from workers.lake.destination import FullSegment, LakeColumn, Segment
 from workers.lake.memory_rows import (
     Row,
     as_dicts,
@@ -27,6 +21,7 @@ from workers.lake.memory_rows import (
     same,
 )
 from workers.lake.outcomes import Outcome
+from workers.lake.staged import Staged
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from workers.lake.destination import SOURCE_COLUMN, Generated, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, Generated
 from workers.lake.generated import read_generated
 from workers.lake.statements import branch_path, identifier, join, table_path
 
@@ -126,6 +127,34 @@ def find_positions(
         "), numbered AS (SELECT image, n, f, p, row_number()"
         " OVER (PARTITION BY image ORDER BY f, p) AS k FROM matches)"
         " SELECT image, f, p FROM numbered WHERE k <= n",
+    )
+
+
+def find_rows(
+    ident: LakeIdent,
+    branch: str | None,
+    key: Sequence[str],
+    own: Sequence[str],
+    bounds: KeyBounds | None = None,
+    of: str = "",
+) -> str:
+    """Where the rows with the source's keys ``b0…`` are: ``k, f, p``, and what they have in the
+    columns ``own``: ``o0…``."""
+    kept: list[str | exp.Expr] = []
+    for n, name in enumerate(own):
+        kept += [",", _aliased(target_column(name), f"o{n}")]
+    return join(
+        "SELECT",
+        _aliased(source_column("k"), "k"),
+        ",",
+        _aliased(target_column(FILE), "f"),
+        ",",
+        _aliased(target_column(POSITION), "p"),
+        *kept,
+        "FROM",
+        branch_path(ident, branch),
+        f"AS {TARGET} JOIN s ON",
+        exp.and_(*by_key(key, bounds, of)),
     )
 
 

@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Sequence
 
 from workers.lake.conf import CATALOG
-from workers.lake.destination import LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn
 from workers.lake.failures import LakeFailure
 from workers.lake.session import LakeSession
 from workers.lake.statements import (

@@ -36,7 +36,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from workers.lake.destination import BRANCH_PREFIX, LakeIdent, Orphans
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import BRANCH_PREFIX, Orphans
 from workers.lake.failures import FileMissing
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import read_properties

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from catalog.errcodes import ReplicationError, UniqueViolation
-from workers.lake.destination import Counts, Effect, LakeIdent, Merge, key_not_unique
+from workers.lake.counts import Counts, Effect, LakeIdent, Merge
+from workers.lake.destination import key_not_unique
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import ADDED, OPERATION
 from workers.lake.statements import join, table_path, text

@@ -22,7 +22,13 @@ sys.path_importer_cache.clear()
 # Nobody multiplies matrices here; a pool of threads for it would only be in a fork's way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-for _module in ("pandas", "psycopg.pq", "pyarrow.csv", "pyspark.sql.pandas.serializers"):
+for _module in (
+    "pandas",
+    "psycopg.pq",
+    "pyarrow.csv",
+    "pyspark.sql.pandas.serializers",
+    "workers.lake.table_files",
+):
     import_module(_module)
 import_module("workers.columnar.warm").warm_copy()
 

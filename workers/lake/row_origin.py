@@ -27,7 +27,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.failures import FileMissing
 from workers.lake.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.session import LakeSession

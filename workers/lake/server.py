@@ -5,6 +5,10 @@ scripts and needs no shell. Nothing secret is on its command line: the user's co
 a 0600 properties file and the token that clients must present in its environment. When it crashes,
 what it writes about that may quote rows: it goes to a 0600 file, and there is no core.
 
+It begins as the JVM of a PySpark program does, with Spark's gateway for Python, and is then told to
+run Spark Connect (``gateway``). Where tasks run in the same process, workers use the gateway too:
+its port and secret are part of the URL, which is a secret as it is.
+
 The process belongs to the launcher: it inherits the family lock's descriptor, and the kernel kills
 it when the launcher dies. ``start`` must therefore be called from the launcher's main thread (the
 death signal is tied to the thread that forked).
@@ -31,7 +35,8 @@ from typing import Final
 from catalog.errcodes import ConnectionFailure
 from workers.lake import compiler_directives
 from workers.lake.class_archive import ClassArchive
-from workers.lake.conf import check_lake_folder, server_conf
+from workers.lake.conf import check_lake_folder, server_conf, writes_here
+from workers.lake.gateway_server import GatewayServer
 from workers.lake.hadoop_defaults import without_defaults
 from workers.lake.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.java import MODULE_OPTIONS, find_java
@@ -75,6 +80,7 @@ class LakeServer:
     log_path: Path
     token: str = field(repr=False)
     archive: ClassArchive
+    gateway: GatewayServer
     _offset: int = 0
     _output_offset: int = 0
     _port: int | None = None
@@ -117,6 +123,7 @@ class LakeServer:
         directives = lake_dir / "compiler_directives.json"
         _write_private(directives, compiler_directives.compiler_directives())
         token = secrets.token_urlsafe(24)
+        gateway = GatewayServer(scratch / "gateway", used=writes_here(conf or {}))
         offset = log_path.stat().st_size
         output = log_dir / "lake-server.out"
         first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
@@ -135,19 +142,20 @@ class LakeServer:
                     *_crash_options(crash),
                     *_arguments(class_path, memory, scratch, properties, log4j),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # where it ends, the gateway and its JVM do
                 stdout=out,
                 stderr=out,
                 cwd=scratch,
-                env=_environment(token),
+                env=_environment(token) | gateway.environment(),
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
-        return cls(process, log_path, token, archive, offset, output_offset)
+        return cls(process, log_path, token, archive, gateway, offset, output_offset)
 
     def poll_ready(self) -> str | None:
         """The URL once the server listens, else None; raises 08006 when it has ended."""
+        self.gateway.poll()
         if self._port is None:
             self._port = self._port_in_log()
         if self.process.poll() is not None:
@@ -188,10 +196,12 @@ class LakeServer:
                 peacefully = False
                 self.process.kill()
         status = self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         self.archive.finish(peacefully=peacefully and status in (0, 128 + signal.SIGTERM))
 
     def _url(self) -> str:
-        return f"sc://localhost:{self._port}/;token={self.token}"
+        return f"sc://localhost:{self._port}/;token={self.token}{self.gateway.parameter()}"
 
     def _port_in_log(self) -> int | None:
         try:
@@ -302,8 +312,8 @@ def _arguments(
         os.pathsep.join(class_path),
         "org.apache.spark.deploy.SparkSubmit",
         *("--properties-file", str(properties)),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        "spark-internal",
+        *("--class", "org.apache.spark.api.python.PythonGatewayServer"),
+        "pyspark-shell",
     ]
 
 

@@ -32,6 +32,7 @@ from catalog.errcodes import ConnectionFailure
 from workers.lake import new_session
 from workers.lake.conf import FIXED
 from workers.lake.failures import LakeFailure, SessionClosed, is_outrun, translated
+from workers.lake.gateway_server import GATEWAY
 
 # They print a failed query with its Java stack on standard error; errors are ours to report.
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -94,6 +95,13 @@ class LakeSession:
         """Run a query and fetch its rows: one call. ``views`` are DataFrames it names."""
         with self._call(what):
             plan = SQL(sql, None, None, _aliased(views)).to_proto(self._spark.client)
+            table: pa.Table = self._spark.client.to_table(plan, {})[0]
+            return table
+
+    def collect(self, frame: Any, what: str) -> pa.Table:
+        """Run a DataFrame and fetch its rows: one call."""
+        with self._call(what):
+            plan = frame._plan.to_proto(self._spark.client)
             table: pa.Table = self._spark.client.to_table(plan, {})[0]
             return table
 
@@ -403,6 +411,7 @@ def _builder(url: str) -> Any:
     close in twenty never came back.
     """
     builder = DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
+    builder._params.pop(GATEWAY, None)
     token = builder._params.pop("token", None)
     if token is not None:
         builder._params["authorization"] = f"Bearer {token}"

@@ -15,7 +15,8 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from catalog.pg_lsn import LSN
-from workers.lake.destination import LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, LakeTable, Stamp
 from workers.lake.failures import is_missing
 from workers.lake.session import LakeSession
 from workers.lake.statements import MAIN, join, table_path, text

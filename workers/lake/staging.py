@@ -1,18 +1,19 @@
-"""Rows on their way to the lake: small ones inside the plan, larger ones as Parquet files."""
+"""Rows on their way to the lake: small ones in memory, larger ones as Parquet files."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.lake.destination import Staged
 from workers.lake.session import LakeSession
+from workers.lake.staged import Staged
 from workers.lake.staging_place import create, for_spark, located, remove, storage_errors
+from workers.lake.table_files import local
 from workers.lake.typemap import schema_ddl
 
 LOCAL_BYTES: Final = 8 << 20
@@ -29,8 +30,16 @@ class Staging:
         self._folder = folder
         self._local_rows = local_rows
 
-    def stage(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
-        """Take rows in, a batch at a time; memory holds at most the local limit."""
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        write: Callable[[Iterable[pa.RecordBatch]], Staged] | None = None,
+    ) -> Staged:
+        """Take rows in, a batch at a time; memory holds at most the local limit.
+
+        ``write`` is where more than that goes, if not to a file of the folder.
+        """
         held: list[pa.RecordBatch] = []
         rows = size = 0
         source = iter(batches)
@@ -39,21 +48,23 @@ class Staging:
             rows += batch.num_rows
             size += batch.nbytes
             if rows > self._local_rows or size > LOCAL_BYTES:
-                return self._write(held, source, schema)
+                rest = chain(held, source)
+                return self._write(rest, schema) if write is None else write(rest)
         return Staged(rows, table=pa.Table.from_batches(held, schema))
 
     def discard(self, staged: Staged) -> None:
         """Remove its files; missing is fine."""
         for name in staged.paths:
             remove(name)
+        if staged.own is not None and not staged.own.given:
+            for file in staged.own.files:
+                local(file.path).unlink(missing_ok=True)
 
-    def _write(
-        self, held: list[pa.RecordBatch], source: Iterable[pa.RecordBatch], schema: pa.Schema
-    ) -> Staged:
+    def _write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
         with storage_errors():
             path = create(self._folder, f"{uuid.uuid4().hex}.parquet")
             try:
-                rows = self._fill(path, chain(held, source), schema)
+                rows = self._fill(path, batches, schema)
             except BaseException:
                 remove(path)
                 raise
@@ -92,6 +103,17 @@ def staged_columns(staged: Staged, names: list[str]) -> pa.Table:
     system, path = located(staged.paths[0])
     with storage_errors():
         return pq.read_table(path, columns=names, filesystem=system)
+
+
+def staged_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
+    """The rows that were staged, some at a time."""
+    if staged.table is not None:
+        yield from staged.table.to_batches()
+        return
+    for name in staged.paths:
+        system, path = located(name)
+        with storage_errors(), pq.ParquetFile(path, filesystem=system) as file:
+            yield from file.iter_batches()
 
 
 def staged_schema(staged: Staged) -> pa.Schema:

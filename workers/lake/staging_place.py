@@ -162,15 +162,33 @@ def storage_errors() -> Iterator[None]:
         raise _storage_error(error) from None
 
 
+@contextlib.contextmanager
+def table_errors() -> Iterator[None]:
+    """The same of a lake table's own files."""
+    try:
+        yield
+    except OSError as error:
+        raise _io_error(
+            "could not use the files of a lake table",
+            error,
+            "They lie in the table's location; all that its metadata names must be there, and we"
+            " must be able to write, read and remove files in it.",
+        ) from None
+
+
 def _storage_error(error: OSError) -> ReplicationError:
     """The error a worker acts on."""
-    return IoError(
+    return _io_error(
         "could not use the staging folder",
-        detail=f"{_reason(error)}.",
-        hint='It is what "spark.staging" names, else "staging" in the data directory; it must be'
+        error,
+        'It is what "spark.staging" names, else "staging" in the data directory; it must be'
         " there, and we must be able to list, write, read and remove files in it.",
-        sqlstate="53100" if error.errno == _ENOSPC else "58030",
     )
+
+
+def _io_error(primary: str, error: OSError, hint: str) -> ReplicationError:
+    sqlstate = "53100" if error.errno == _ENOSPC else "58030"
+    return IoError(primary, detail=f"{_reason(error)}.", hint=hint, sqlstate=sqlstate)
 
 
 def _reason(error: OSError) -> str:

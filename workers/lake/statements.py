@@ -16,7 +16,8 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark  # by a name alone each worker would import it by itself
 
 from workers.lake.conf import CATALOG
-from workers.lake.destination import SOURCE_COLUMN, LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN, LakeColumn
 from workers.lake.typemap import spark_ddl
 
 MAIN: Final = "main"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from catalog.errcodes import ReplicationError
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.failures import is_missing
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import write_options

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from config.guc import Settings
-from workers.lake.destination import Identity, LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Identity, LakeColumn, Segment, Stamp
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.server import LakeServer
 

@@ -31,7 +31,8 @@ from workers.batch import Run
 from workers.columnar.columns import Changes, UnrepresentableValue, UnsentValue
 from workers.columnar.frame import frame
 from workers.columnar.probed import Probed, gives_keys
-from workers.lake.destination import LakeColumn, LakeIdent, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, Stamp
 from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
 from workers.proto.messages import Message
 from workers.replica_identity import Coverage

@@ -1,17 +1,30 @@
-"""Both lakes, for the contract tests, and a table of two columns in the real one."""
+"""All lakes, for the contract tests, and a table of two columns in the real one."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.workers.lake.contract import Make, Table
 from tests.workers.lake.two_columns import COLUMNS, stamp
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 
 
-@pytest.fixture(params=["memory_lake", pytest.param("iceberg", marks=pytest.mark.spark)])
+@pytest.fixture
+def through_spark(iceberg: Make) -> Make:
+    """Destinations of a Spark server without a gateway."""
+    return partial(iceberg, direct=False)
+
+
+@pytest.fixture(
+    params=[
+        "memory_lake",
+        pytest.param("iceberg", marks=pytest.mark.spark),
+        pytest.param("through_spark", marks=pytest.mark.spark),
+    ]
+)
 def make(request: pytest.FixtureRequest) -> Make:
     found: Make = request.getfixturevalue(request.param)
     return found

@@ -8,18 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
+from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import (
-    Counts,
     Destination,
     FullSegment,
     KeyProbe,
     LakeColumn,
-    LakeIdent,
     OtherKey,
     Segment,
-    Staged,
     Stamp,
 )
+from workers.lake.staged import Staged
 
 Make = Callable[..., Destination]
 

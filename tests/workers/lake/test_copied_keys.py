@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.workers.lake.contract import PUBLISHED, Make, Table, append, merge, read_rows, stamp
-from workers.lake.destination import Destination, LakeColumn, LakeIdent, Segment, TakenKeys
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Destination, LakeColumn, Segment, TakenKeys
 
 
 def with_note(dest: Destination, rows: Sequence[tuple[int, str | None, str | None]]) -> Segment:

@@ -24,7 +24,8 @@ from tests.workers.lake.contract import (
     stage,
     stamp,
 )
-from workers.lake.destination import Counts, Effect, LakeColumn, LakeIdent, Segment
+from workers.lake.counts import Counts, Effect, LakeIdent
+from workers.lake.destination import LakeColumn, Segment
 
 
 def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> None:

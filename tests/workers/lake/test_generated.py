@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.errcodes import ReplicationError
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
 from workers.lake.generated import check_uses, read_generated
 from workers.lake.merge import TARGET, merge_by_key, merge_by_position
 

@@ -10,7 +10,8 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.workers.lake import contract
 from tests.workers.lake.contract import PUBLISHED, Make, append, full, merge, probe, stamp
-from workers.lake.destination import Counts, LakeColumn, LakeIdent
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import LakeColumn
 
 GENERATED = (("twice", "id * 2"), ("whole", "concat(v, coalesce(big, '-'), `local note`)"))
 NOTED = {"generated": GENERATED, "defaults": (("local note", "'n'"),)}

@@ -17,14 +17,8 @@ from tests.fix_lake import Lake
 from tests.waiting import wait_until
 from tests.workers.lake import contract
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
-from workers.lake.destination import (
-    CopyPlan,
-    Counts,
-    FileSizes,
-    LakeColumn,
-    LakeIdent,
-    Segment,
-)
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import CopyPlan, FileSizes, LakeColumn, Segment
 from workers.lake.new_table import make_table
 from workers.lake.snapshots import read_history, read_properties
 from workers.lake.statements import branch_path, join, set_properties, table_path
@@ -348,7 +342,7 @@ def test_old_deletes_that_two_tasks_rewrite_are_counted_once(
 
     Of a file's deletion vectors, which format 3 has one of, Iceberg makes one.
     """
-    dest = iceberg(format_version=3 if vectors else 2)
+    dest = iceberg(format_version=3 if vectors else 2, direct=False)
     session = dest._sessions.get()
     session._set(
         {

@@ -12,7 +12,8 @@ import pytest
 
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake import maintenance
-from workers.lake.destination import FileSizes, LakeColumn, LakeIdent, Segment
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import FileSizes, LakeColumn, Segment
 from workers.lake.maintenance import expire_snapshots
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import History, read_history

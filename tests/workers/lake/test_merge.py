@@ -10,7 +10,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from workers.lake.destination import LakeColumn, LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn
 from workers.lake.merge import (
     TARGET,
     Bound,

@@ -19,7 +19,8 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
-from workers.lake.destination import LakeIdent, Orphans
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Orphans
 from workers.lake.failures import FileMissing, SessionClosed
 from workers.lake.orphans import _COPYING, _not_ours, lists_by_prefix, remove_orphans
 from workers.lake.statements import (

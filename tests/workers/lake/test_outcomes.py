@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import Policy, ReplicationError, policy
-from workers.lake.destination import Counts, Effect, LakeIdent, Merge
+from workers.lake.counts import Counts, Effect, LakeIdent, Merge
 from workers.lake.outcomes import count
 
 A, B = LakeIdent("s", "a"), LakeIdent("s", "b")

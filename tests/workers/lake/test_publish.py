@@ -10,9 +10,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from tests.workers.lake.two_columns import append, count, delete, stamp
-from workers.lake.destination import (
-    LakeIdent,
-)
+from workers.lake.counts import LakeIdent
 from workers.lake.failures import LakeFailure
 from workers.lake.statements import set_properties
 

@@ -12,14 +12,8 @@ import pytest
 from catalog.errcodes import IoError
 from tests.workers.lake.contract import stage, stamp
 from workers.lake import row_origin
-from workers.lake.destination import (
-    Counts,
-    FileSizes,
-    FullSegment,
-    LakeColumn,
-    LakeIdent,
-    Segment,
-)
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import FileSizes, FullSegment, LakeColumn, Segment
 from workers.lake.failures import FileMissing
 from workers.lake.row_origin import NOBODY, OTHERS
 from workers.lake.snapshots import read_properties

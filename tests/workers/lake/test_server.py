@@ -14,7 +14,8 @@ import pytest
 from catalog.errcodes import ConnectionFailure, IoError, LakeBroken
 from tests.fix_lake import Lake
 from workers.lake.class_archive import ClassArchive
-from workers.lake.destination import LakeIdent
+from workers.lake.counts import LakeIdent
+from workers.lake.gateway_server import GatewayServer
 from workers.lake.server import LakeServer, _since, prepare_catalog
 
 
@@ -48,7 +49,15 @@ def test_one_that_ends_at_its_start_is_quoted_and_none_before_it(
     for path in files:
         path.write_text(earlier)
     path, offset = next(iter(files)), len(earlier)
-    server = LakeServer(ended, path, "", ClassArchive(path, None, None), offset, offset)
+    server = LakeServer(
+        ended,
+        path,
+        "",
+        ClassArchive(path, None, None),
+        GatewayServer(tmp_path / "none", used=False),
+        offset,
+        offset,
+    )
     for path, text in files.items():
         with path.open("a") as file:
             file.write(text)

@@ -19,7 +19,8 @@ from config.guc import Settings
 from tests.fix_lake import Lake
 from workers.lake import iceberg, new_session, session
 from workers.lake.conf import FIXED
-from workers.lake.destination import Identity, LakeIdent, Orphans
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import Identity, Orphans
 from workers.lake.failures import SessionClosed
 from workers.lake.query import run_query
 from workers.lake.session import SESSION_IDLE, LakeSession, Sessions, _rows_of

@@ -22,14 +22,13 @@ from tests.workers.lake.contract import (
     read_rows,
     stamp,
 )
+from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import (
     SHARED,
     SOURCE_COLUMN,
-    Counts,
     Destination,
     Generated,
     LakeColumn,
-    LakeIdent,
     Segment,
     Stamp,
 )

@@ -16,14 +16,9 @@ from tests.workers.lake.contract import (
     stage,
     stamp,
 )
-from workers.lake.destination import (
-    Counts,
-    FullSegment,
-    LakeColumn,
-    LakeIdent,
-    Segment,
-    Staged,
-)
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import FullSegment, LakeColumn, Segment
+from workers.lake.staged import Staged
 
 
 def test_whole_rows_are_found_at_most_n_times_with_nulls_equal(table: Table) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
-from workers.lake.destination import LakeColumn, LakeIdent, Segment, Stamp
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import LakeColumn, Segment, Stamp
 from workers.lake.statements import join, table_path
 
 BIGINT = pa.int64()

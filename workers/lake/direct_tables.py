@@ -1,0 +1,116 @@
+"""Which tables are written by files of their own, and how: what a destination knows of each.
+
+All of it is read again after anything failed on the table, and with the next branch: deletes that
+were committed to a branch are no deletes of another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from workers.lake.counts import LakeIdent
+from workers.lake.delete_files import DeleteFiles, merge_deletes
+from workers.lake.destination import RowsOf
+from workers.lake.direct_writer import DirectWriter
+from workers.lake.gateway import Gateway, changed_meanwhile
+from workers.lake.key_bounds import KeyRanges
+from workers.lake.session import LakeSession
+from workers.lake.staged import NewFile, OwnFiles, Staged
+from workers.lake.staging import Staging
+from workers.lake.table_files import (
+    TableFiles,
+    as_rows,
+    check_values,
+    lacks,
+    local,
+    table_files,
+    write_rows,
+)
+
+
+class DirectTables:
+    """The tables of one destination; none, without a gateway."""
+
+    def __init__(self, gateway: Gateway | None, staging: Staging) -> None:
+        self._gateway = gateway
+        self._staging = staging
+        self._lock = threading.Lock()
+        self._files: dict[LakeIdent, TableFiles | None] = {}
+        self._deletes: dict[LakeIdent, tuple[str, DeleteFiles]] = {}
+
+    def files(self, ident: LakeIdent) -> TableFiles | None:
+        """How the table's files are written; None where Spark has to write them."""
+        if self._gateway is None:
+            return None
+        with self._lock:
+            if ident in self._files:
+                return self._files[ident]
+        found = table_files(self._gateway.metadata(ident, f'reading lake table "{ident}"'))
+        with self._lock:
+            self._files[ident] = found
+        return found
+
+    def stage(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_of: RowsOf | None
+    ) -> Staged:
+        """Many whole rows are written to the table's folder at once, others where all are."""
+        files = None if rows_of is None else self.files(rows_of.ident)
+        if files is None or rows_of is None:
+            return self._staging.stage(batches, schema)
+        if lacks(files, rows_of.columns):
+            raise changed_meanwhile(rows_of.ident)
+        whole, known = rows_of, files
+
+        def write(rest: Iterable[pa.RecordBatch]) -> Staged:
+            return _write(known, whole, rest)
+
+        return self._staging.stage(batches, schema, write)
+
+    def writer(
+        self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges
+    ) -> DirectWriter | None:
+        """What writes a batch's part of the table, where that is done here."""
+        files = self.files(ident)
+        if files is None or self._gateway is None:
+            return None
+        with self._lock:
+            of, deletes = self._deletes.get(ident, ("", DeleteFiles()))
+            if of != branch:
+                deletes = DeleteFiles()
+                self._deletes[ident] = branch, deletes
+        where = (self._gateway, session, self._staging, ident, branch)
+        return DirectWriter(*where, files, ranges, deletes)
+
+    def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
+        """Make one file of what each data file has of them; False where Spark has to."""
+        files = self.files(ident)
+        if self._gateway is None or files is None or not files.deletes:
+            return False
+        merge_deletes(self._gateway, session, ident, branch, files)
+        return True
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Read the table anew, and begin to count its files of deletes."""
+        with self._lock:
+            self._files.pop(ident, None)
+            self._deletes.pop(ident, None)
+
+    def close(self) -> None:
+        """Close the gateway's connections."""
+        if self._gateway is not None:
+            self._gateway.close()
+
+
+def _write(files: TableFiles, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
+    written: list[NewFile] = []
+    rows = (as_rows(files, batch, rows_of.columns, rows_of.source) for batch in batches)
+    try:
+        write_rows(files, (check_values(rows_of.ident, batch) for batch in rows), written.append)
+    except BaseException:
+        for file in written:
+            local(file.path).unlink(missing_ok=True)
+        raise
+    return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.shape))

@@ -1,0 +1,248 @@
+"""Iceberg's own Java API in the lake server, through the gateway that PySpark has for Python.
+
+Spark SQL has no words for "these files are the table's from now on": what a worker had written it
+handed to Spark, which read it and wrote it once more. Iceberg's API takes a file in with one
+commit, of rows and of deletes, on a branch and with a snapshot's properties. A PySpark program
+reaches it as ``spark._jvm``; the embedded server begins as such a program's JVM does, so workers
+reach it too, by a port on the loopback interface and a secret.
+
+Nothing here can be taken back by ``release_sessions``: a call whose worker is dead goes on and
+commits. So only two kinds of calls are made: those that read, and commits to a *branch* of the
+caller's generation. A branch that nobody will publish may grow, or come to be again, without harm
+to anybody; what moves ``main`` goes through a session of Spark Connect, which a successor closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from catalog.errcodes import FamilyProcessGone, ReplicationError
+from workers.lake.conf import CATALOG
+from workers.lake.counts import LakeIdent
+from workers.lake.failures import as_replication_error
+from workers.lake.gateway_server import GATEWAY, connect
+from workers.lake.staged import NewFile, Shape
+
+_CAUSES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a branch's files hold: ``rows``, deleted ones included, and how many are ``dead``."""
+
+    rows: int
+    dead: int
+
+
+def gateway_of(url: str) -> Gateway | None:
+    """The gateway that a lake server's URL tells of."""
+    for parameter in url.partition("/;")[2].split(";"):
+        name, _, value = parameter.partition("=")
+        if name == GATEWAY:
+            port, _, secret = value.partition(".")
+            return Gateway(int(port), secret)
+    return None
+
+
+class Gateway:
+    """A worker's connections to the gateway: any thread may call, each in one of its own."""
+
+    def __init__(self, port: int, secret: str) -> None:
+        self._gateway = connect(port, secret)
+        self._lock = threading.Lock()
+        self._api: _Api | None = None
+
+    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
+        """A table's metadata as its newest metadata file has it; one commit's worth of time."""
+        with self._translated(what):
+            api = self._ready()
+            current = api.load(ident).operations().current()
+            found: dict[str, Any] = json.loads(api.metadata_parser.toJson(current))
+            return found
+
+    def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
+        """The snapshot a branch is at; 40001 where there is no such branch."""
+        with self._translated(what):
+            snapshot = self._ready().load(ident).snapshot(branch)
+            if snapshot is None:
+                raise changed_meanwhile(ident)
+            return int(snapshot.snapshotId())
+
+    def commit(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        *,
+        shape: Shape,
+        rows: Sequence[NewFile] = (),
+        deletes: Sequence[NewFile] = (),
+        replaced: Sequence[NewFile] = (),
+        properties: Mapping[str, str],
+        tip: int | None = None,
+        what: str,
+    ) -> Totals:
+        """One snapshot on a branch: files of rows, files of deletes, and what it says.
+
+        ``replaced`` are files of deletes that go. ``shape`` is that of the table the files were
+        written for, ``tip`` the snapshot that deletes were looked up in: 40001 where the table has
+        another, and where the branch is gone. Never for ``main``.
+        """
+        with self._translated(what):
+            api = self._ready()
+            table = api.load(ident)
+            snapshot = table.snapshot(branch)
+            if snapshot is None or _shape(table) != shape:
+                raise changed_meanwhile(ident)
+            if tip is not None and snapshot.snapshotId() != tip:
+                raise changed_meanwhile(ident)
+            if deletes or replaced:
+                update = table.newRowDelta()
+                for each in rows:
+                    update.addRows(api.data_file(table, each))
+                for each in deletes:
+                    update.addDeletes(api.delete_file(table, each))
+                for each in replaced:
+                    update.removeDeletes(api.delete_file(table, each))
+            else:
+                update = table.newAppend()
+                for each in rows:
+                    update.appendFile(api.data_file(table, each))
+            update.toBranch(branch)
+            for key, value in properties.items():
+                update.set(key, value)
+            update.commit()
+            summary = table.snapshot(branch).summary()
+            total, dead = summary.get("total-records"), summary.get("total-position-deletes")
+            return Totals(int(total or 0), int(dead or 0))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._gateway.close()
+
+    def _ready(self) -> _Api:
+        with self._lock:
+            if self._api is None:
+                self._api = _Api(self._gateway)
+            return self._api
+
+    @contextlib.contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            self._gateway.client.forget_dropped()
+            try:
+                yield
+            except Py4JJavaError as error:
+                said = _Said(error)  # which asks the gateway
+                raise as_replication_error(said, what) from None
+        except (Py4JError, OSError):
+            raise FamilyProcessGone(
+                f"lost the lake server while {what}", detail="Its gateway did not answer."
+            ) from None
+
+
+class _Api:
+    """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
+
+    def __init__(self, gateway: Any) -> None:
+        sql = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+        spark = sql.builder().getOrCreate()
+        # A catalog is made of the configuration of the thread's session.
+        sql.setActiveSession(spark)
+        catalogs = spark.sessionState().catalogManager()
+        self._catalog = catalogs.catalog(CATALOG).icebergCatalog()
+        iceberg = gateway.jvm.org.apache.iceberg
+        self._gateway = gateway
+        self._identifier = iceberg.catalog.TableIdentifier
+        self._data_files = iceberg.DataFiles
+        self._file_metadata = iceberg.FileMetadata
+        self._parquet = iceberg.parquet.ParquetUtil
+        self._metrics = iceberg.MetricsConfig
+        self._new_metrics = iceberg.Metrics
+        self._map = gateway.jvm.java.util.HashMap
+        self.metadata_parser = iceberg.TableMetadataParser
+
+    def load(self, ident: LakeIdent) -> Any:
+        """The table, read anew."""
+        name = _string_array(self._gateway, (ident.schema, ident.table))
+        return self._catalog.loadTable(self._identifier.of(name))
+
+    def data_file(self, table: Any, file: NewFile) -> Any:
+        """A file of rows, with the bounds and counts that its footer has of each column."""
+        source = table.io().newInputFile(file.path)
+        metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
+        if file.unbounded:
+            metrics = self._without_bounds(metrics, file.unbounded)
+        builder = self._data_files.builder(table.spec()).withPath(file.path)
+        builder.withFormat("PARQUET").withFileSizeInBytes(file.size)
+        return builder.withMetrics(metrics).build()
+
+    def _without_bounds(self, metrics: Any, field_ids: Sequence[int]) -> Any:
+        bounds = [self._map(metrics.lowerBounds()), self._map(metrics.upperBounds())]
+        for each in bounds:
+            for field_id in field_ids:
+                each.remove(field_id)
+        return self._new_metrics(
+            metrics.recordCount(),
+            metrics.columnSizes(),
+            metrics.valueCounts(),
+            metrics.nullValueCounts(),
+            metrics.nanValueCounts(),
+            *bounds,
+        )
+
+    def delete_file(self, table: Any, file: NewFile) -> Any:
+        """A file of positions, of one data file if it says so.
+
+        Nothing is read of it: where Iceberg's file system is not ours, it is found here.
+        """
+        table.io().newInputFile(file.path).getLength()
+        builder = self._file_metadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+        builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file.size)
+        builder.withRecordCount(file.rows)
+        return (builder.withReferencedDataFile(file.of) if file.of else builder).build()
+
+
+def _string_array(gateway: Any, values: Sequence[str]) -> Any:
+    array = gateway.new_array(gateway.jvm.java.lang.String, len(values))
+    for at, value in enumerate(values):
+        array[at] = value
+    return array
+
+
+class _Said(Exception):  # noqa: N818 - what was said, not an error of ours
+    """A Java exception with its causes, in the words Spark has for one."""
+
+    def __init__(self, error: Py4JJavaError) -> None:
+        thrown: Any = error.java_exception
+        super().__init__(str(thrown.toString()))
+        lines = []
+        for _ in range(_CAUSES):
+            if thrown is None:
+                break
+            lines.append(f"Caused by: {thrown.toString()}")
+            thrown = thrown.getCause()
+        self._stacktrace = "\n".join(lines)
+
+
+def _shape(table: Any) -> Shape:
+    version = table.operations().current().formatVersion()
+    return Shape(
+        str(table.uuid().toString()), table.schema().schemaId(), table.spec().specId(), version
+    )
+
+
+def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
+    """40001: what was written is nothing for the table as it is."""
+    return ReplicationError(
+        f'could not write to lake table "{ident}": it was changed meanwhile',
+        detail="The branch is not as it was, or the table's columns or partitions are not.",
+        hint="Nothing is to be done: the batch is written again.",
+        sqlstate="40001",
+    )

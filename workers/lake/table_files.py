@@ -1,0 +1,386 @@
+"""A table's own files, written by whoever has the rows: Parquet as Iceberg reads it.
+
+Iceberg knows a column of a file by its field id, so each is written with the id it has in the
+table's schema. What a table asks for that is not done here sends its rows through Spark as before:
+partitions, files in other places or formats, columns of types that nothing is published to.
+
+Deletes are positions in one data file each. A reader then opens those of the files that it reads
+and no others, and what is deleted in a file can be counted, which a vacuum goes by.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.errcodes import ReplicationError
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import SOURCE_COLUMN
+from workers.lake.staged import NewFile, Shape
+from workers.lake.staging_place import table_errors
+
+FILE_SIZE: Final = 128 << 20
+"""Bytes of a file of rows after which the next one is begun."""
+ROW_GROUP: Final = 131_072
+"""Rows of a row group at most: a reader of few neighbouring keys skips the others."""
+_FILE_PATH_ID: Final = b"2147483546"
+_POSITION_ID: Final = b"2147483545"
+"""The field ids that Iceberg's specification gives the columns of a file of deletes."""
+_FIELD_ID: Final = b"PARQUET:field_id"
+_DICTIONARY: Final = 16 << 10
+_BITS: Final = 40
+
+Array = npt.NDArray[np.int64]
+Codec = Literal["zstd", "gzip", "snappy", "none"]
+_CODECS: Final[Mapping[str, Codec]] = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "uncompressed": "none",
+}
+
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What is to be known of a table to write its files; ``deletes``: those of positions too."""
+
+    location: str
+    schema: pa.Schema
+    shape: Shape
+    codec: Codec
+    level: int | None
+    deletes: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, in order."""
+        names: list[str] = self.schema.names
+        return names
+
+    def new_file(self, attempt: str = "", suffix: str = "") -> tuple[str, Path]:
+        """A name nobody has, in the metadata and on this machine."""
+        path = f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.parquet"
+        return path, local(path)
+
+    def remove(self, attempt: str) -> None:
+        """Remove the files that an attempt has written."""
+        for path in local(f"{self.location}/data").glob(f"pgsub-{attempt}*.parquet"):
+            path.unlink(missing_ok=True)
+
+
+def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
+    """From a table's metadata; None where its rows are better left to Spark."""
+    location: str = metadata["location"].rstrip("/")
+    properties: Mapping[str, str] = metadata.get("properties", {})
+    if local_folder(location) is None or _is_special(metadata, properties):
+        return None
+    schema_id: int = metadata["current-schema-id"]
+    fields = next(each for each in metadata["schemas"] if each["schema-id"] == schema_id)["fields"]
+    found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
+    columns = [column for column in found if column is not None]
+    codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
+    level = properties.get("write.parquet.compression-level")
+    if codec is None or len(columns) < len(found):
+        return None
+    return TableFiles(
+        location,
+        pa.schema(columns),
+        Shape(
+            metadata["table-uuid"],
+            schema_id,
+            metadata["default-spec-id"],
+            metadata["format-version"],
+        ),
+        codec,
+        int(level) if level and codec in ("zstd", "gzip") else None,
+        deletes=metadata["format-version"] == 2 and _merges_on_read(properties),
+    )
+
+
+def local_folder(location: str) -> Path | None:
+    """A table's folder on this machine; None for one elsewhere."""
+    if re.match(r"(file:)?/(?!/)|file:///(?!/)", location):
+        return local(location)
+    return None
+
+
+def local(path: str) -> Path:
+    """A file of a table on this machine: ``/x``, ``file:/x`` and ``file:///x`` are one."""
+    return Path("/" + path.removeprefix("file:").lstrip("/"))
+
+
+def _merges_on_read(properties: Mapping[str, str]) -> bool:
+    modes = (properties.get(f"write.{each}.mode") for each in ("merge", "update", "delete"))
+    return all(mode == "merge-on-read" for mode in modes)
+
+
+_ELSEWHERE: Final = ("write.data.path", "write.folder-storage.path", "write.object-storage.path")
+
+
+def _is_special(metadata: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
+    """Whether a writer has more to do than to put rows into a file in ``data``."""
+    spec_id = metadata["default-spec-id"]
+    spec = next(each for each in metadata["partition-specs"] if each["spec-id"] == spec_id)
+    return bool(
+        spec["fields"]
+        or len(metadata["partition-specs"]) > 1
+        or metadata.get("default-sort-order-id")
+        or any(key in properties for key in _ELSEWHERE)
+        or properties.get("write.object-storage.enabled", "false").lower() == "true"
+        or properties.get("write.format.default", "parquet").lower() != "parquet"
+        or "encryption.key-id" in properties
+        or any(key.startswith("write.parquet.bloom-filter") for key in properties)
+    )
+
+
+def _field(name: str, field_id: int, type: Any, required: bool) -> pa.Field[Any] | None:
+    found = _type(type)
+    numbered = {_FIELD_ID: str(field_id).encode()}
+    return None if found is None else pa.field(name, found, not required, numbered)
+
+
+def _type(type: Any) -> pa.DataType | None:
+    if isinstance(type, dict):
+        if type["type"] != "list":
+            return None
+        required = type["element-required"]
+        element = _field("element", type["element-id"], type["element"], required)
+        return None if element is None else pa.list_(element)
+    if decimal := _DECIMAL.fullmatch(type):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _TYPES.get(type)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def as_rows(
+    files: TableFiles, batch: pa.RecordBatch, columns: Sequence[str], source: str = ""
+) -> pa.RecordBatch:
+    """Staged columns ``c0…`` as the table's, in its order; what is not given is NULL.
+
+    All of ``columns`` must be the table's (``lacks``). ``source`` goes into the column that says
+    where a shared table's rows are from.
+    """
+    ordinals = {name: n for n, name in enumerate(columns)}
+    arrays = []
+    for field in files.schema:
+        if source and field.name == SOURCE_COLUMN:
+            value = pa.repeat(pa.scalar(source, field.type), batch.num_rows)
+        elif field.name in ordinals:
+            value = _as_type(batch.column(f"c{ordinals[field.name]}"), field.type)
+        else:
+            value = pa.nulls(batch.num_rows, field.type)
+        arrays.append(value)
+    rows: pa.RecordBatch = pa.RecordBatch.from_arrays(arrays, schema=files.schema)
+    return rows
+
+
+def lacks(files: TableFiles, columns: Iterable[str]) -> bool:
+    """Whether the table has not all of these columns: one was renamed or dropped since."""
+    return not set(columns) <= set(files.names)
+
+
+def _as_type(array: Any, type: pa.DataType) -> Any:
+    """The table's type: the same, but for what lists call their elements and how they number them,
+    and for strings with large offsets."""
+    return array if array.type == type else array.cast(type)
+
+
+def check_values(ident: LakeIdent, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows, if no column has a NULL that takes none (23502)."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if _lacks(field, column):
+            raise ReplicationError(
+                f'null value in column "{field.name}" of lake table "{ident}" violates not-null '
+                "constraint",
+                hint="Drop the constraint from the lake table's column, or correct the value on "
+                "the publisher.",
+                sqlstate="23502",
+            )
+    return batch
+
+
+def _lacks(field: pa.Field[Any], column: Any) -> bool:
+    """Whether a value is missing that has to be there, an element of a list's too."""
+    if column.null_count and not field.nullable:
+        return True
+    lists = pa.types.is_list(field.type) and not field.type.value_field.nullable
+    return bool(lists and column.flatten().null_count)
+
+
+def write_rows(
+    files: TableFiles,
+    batches: Iterable[pa.RecordBatch],
+    written: Callable[[NewFile], None],
+    size: int = FILE_SIZE,
+    attempt: str = "",
+) -> None:
+    """Write rows to new files, each of ``size`` or what follows; none for no rows.
+
+    ``written`` is told of each file, complete; one that is not, an error removes. ``attempt`` is
+    in their names.
+    """
+    with table_errors():
+        rest = iter(batches)
+        for first in rest:
+            if first.num_rows:
+                written(_write_file(files, first, rest, size, attempt))
+
+
+def _write_file(
+    files: TableFiles,
+    first: pa.RecordBatch,
+    rest: Iterator[pa.RecordBatch],
+    size: int,
+    attempt: str,
+) -> NewFile:
+    path, place = files.new_file(attempt)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    footer: list[Any] = []
+    try:
+        with place.open("xb") as file:
+            rows = 0
+            with pq.ParquetWriter(
+                file,
+                files.schema,
+                compression=files.codec,
+                compression_level=files.level,
+                dictionary_pagesize_limit=_DICTIONARY,
+                store_decimal_as_integer=True,
+                store_schema=False,
+                metadata_collector=footer,
+            ) as writer:
+                batch: pa.RecordBatch | None = first
+                while batch is not None:
+                    if batch.num_rows:  # each is a row group, and an empty one has no bounds
+                        rows += batch.num_rows
+                        writer.write_batch(batch, row_group_size=ROW_GROUP)
+                    batch = next(rest, None) if file.tell() < size else None
+            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer[0]))
+    except BaseException:
+        place.unlink(missing_ok=True)
+        raise
+
+
+def linked(files: TableFiles, file: NewFile) -> NewFile:
+    """A file under a second name: what becomes of the first does not concern it."""
+    path, place = files.new_file()
+    with table_errors():
+        os.link(local(file.path), place)
+    return replace(file, path=path)
+
+
+def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
+    """The columns of whose values a row group does not tell the least and the greatest.
+
+    Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.
+    Iceberg takes that for a row group of NULLs: the file's bounds would be those of the others.
+    """
+    ids = [int((field.metadata or {})[_FIELD_ID]) for field in files.schema]
+    found = set()
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for at, field_id in enumerate(ids):  # each has one leaf, whatever it is a list of
+            if _is_unbounded(group.column(at)):
+                found.add(field_id)
+    return tuple(sorted(found))
+
+
+def _is_unbounded(chunk: Any) -> bool:
+    said = chunk.statistics
+    if said is None:
+        return True
+    return not said.has_min_max and said.null_count != chunk.num_values
+
+
+# -- deletes --------------------------------------------------------------------------------------
+
+_NAMES: Final = pa.dictionary(pa.int32(), pa.string())
+_DELETES: Final = pa.schema(
+    [
+        pa.field("file_path", _NAMES, False, {_FIELD_ID: _FILE_PATH_ID}),
+        pa.field("pos", pa.int64(), False, {_FIELD_ID: _POSITION_ID}),
+    ]
+)
+Places = Mapping[str, Array]
+"""Rows by the data file they are in: their positions, in ascending order, each once."""
+
+
+def by_file(paths: Any, positions: Any) -> Places:
+    """Rows by the data file they are in, in any order and as often as they are."""
+    encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
+    # One number for a place: there are no files of 2^40 rows, nor so many of them.
+    places = (encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy()
+    places = np.unique(places)
+    parts = np.split(places, np.flatnonzero(np.diff(places >> _BITS)) + 1)
+    return {
+        encoded.dictionary[int(part[0] >> _BITS)].as_py(): part & ((1 << _BITS) - 1)
+        for part in parts
+        if len(part)
+    }
+
+
+def together(all_places: Iterable[Places]) -> Places:
+    """The rows of all of them."""
+    found: dict[str, list[Array]] = {}
+    for places in all_places:
+        for path, positions in places.items():
+            found.setdefault(path, []).append(positions)
+    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def write_deletes(files: TableFiles, places: Places) -> NewFile:
+    """The places of deleted rows; where all are in one data file, the file says so."""
+    names = sorted(places)  # by file and position: readers rely on it
+    codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(places[each]) for each in names])
+    rows = pa.Table.from_arrays(
+        [
+            pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())),
+            pa.array(np.concatenate([places[each] for each in names])),
+        ],
+        schema=_DELETES,
+    )
+    path, place = files.new_file(suffix="-deletes")
+    with table_errors():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            pq.write_table(rows, place, compression="zstd", compression_level=1, store_schema=False)
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
+        of = names[0] if len(names) == 1 else None
+        return NewFile(path, place.stat().st_size, len(codes), of)
+
+
+def read_deletes(path: str) -> Places:
+    """The places in a file of deletes, ours or another writer's."""
+    with table_errors():
+        found = pq.read_table(
+            local(path), columns=["file_path", "pos"], read_dictionary=["file_path"]
+        )
+    return by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])
