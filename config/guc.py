@@ -234,6 +234,11 @@ class Settings(BaseModel):
     batch_max_rows: int = Field(
         1_000_000, ge=1, le=_INT_MAX, description="changes in a batch of transactions"
     )
+    batch_delay: Milliseconds = Field(
+        1.0,
+        description="behind a batch of many small transactions the worker waits for more, as long "
+        "as the batch took and at most this",
+    )
     lake_commit_workers: int = Field(
         4, ge=1, le=64, description="tables whose commits are in flight at a time"
     )

@@ -56,6 +56,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.applier import Applier
+from workers.batch_delay import delay_after, wait_for_more
 from workers.bgworker import LauncherLink
 from workers.binary_forms import stream_forms
 from workers.exits import WorkerExit
@@ -312,9 +313,20 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             continue
         failpoints.reach("apply.batch_taken")
         watch.check()
+        began = time.monotonic()
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()
+        took = time.monotonic() - began
+        delay = delay_after(batch, took, settings.batch_delay, settings.batch_max_rows)
+        if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
+            wait_for_more(latch, delay, partial(_is_enough, process, stream))
+
+
+def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
+    """Whether there is a whole batch, or something else to be done than to wait for one."""
+    waiting = sum(stream.spool.size()) >= process.settings.batch_max_bytes
+    return waiting or process.interrupted() or process.link.catalog_change() is not None
 
 
 def reload_settings(process: WorkerProcess, stream: Stream) -> None:

@@ -23,6 +23,7 @@ from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, relation, row
 from workers.apply import (
     LogicalRepApplyLoop,
+    _is_enough,
     _remember_flush,
     _set_ready,
     reread_subscription,
@@ -183,6 +184,45 @@ def test_each_turn_hears_how_expiries_ended(loop: Loop, monkeypatch: pytest.Monk
 def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:
     loop.run(*inserts(0, 3))
     assert loop.receiver.durable == [100, 200, 300]
+
+
+@pytest.mark.parametrize(
+    ("batch_delay", "max_rows", "waits"),
+    [("1h", 100, [True]), ("1h", 7, []), (0, 100, [])],
+    ids=["told to stop", "more is there", "switched off"],
+)
+def test_behind_many_small_transactions_the_worker_waits_for_more(
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    batch_delay: Any,
+    max_rows: int,
+    waits: list[bool],
+) -> None:
+    """As long as the batch took; whoever waits is told when there is enough."""
+    told: list[tuple[float, bool]] = []
+
+    def waited(latch: Any, seconds: float, enough: Any) -> None:
+        assert latch is loop.process.link.latch
+        told.append((seconds, enough()))
+
+    monkeypatch.setattr("workers.apply.wait_for_more", waited)
+    monkeypatch.setattr("workers.batch_delay.MANY", 2)
+    loop.say(batch_max_rows=max_rows, batch_delay=batch_delay)
+    loop.run(*inserts(0, 7))
+    assert loop.receiver.durable == [700]
+    assert [enough for _, enough in told] == waits
+    assert all(0 < seconds < 60 for seconds, _ in told)
+
+
+def test_a_full_batch_is_not_waited_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not _is_enough(loop.process, loop.stream)
+    put(loop.stream.spool, batch(*inserts(0, 2000)))
+    loop.process.settings = Settings.model_validate({"batch_max_bytes": "64kB"})
+    assert _is_enough(loop.process, loop.stream)
+    loop.process.settings = Settings.model_validate({"batch_max_bytes": "1MB"})
+    assert not _is_enough(loop.process, loop.stream)
+    monkeypatch.setattr(LinkTwin, "catalog_change", lambda self: 1)
+    assert _is_enough(loop.process, loop.stream), "a command waits for its answer"
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["apply", "sync"])
