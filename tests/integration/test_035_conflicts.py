@@ -72,9 +72,12 @@ def _stopped(flow: Flow, name: str, statement: str) -> dict[str, Any]:
     def met() -> bool:
         return all(now > then for now, then in zip(_counted(flow, name), before, strict=True))
 
+    def told() -> list[dict[str, Any]]:
+        return [row for row in flow.pgsub.status("last_errors") if row["subname"] == name]
+
     wait_until(met, 120, flow.pgsub.log_tail)
-    errors = flow.pgsub.status("last_errors")
-    return next(row for row in errors if row["subname"] == name)
+    wait_until(lambda: bool(told()), 120, flow.pgsub.log_tail)  # counted first, told when it ends
+    return told()[0]
 
 
 def _counted(flow: Flow, name: str) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from workers.columnar.drain import Drain
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import frame
 from workers.columnar.full import full_images
+from workers.columnar.key_numbers import KeyNumbers, numbers_of
 from workers.columnar.probed import Probed
 from workers.columnar.unique_keys import UniqueKeys
 from workers.copy_task import CopyTaskError
@@ -55,6 +56,11 @@ def warm() -> None:
     full.resolve([0])
     list(full.position_batches(pa.array(["f"]), pa.array([0])))
     list(full.append_batches())
+    keys = pa.array([1], pa.int64())
+    for number in (keys, pa.array(["a"]), pa.array([None], pa.decimal128(9, 1))):
+        for key in ([number], [number, keys]):
+            numbers = numbers_of(key)
+            KeyNumbers(numbers).search(numbers)
     textual(changes, [form_of(_INT8, {})] * 2)
     warm_copy()
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)

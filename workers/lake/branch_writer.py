@@ -175,12 +175,13 @@ class BranchWriter:
     def _changes(self, segment: Segment) -> Iterator[Operation]:
         if self.direct is not None and self._is_direct(self.direct, segment):
             found = None
-            if self.direct.keeps(segment):
+            looks_first = self.direct.looks_first(segment)
+            if looks_first:
                 yield _FLUSH
                 # What would come here may be too large for Spark to send; a MERGE keeps it there.
                 with contextlib.suppress(LakeFailure):
                     found = self.direct.look_up(segment)
-            if found is not None or not self.direct.keeps(segment):
+            if found is not None or not looks_first:
                 yield Operation(partial(self._write_direct, self.direct, segment, found))
                 return
         if segment.merge is not None and segment.merge.rows:
@@ -210,13 +211,13 @@ class BranchWriter:
     ) -> None:
         self._done = added(self._done, direct.write(segment, properties, found))
 
-    def _forget_deletes(self) -> None:
+    def _forget_files(self) -> None:
         if self.direct is not None:
-            self.direct.deletes.forget()
+            self.direct.known.forget()
 
     def _truncate(self, source: str, properties: dict[str, str]) -> None:
         del properties  # it could not carry them
-        self._forget_deletes()
+        self._forget_files()
         self.session.set_properties({})
         self.session.command(
             delete_source(self.ident, self.branch, source)
@@ -226,6 +227,7 @@ class BranchWriter:
         )
 
     def _from_branch(self, branch: str, source: str, properties: dict[str, str]) -> None:
+        self._forget_files()
         self.session.append(
             self.session.frame(SQL(select_source(self.ident, branch, source))),
             self.target(),
@@ -269,7 +271,7 @@ class BranchWriter:
             what = f"looking for rows of other writers in {self._what()}"
             found = self.session.query(look, what, s=source)
             self._met.update({row["op"]: row["n"] for row in found.to_pylist()})
-        self._forget_deletes()
+        self._forget_files()
         merge = replace(merge, operation=self.operation_name())
         self.session.set_properties({**properties, OPERATION: merge.operation})
         try:
@@ -290,6 +292,7 @@ class BranchWriter:
     def _run_append(self, segment: Segment, staged: Staged, properties: dict[str, str]) -> None:
         if staged.own is not None:  # the table was one of those whose files are our own
             raise changed_meanwhile(self.ident)
+        self._forget_files()
         self._done = replace(self._done, appended=self._done.appended + staged.rows)
         self.session.set_properties({})
         rows = self.projected(frame(self.session, staged), segment.columns, segment)

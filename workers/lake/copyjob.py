@@ -26,7 +26,7 @@ from workers.lake.gateway import changed_meanwhile
 from workers.lake.outcomes import read_outcomes
 from workers.lake.snapshots import OPERATION, stamp_properties, write_options
 from workers.lake.staged import NewFile
-from workers.lake.table_files import TableFiles, as_rows, check_values, lacks, write_rows
+from workers.lake.table_files import TableFiles, lacks, write_whole
 from workers.lake.typemap import schema_ddl
 
 _WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
@@ -146,13 +146,10 @@ class CopyFiles:
 
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        rows = (
-            as_rows(self.table, batch, self.columns, self.source) for batch in self.task(numbered)
-        )
         files: list[NewFile] = []
+        told = (self.columns, files.append, self.source, self.attempt)
         try:
-            checked = (check_values(self.ident, batch) for batch in rows)
-            write_rows(self.table, checked, files.append, attempt=self.attempt)
+            write_whole(self.table, self.ident, self.task(numbered), *told)
         except ReplicationError as error:
             raise copy_task.CopyTaskError(
                 error.code, error.primary, error.detail, error.hint

@@ -12,22 +12,22 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from workers.lake.counts import LakeIdent
-from workers.lake.delete_files import DeleteFiles, merge_deletes
+from workers.lake.dead_rows import DeadRows
+from workers.lake.delete_files import merge_deletes
 from workers.lake.destination import RowsOf
 from workers.lake.direct_writer import DirectWriter
 from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.key_bounds import KeyRanges
+from workers.lake.known_files import KnownFiles
 from workers.lake.session import LakeSession
 from workers.lake.staged import NewFile, OwnFiles, Staged
 from workers.lake.staging import Staging
 from workers.lake.table_files import (
     TableFiles,
-    as_rows,
-    check_values,
     lacks,
     local,
     table_files,
-    write_rows,
+    write_whole,
 )
 
 
@@ -39,7 +39,8 @@ class DirectTables:
         self._staging = staging
         self._lock = threading.Lock()
         self._files: dict[LakeIdent, TableFiles | None] = {}
-        self._deletes: dict[LakeIdent, tuple[str, DeleteFiles]] = {}
+        self._dead = DeadRows()
+        self._known: dict[LakeIdent, tuple[str, KnownFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableFiles | None:
         """How the table's files are written; None where Spark has to write them."""
@@ -77,26 +78,29 @@ class DirectTables:
         if files is None or self._gateway is None:
             return None
         with self._lock:
-            of, deletes = self._deletes.get(ident, ("", DeleteFiles()))
+            of, known = self._known.get(ident, ("", KnownFiles()))
             if of != branch:
-                deletes = DeleteFiles()
-                self._deletes[ident] = branch, deletes
+                known = KnownFiles()
+                self._known[ident] = branch, known
         where = (self._gateway, session, self._staging, ident, branch)
-        return DirectWriter(*where, files, ranges, deletes)
+        return DirectWriter(*where, files, ranges, known, self._dead)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Make one file of what each data file has of them; False where Spark has to."""
         files = self.files(ident)
-        if self._gateway is None or files is None or not files.deletes:
+        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
             return False
-        merge_deletes(self._gateway, session, ident, branch, files)
+        try:
+            merge_deletes(self._gateway, session, ident, branch, files)
+        finally:
+            self.forget(ident)
         return True
 
     def forget(self, ident: LakeIdent) -> None:
-        """Read the table anew, and begin to count its files of deletes."""
+        """Read the table and the branch's files anew."""
         with self._lock:
             self._files.pop(ident, None)
-            self._deletes.pop(ident, None)
+            self._known.pop(ident, None)
 
     def close(self) -> None:
         """Close the gateway's connections."""
@@ -106,9 +110,8 @@ class DirectTables:
 
 def _write(files: TableFiles, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
     written: list[NewFile] = []
-    rows = (as_rows(files, batch, rows_of.columns, rows_of.source) for batch in batches)
     try:
-        write_rows(files, (check_values(rows_of.ident, batch) for batch in rows), written.append)
+        write_whole(files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source)
     except BaseException:
         for file in written:
             local(file.path).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
 """Changes of a table as files of its own and one commit, with no MERGE and no second writing.
 
-Spark does what takes a lake to do: it finds where the changed rows are. All else is at hand. New
-rows become a file as they are; the place of each row that went, or has another form now, is a
-delete; and one commit through the gateway makes both the table's. What a MERGE does besides is left
+New rows become a file as they are; the place of each row that went, or has another form now, is a
+delete; one commit through the gateway makes both the table's. Where the rows are is looked up in
+the files (``row_lookup``), or by a query where that cannot be. What a MERGE does besides is left
 out: it reads the deletes that a file has had before and writes them again with each batch. 1,000
-random updates of 3 M rows after a million others took 2.2 s as a MERGE, and 0.5 s to look up.
+random updates of 3 M rows after a million others took 2.2 s as a MERGE, and take 0.2 s.
 
 An UPDATE whose row is not there adds none, as a MERGE's does not. Columns that only the table has,
 and large values that the publisher did not send, come back with the places, so that the new row is
@@ -27,14 +27,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workers.lake.counts import Counts, LakeIdent
-from workers.lake.delete_files import DeleteFiles, read_all
+from workers.lake.dead_rows import DeadRows
+from workers.lake.delete_files import read_all
 from workers.lake.destination import SOURCE_COLUMN, FullSegment, Segment
 from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.key_bounds import KeyRanges, choose_bounds
+from workers.lake.known_files import Deletes, KnownFiles, after_commit
 from workers.lake.merge import DELETE, UPDATE, find_positions, find_rows
 from workers.lake.outcomes import duplicate
+from workers.lake.row_lookup import RowLookup, is_found_here
+from workers.lake.rows_at import TooMuch, Unreadable
 from workers.lake.session import LakeSession
-from workers.lake.staged import NewFile, OwnFiles, Staged
+from workers.lake.staged import Live, NewFile, OwnFiles, Staged
 from workers.lake.staging import (
     Staging,
     frame,
@@ -43,6 +47,7 @@ from workers.lake.staging import (
     staged_schema,
 )
 from workers.lake.table_files import (
+    ROW_NUMBER,
     TableFiles,
     as_rows,
     by_file,
@@ -52,7 +57,9 @@ from workers.lake.table_files import (
     local,
     write_deletes,
     write_rows,
+    write_whole,
 )
+from workers.lake.vectors import write_vectors
 
 MOST_KEPT: Final = 10_000
 """The same of those that keep values of the table's, which come here and may be large."""
@@ -65,6 +72,9 @@ _FOUND: Final[list[tuple[str, pa.DataType]]] = [
 ]
 FOUND: Final = pa.schema(_FOUND)
 """What is found of whole rows."""
+
+
+_NONE: Final = Deletes()
 
 
 @dataclass(slots=True)
@@ -99,7 +109,8 @@ class DirectWriter:
     branch: str
     files: TableFiles
     key_ranges: KeyRanges
-    deletes: DeleteFiles
+    known: KnownFiles
+    dead: DeadRows
 
     def takes(self, segment: Segment) -> bool:
         """Whether all that the segment does can be done here."""
@@ -111,23 +122,53 @@ class DirectWriter:
         if changes > MOST_KEPT and self.keeps(segment):
             return False
         if segment.full is not None:
-            if self._kept(segment):  # they would have to be looked up by place
+            if self._kept(segment) or self.files.has_vectors:  # to be looked up by place
                 return False
             changes += max(1, segment.full.images.rows)
+        if changes and self.files.has_vectors and not is_found_here(self.files, segment.key):
+            return False
         return not changes or (self.files.deletes and changes <= MOST)
 
     def keeps(self, segment: Segment) -> bool:
         """Whether values of the table's come here, to be written again in an update's new row."""
-        return bool(segment.merge and segment.merge.rows and self._kept(segment))
-
-    def look_up(self, segment: Segment) -> Found:
-        """Where the rows are that a segment changes; all before it is on the branch."""
-        tip = self.gateway.tip(self.ident, self.branch, f"looking at {self._what()}")
-        if segment.merge is None:
-            return Found(FOUND.empty_table(), (), tip)
+        if segment.merge is None or not segment.merge.rows or not self._kept(segment):
+            return False
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
-        own = self._kept(segment) if (op == UPDATE).any() else []
-        return Found(self._find(segment, segment.merge, own), own, tip)
+        return bool((op == UPDATE).any())
+
+    def looks_first(self, segment: Segment) -> bool:
+        """Whether only ``look_up`` says if it can be done here: what it brings may be too much, and
+        vectors cannot be replaced that are not known."""
+        changes = segment.merge is not None and segment.merge.rows
+        return self.keeps(segment) or bool(changes and self.files.has_vectors)
+
+    def look_up(self, segment: Segment) -> Found | None:
+        """Where the rows are that a segment changes; all before it is on the branch.
+
+        None where Spark has to change them.
+        """
+        what = f"looking for rows in {self._what()}"
+        if segment.merge is None:
+            return Found(FOUND.empty_table(), (), self.gateway.tip(self.ident, self.branch, what))
+        op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
+        own = self._own(segment) if (op == UPDATE).any() else []
+        keys = _keys(segment, segment.merge)
+        if not is_found_here(self.files, segment.key):
+            tip = self.gateway.tip(self.ident, self.branch, what)
+            return Found(self._find(segment, segment.merge, keys, own), own, tip)
+        live = self.known.live or self.gateway.live(self.ident, self.branch, what)
+        self.known.live = live
+        if live.files is not None:
+            try:
+                lookup = RowLookup(self._with_own(), segment.key, keys, segment.source)
+                return Found(lookup.find(live.files, self.dead, own), own, live.tip)
+            except TooMuch:
+                return None
+            except Unreadable:
+                pass
+        if self.files.has_vectors:
+            return None
+        return Found(self._find(segment, segment.merge, keys, own), own, live.tip)
 
     def write(
         self, segment: Segment, properties: dict[str, str], found: Found | None = None
@@ -142,26 +183,30 @@ class DirectWriter:
         try:
             if found is None and (segment.merge is not None or segment.full is not None):
                 found = self.look_up(segment)
+                if found is None:
+                    raise changed_meanwhile(self.ident)
             if segment.merge is not None and segment.merge.rows and found is not None:
                 self._merge(segment, segment.merge, found, commit)
             if segment.full is not None:
                 self._full(segment, segment.full, commit)
             if segment.append is not None and segment.append.rows:
                 self._append(segment, segment.append, commit)
+            tip = None if found is None else found.tip
+            deletes = self._deletes(commit, tip)
         except BaseException:
             for file in commit.rows:
                 if not any(file in own.files for own in commit.staged):
                     local(file.path).unlink(missing_ok=True)
             raise
-        return self._commit(commit, properties, None if found is None else found.tip)
+        return self._commit(commit, properties, tip, deletes)
 
     def add(self, files: Sequence[NewFile], properties: dict[str, str]) -> None:
         """Files of rows that somebody has written: one commit."""
-        self._commit(_Commit(list(files)), properties, None)
+        self._commit(_Commit(list(files)), properties)
 
     def stamp(self, properties: dict[str, str]) -> None:
         """A commit without rows, for what it says."""
-        self._commit(_Commit(), properties, None)
+        self._commit(_Commit(), properties)
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -185,9 +230,7 @@ class DirectWriter:
         source: str,
         commit: _Commit,
     ) -> None:
-        rows = (as_rows(self.files, batch, columns, source) for batch in batches)
-        checked = (check_values(self.ident, batch) for batch in rows)
-        write_rows(self.files, checked, commit.rows.append)
+        write_whole(self.files, self.ident, batches, columns, commit.rows.append, source)
 
     # -- changes of rows that are there -----------------------------------------------------------
 
@@ -208,9 +251,8 @@ class DirectWriter:
         commit.positions.append(places)
         order = np.flatnonzero(updated)[np.argsort(at[updated])]
         rows = self._new_rows(segment, staged, at[order], found.rows.take(order), found.own)
-        write_rows(
-            self.files, (check_values(self.ident, batch) for batch in rows), commit.rows.append
-        )
+        checked = (check_values(self.ident, batch) for batch in rows)
+        write_rows(self._with_own(), checked, commit.rows.append)
 
     def _kept(self, segment: Segment) -> list[str]:
         """Columns some of whose values an update leaves as the table has them."""
@@ -219,12 +261,19 @@ class DirectWriter:
             sent.add(SOURCE_COLUMN)
         return [name for name in self.files.names if name not in sent]
 
-    def _find(self, segment: Segment, staged: Staged, own: Sequence[str]) -> pa.Table:
-        """Where the rows are, and what they have in the columns ``own``: ``k, f, p, o0…``."""
-        names = [f"b{n}" for n in range(len(segment.key))]
-        keys = staged_columns(staged, names)
-        numbers = pa.array(np.arange(staged.rows))
-        keys = pa.Table.from_arrays([numbers, *keys.columns], names=["k", *names])
+    def _own(self, segment: Segment) -> list[str]:
+        """What an update's new row has of the old one."""
+        numbers = [ROW_NUMBER.name] if self.files.has_vectors else []
+        return [*self._kept(segment), *numbers]
+
+    def _with_own(self) -> TableFiles:
+        """The table as rows are written that were there before."""
+        return self.files.numbered() if self.files.has_vectors else self.files
+
+    def _find(
+        self, segment: Segment, staged: Staged, keys: pa.Table, own: Sequence[str]
+    ) -> pa.Table:
+        """The same as ``RowLookup.find``, by a query."""
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, staged)
         sent = self.staging.stage(keys.to_batches(), keys.schema)
         try:
@@ -265,7 +314,7 @@ class DirectWriter:
         self, segment: Segment, sent: pa.RecordBatch, found: pa.Table, own: Sequence[str]
     ) -> pa.RecordBatch:
         masks = {name: f"m{segment.columns.index(name)}" for name in segment.unchanged}
-        rows = as_rows(self.files, sent, segment.columns, segment.source)
+        rows = as_rows(self._with_own(), sent, segment.columns, segment.source)
         columns = list(rows.columns)
         for n, name in enumerate(own):
             place = rows.schema.get_field_index(name)
@@ -304,12 +353,13 @@ class DirectWriter:
 
     # -- the commit -------------------------------------------------------------------------------
 
-    def _commit(self, commit: _Commit, properties: dict[str, str], tip: int | None) -> Counts:
-        deletes, replaced = [], []
-        if commit.paths and sum(map(len, commit.paths)):
-            places = by_file(_joined(commit.paths), _joined(commit.positions))
-            replaced = self.deletes.full()
-            deletes.append(write_deletes(self.files, read_all(replaced, places)))
+    def _commit(
+        self,
+        commit: _Commit,
+        properties: dict[str, str],
+        tip: int | None = None,
+        deletes: Deletes = _NONE,
+    ) -> Counts:
         for staged in commit.staged:
             staged.given = True
         totals = self.gateway.commit(
@@ -317,19 +367,58 @@ class DirectWriter:
             self.branch,
             shape=self.files.shape,
             rows=commit.rows,
-            deletes=deletes,
-            replaced=replaced,
+            deletes=[file for file, _ in deletes.files],
+            replaced=deletes.replaced,
             properties=properties,
             tip=tip,
             what=f"writing to {self._what()}",
         )
-        if not deletes:
+        live = after_commit(self.known.live, totals, commit.rows, deletes, self.dead)
+        self.known.live = None if self.files.has_vectors and _is_numbering(live) else live
+        for file, _ in deletes.files:
+            if not file.vector:
+                self.known.deletes.add(file, deletes.replaced)
+        if not deletes.files:
             return commit.counts
-        self.deletes.add(deletes[0], replaced)
         return replace(commit.counts, rows=totals.rows, dead=totals.dead)
+
+    def _deletes(self, commit: _Commit, tip: int | None) -> Deletes:
+        if not commit.paths or not sum(map(len, commit.paths)):
+            return Deletes()
+        places = by_file(_joined(commit.paths), _joined(commit.positions))
+        if not self.files.has_vectors:
+            replaced = self.known.deletes.full()
+            all_places = read_all(replaced, places)
+            file = write_deletes(self.files, all_places)
+            return Deletes(places, [(file, all_places.keys())], replaced)
+        live = self.known.live
+        if live is None or live.files is None or live.tip != tip:
+            raise changed_meanwhile(self.ident)
+        before = {file.path: file.deletes for file in live.files if file.path in places}
+        try:
+            vectors = write_vectors(self.files, places, before)
+        except Unreadable:  # which the next look-up finds, and leaves to Spark
+            self.dead.forget(places)
+            raise changed_meanwhile(self.ident) from None
+        replaced = [each for path, known in before.items() for each in known if each.of == path]
+        return Deletes(places, [(file, [str(file.of)]) for file in vectors], replaced)
 
     def _what(self) -> str:
         return f'lake table "{self.ident}"'
+
+
+def _is_numbering(live: Live | None) -> bool:
+    """Whether a commit has given rows numbers that it did not tell: to all that had none."""
+    files = () if live is None or live.files is None else live.files
+    return any(file.first_row_id is None for file in files)
+
+
+def _keys(segment: Segment, staged: Staged) -> pa.Table:
+    """The keys of a segment's changes: ``k, b0…``."""
+    names = [f"b{n}" for n in range(len(segment.key))]
+    keys = staged_columns(staged, names)
+    numbers = pa.chunked_array([pa.array(np.arange(staged.rows))])
+    return pa.Table.from_arrays([numbers, *keys.columns], names=["k", *names])
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
@@ -342,8 +431,10 @@ def _one_chunk(column: Any) -> Any:
 
 
 def _joined(columns: Sequence[Any]) -> Any:
-    chunks = [chunk for column in columns for chunk in column.chunks]
-    return pa.chunked_array(chunks).combine_chunks()
+    whole = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.unify_dictionaries()
+    return whole.combine_chunks()
 
 
 def _repeated(paths: Any, positions: Any) -> bool:

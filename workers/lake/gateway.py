@@ -18,7 +18,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -28,17 +28,23 @@ from workers.lake.conf import CATALOG
 from workers.lake.counts import LakeIdent
 from workers.lake.failures import as_replication_error
 from workers.lake.gateway_server import GATEWAY, connect
-from workers.lake.staged import NewFile, Shape
+from workers.lake.staged import Live, LiveFile, NewFile, Shape
+from workers.lake.table_files import local_folder
 
+MOST_FILES: Final = 2_000
+"""Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a branch's files hold: ``rows``, deleted ones included, and how many are ``dead``."""
+    """What a branch's files hold after a commit: ``rows``, deleted ones included, and how many are
+    ``dead``; the snapshot ``tip``, and the one ``before``."""
 
     rows: int
     dead: int
+    tip: int
+    before: int | None
 
 
 def gateway_of(url: str) -> Gateway | None:
@@ -75,6 +81,31 @@ class Gateway:
                 raise changed_meanwhile(ident)
             return int(snapshot.snapshotId())
 
+    def live(self, ident: LakeIdent, branch: str, what: str) -> Live:
+        """What a branch's rows are read from; 40001 where there is no such branch.
+
+        Its files are told where they are Parquet, and their deletes files of positions.
+        """
+        with self._translated(what):
+            api = self._ready()
+            table = api.load(ident)
+            snapshot = table.snapshot(branch)
+            if snapshot is None:
+                raise changed_meanwhile(ident)
+            tip = int(snapshot.snapshotId())
+            count = snapshot.summary().get("total-data-files")
+            if count is None or int(count) > MOST_FILES:
+                return Live(tip, None)
+            files = []
+            for task in api.scan(table, tip):
+                if not _is_plain(task):
+                    return Live(tip, None)
+                deletes = tuple(map(_deletes, task.get("delete-files", ())))
+                rows = task["data-file"]
+                found = LiveFile(rows["file-path"], rows["record-count"], deletes)
+                files.append(replace(found, first_row_id=rows.get("first-row-id")))
+            return Live(tip, tuple(files))
+
     def commit(
         self,
         ident: LakeIdent,
@@ -103,7 +134,8 @@ class Gateway:
             if tip is not None and snapshot.snapshotId() != tip:
                 raise changed_meanwhile(ident)
             if deletes or replaced:
-                update = table.newRowDelta()
+                # A vector that came before is one that is replaced here, none of another's.
+                update = table.newRowDelta().validateFromSnapshot(snapshot.snapshotId())
                 for each in rows:
                     update.addRows(api.data_file(table, each))
                 for each in deletes:
@@ -118,9 +150,10 @@ class Gateway:
             for key, value in properties.items():
                 update.set(key, value)
             update.commit()
-            summary = table.snapshot(branch).summary()
+            made = table.snapshot(branch)
+            summary, before = made.summary(), made.parentId()
             total, dead = summary.get("total-records"), summary.get("total-position-deletes")
-            return Totals(int(total or 0), int(dead or 0))
+            return Totals(int(total or 0), int(dead or 0), int(made.snapshotId()), before)
 
     def close(self) -> None:
         """Close the connections."""
@@ -166,12 +199,23 @@ class _Api:
         self._metrics = iceberg.MetricsConfig
         self._new_metrics = iceberg.Metrics
         self._map = gateway.jvm.java.util.HashMap
+        self._scan_tasks = iceberg.ScanTaskParser
         self.metadata_parser = iceberg.TableMetadataParser
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read anew."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         return self._catalog.loadTable(self._identifier.of(name))
+
+    def scan(self, table: Any, snapshot_id: int) -> Iterator[Mapping[str, Any]]:
+        """A snapshot's data files, each with the files of deletes that concern it."""
+        tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+        try:
+            found = tasks.iterator()
+            while found.hasNext():
+                yield json.loads(self._scan_tasks.toJson(found.next()))
+        finally:
+            tasks.close()
 
     def data_file(self, table: Any, file: NewFile) -> Any:
         """A file of rows, with the bounds and counts that its footer has of each column."""
@@ -204,9 +248,33 @@ class _Api:
         """
         table.io().newInputFile(file.path).getLength()
         builder = self._file_metadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
-        builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file.size)
-        builder.withRecordCount(file.rows)
+        builder.withPath(file.path).withFileSizeInBytes(file.size).withRecordCount(file.rows)
+        if file.vector:
+            start, size = file.vector
+            builder.withFormat("PUFFIN").withContentOffset(start).withContentSizeInBytes(size)
+        else:
+            builder.withFormat("PARQUET")
         return (builder.withReferencedDataFile(file.of) if file.of else builder).build()
+
+
+def _is_plain(task: Mapping[str, Any]) -> bool:
+    """Whether a data file and its deletes are such as ours."""
+    deletes = task.get("delete-files", ())
+    kinds = {each["content"].upper().replace("-", "_") for each in deletes}
+    formats = {each["file-format"].upper() for each in deletes}
+    rows = task["data-file"]["file-format"].upper() == "PARQUET"
+    here = (local_folder(each["file-path"]) for each in (task["data-file"], *deletes))
+    return all(here) and rows and kinds <= {"POSITION_DELETES"} and formats <= {"PARQUET", "PUFFIN"}
+
+
+def _deletes(file: Mapping[str, Any]) -> NewFile:
+    vector = None
+    if file["file-format"].upper() == "PUFFIN":
+        vector = file["content-offset"], file["content-size-in-bytes"]
+    of = file.get("referenced-data-file")
+    return NewFile(
+        file["file-path"], file["file-size-in-bytes"], file["record-count"], of, vector=vector
+    )
 
 
 def _string_array(gateway: Any, values: Sequence[str]) -> Any:

@@ -23,8 +23,9 @@ class NewFile:
     """A file that a commit is to make one of the table's.
 
     ``path`` is its name in the metadata, ``rows`` how many rows, or deletes, it holds. One of
-    deletes says which data file they are ``of``, if of one. ``unbounded`` are the field ids of
-    columns whose least and greatest value its footer does not tell.
+    deletes says which data file they are ``of``, if of one, and of a ``vector`` where in the file
+    it begins and how many bytes it has. ``unbounded`` are the field ids of columns whose least and
+    greatest value its footer does not tell.
     """
 
     path: str
@@ -32,6 +33,26 @@ class NewFile:
     rows: int
     of: str | None = None
     unbounded: tuple[int, ...] = ()
+    vector: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of a snapshot, the files of deletes that concern it, and in format 3 the number
+    of its first row."""
+
+    path: str
+    rows: int
+    deletes: tuple[NewFile, ...] = ()
+    first_row_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A branch's snapshot ``tip`` and its data files; None where those are better read by Spark."""
+
+    tip: int
+    files: tuple[LiveFile, ...] | None
 
 
 @dataclass(slots=True)

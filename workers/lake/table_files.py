@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,7 +38,9 @@ ROW_GROUP: Final = 131_072
 _FILE_PATH_ID: Final = b"2147483546"
 _POSITION_ID: Final = b"2147483545"
 """The field ids that Iceberg's specification gives the columns of a file of deletes."""
-_FIELD_ID: Final = b"PARQUET:field_id"
+FIELD_ID: Final = b"PARQUET:field_id"
+ROW_NUMBER: Final = pa.field("_row_id", pa.int64(), True, {FIELD_ID: b"2147483540"})
+"""Iceberg's own column of a table in format 3; a table cannot have another one of that name."""
 _DICTIONARY: Final = 16 << 10
 _BITS: Final = 40
 
@@ -81,9 +85,20 @@ class TableFiles:
         names: list[str] = self.schema.names
         return names
 
-    def new_file(self, attempt: str = "", suffix: str = "") -> tuple[str, Path]:
+    @property
+    def has_vectors(self) -> bool:
+        """Whether deletes are vectors, and rows have numbers that an update leaves as they are."""
+        return self.shape.format_version > 2
+
+    def numbered(self) -> TableFiles:
+        """The same with the number of each row among its columns, which most files do not hold."""
+        return replace(self, schema=self.schema.append(ROW_NUMBER))
+
+    def new_file(
+        self, attempt: str = "", suffix: str = "", ending: str = "parquet"
+    ) -> tuple[str, Path]:
         """A name nobody has, in the metadata and on this machine."""
-        path = f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.parquet"
+        path = f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
         return path, local(path)
 
     def remove(self, attempt: str) -> None:
@@ -104,7 +119,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     columns = [column for column in found if column is not None]
     codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
     level = properties.get("write.parquet.compression-level")
-    if codec is None or len(columns) < len(found):
+    if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
         return None
     return TableFiles(
         location,
@@ -117,8 +132,19 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
         ),
         codec,
         int(level) if level and codec in ("zstd", "gzip") else None,
-        deletes=metadata["format-version"] == 2 and _merges_on_read(properties),
+        deletes=_is_format_known(metadata, columns) and _merges_on_read(properties),
     )
+
+
+def _has_default(field: Mapping[str, Any]) -> bool:
+    """Whether a row that has no value there has one all the same, from format 3 on."""
+    return "initial-default" in field or "write-default" in field
+
+
+def _is_format_known(metadata: Mapping[str, Any], columns: Sequence[pa.Field[Any]]) -> bool:
+    version = metadata["format-version"]
+    taken = any(column.name == ROW_NUMBER.name for column in columns)
+    return version == 2 or (version == 3 and not taken)
 
 
 def local_folder(location: str) -> Path | None:
@@ -159,7 +185,7 @@ def _is_special(metadata: Mapping[str, Any], properties: Mapping[str, str]) -> b
 
 def _field(name: str, field_id: int, type: Any, required: bool) -> pa.Field[Any] | None:
     found = _type(type)
-    numbered = {_FIELD_ID: str(field_id).encode()}
+    numbered = {FIELD_ID: str(field_id).encode()}
     return None if found is None else pa.field(name, found, not required, numbered)
 
 
@@ -233,6 +259,35 @@ def _lacks(field: pa.Field[Any], column: Any) -> bool:
     return bool(lists and column.flatten().null_count)
 
 
+def write_whole(
+    files: TableFiles,
+    ident: LakeIdent,
+    batches: Iterable[pa.RecordBatch],
+    columns: Sequence[str],
+    written: Callable[[NewFile], None],
+    source: str = "",
+    attempt: str = "",
+) -> None:
+    """Staged columns ``c0…`` as rows of new files; see ``as_rows``, ``check_values``.
+
+    While some rows are written, a thread makes the next ones.
+    """
+    rows = (as_rows(files, batch, columns, source) for batch in batches)
+    checked = (check_values(ident, batch) for batch in rows)
+    # Closed, whatever becomes of it: two threads must not take from one connection.
+    with closing(_ahead(checked)) as ahead:
+        write_rows(files, ahead, written, attempt=attempt)
+
+
+def _ahead(batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    source = iter(batches)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, source, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, source, None)
+            yield batch
+
+
 def write_rows(
     files: TableFiles,
     batches: Iterable[pa.RecordBatch],
@@ -301,7 +356,7 @@ def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
     Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.
     Iceberg takes that for a row group of NULLs: the file's bounds would be those of the others.
     """
-    ids = [int((field.metadata or {})[_FIELD_ID]) for field in files.schema]
+    ids = [int((field.metadata or {})[FIELD_ID]) for field in files.schema]
     found = set()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -323,8 +378,8 @@ def _is_unbounded(chunk: Any) -> bool:
 _NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 _DELETES: Final = pa.schema(
     [
-        pa.field("file_path", _NAMES, False, {_FIELD_ID: _FILE_PATH_ID}),
-        pa.field("pos", pa.int64(), False, {_FIELD_ID: _POSITION_ID}),
+        pa.field("file_path", _NAMES, False, {FIELD_ID: _FILE_PATH_ID}),
+        pa.field("pos", pa.int64(), False, {FIELD_ID: _POSITION_ID}),
     ]
 )
 Places = Mapping[str, Array]
@@ -335,8 +390,7 @@ def by_file(paths: Any, positions: Any) -> Places:
     """Rows by the data file they are in, in any order and as often as they are."""
     encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     # One number for a place: there are no files of 2^40 rows, nor so many of them.
-    places = (encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy()
-    places = np.unique(places)
+    places = _sorted((encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy())
     parts = np.split(places, np.flatnonzero(np.diff(places >> _BITS)) + 1)
     return {
         encoded.dictionary[int(part[0] >> _BITS)].as_py(): part & ((1 << _BITS) - 1)
@@ -351,7 +405,18 @@ def together(all_places: Iterable[Places]) -> Places:
     for places in all_places:
         for path, positions in places.items():
             found.setdefault(path, []).append(positions)
-    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+    return {path: _sorted(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def _sorted(numbers: Array) -> Array:
+    """Each once; NumPy's ``unique`` does not see that they are, or nearly, in order already."""
+    rising = numbers[1:] > numbers[:-1]
+    if rising.all():
+        return numbers
+    numbers = np.sort(numbers, kind="stable")
+    first = np.ones(len(numbers), np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    return numbers[first]
 
 
 def write_deletes(files: TableFiles, places: Places) -> NewFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.workers.lake.watched import Watched, delete, update, with_rows
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import Segment
 from workers.lake.gateway import Gateway
+from workers.lake.staged import Live
 from workers.lake.statements import branch_path, join
 
 
@@ -102,7 +104,12 @@ def test_a_branch_that_moved_or_went_is_not_written_to(
     staged = ten.own_rows([(n, "x", None) for n in range(20, 35)]) if own else None
     changes = replace(merge(ten.dest, [update(1), delete(2)]), append=staged)
     with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "tip", lambda *args: 1)
+        told = Gateway.live
+
+        def live(*args: Any) -> Live:
+            return replace(told(*args), tip=1)
+
+        patch.setattr(Gateway, "live", live)
         assert ten.refused([changes]).code == "40001"
     new = append(ten.dest, [(50, "a", None)])
     for segments in ([changes], [new], []):

@@ -27,9 +27,8 @@ from tests.workers.lake.watched import Adopted, Watched, delete, update, with_ro
 from workers.lake import direct_writer
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import LakeColumn, Segment
-from workers.lake.direct_writer import DirectWriter
-from workers.lake.failures import LakeFailure
 from workers.lake.gateway import Gateway
+from workers.lake.rows_at import TooMuch
 from workers.lake.statements import join, table_path
 from workers.lake.table_files import local
 
@@ -264,26 +263,6 @@ def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
 # -- what goes through Spark ----------------------------------------------------------------------
 
 
-def test_a_table_of_format_3_is_changed_by_merge_and_appended_to_directly(
-    iceberg: Make, lake_ident: LakeIdent
-) -> None:
-    table = Watched(iceberg(format_version=3), lake_ident)
-    table.batch([append(table.dest, [(1, "a", None), (2, "b", None)])], 20)
-    assert table.by_spark() == 0
-    segment = replace(
-        merge(table.dest, [update(1), delete(2), delete(3)]),
-        append=rows_to_append(table.dest, [(4, "d", None)]),
-    )
-    branch = table.branch()
-    effect = table.dest.put(table.ident, branch, [segment], stamp(30))
-    assert [each.rows for each in effect.merges] == [3]
-    assert table.dest.count([effect]) == [Counts(appended=1, merged=2, delete_missing=1)]
-    table.dest.publish(table.ident, branch, stamp(30))
-    assert [row[:2] for row in table.rows()] == [(1, "new"), (4, "d")]
-    assert (len(table.on_disk()), table.by_spark()) == (3, 1)
-    assert {row[1] for row in table.query("content, file_format", "delete_files")} <= {"PUFFIN"}
-
-
 def test_a_partitioned_table_is_written_by_spark(iceberg: Make, lake_ident: LakeIdent) -> None:
     definition = "(id BIGINT, v STRING, big STRING, n INT) USING iceberg PARTITIONED BY (v)"
     table = Adopted(iceberg(local_relation_rows=10), lake_ident, definition)
@@ -380,18 +359,25 @@ def test_what_an_update_keeps_is_left_to_spark_where_it_is_too_much(
     ten: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*args: Any, **more: Any) -> None:
-        raise LakeFailure("the lake failed while looking")
+        raise TooMuch
 
     changes = [update(1), delete(2), update(70)]
     with monkeypatch.context() as patch:
-        patch.setattr(DirectWriter, "_find", too_much)
+        patch.setattr("workers.lake.direct_writer.RowLookup.find", too_much)
         counts = ten.batch([merge(ten.dest, changes, unchanged=True)], 30)
     assert counts == Counts(merged=2, update_missing=1)
+    by_spark = ten.by_spark()
+    assert by_spark > 0
     monkeypatch.setattr(direct_writer, "MOST_KEPT", 1)
     more = [update(3), delete(4)]
     assert ten.batch([merge(ten.dest, more, unchanged=True)], 40) == Counts(merged=2)
-    assert sorted(row[0] for row in ten.rows()) == [0, 1, 3, 5, 6, 7, 8, 9]
-    assert ten.by_spark() > 0
+    assert ten.by_spark() > by_spark
+    gone = [delete(5), delete(6), delete(77)]
+    by_spark = ten.by_spark()
+    counts = ten.batch([merge(ten.dest, gone, unchanged=True)], 50)
+    assert counts == Counts(merged=2, delete_missing=1)
+    assert ten.by_spark() == by_spark, "deletes keep nothing"
+    assert sorted(row[0] for row in ten.rows()) == [0, 1, 3, 7, 8, 9]
 
 
 def test_updates_of_many_rows_take_what_was_staged_part_by_part(

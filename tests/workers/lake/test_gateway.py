@@ -207,12 +207,13 @@ def test_a_commit_says_what_it_is_given_whatever_that_holds(
 ) -> None:
     said = {"plain": "x", "new\nline\r": "\\n \"'`; é 🦆 \x01", "json": '{"a": ["b"]}', "none": ""}
     before = own.tip(lake_ident, BRANCH, WHAT)
-    assert commit(properties=said, tip=before) == Totals(0, 0)
+    made = commit(properties=said, tip=before)
     after = own.tip(lake_ident, BRANCH, WHAT)
+    assert made == Totals(rows=0, dead=0, tip=after, before=before)
     snapshots = own.metadata(lake_ident, WHAT)["snapshots"]
-    (made,) = [each for each in snapshots if each["snapshot-id"] == after]
-    assert made["parent-snapshot-id"] == before
-    assert {key: made["summary"][key] for key in said} == said
+    (snapshot,) = [each for each in snapshots if each["snapshot-id"] == after]
+    assert snapshot["parent-snapshot-id"] == before
+    assert {key: snapshot["summary"][key] for key in said} == said
     assert dest.table(lake_ident).snapshot_id == before, "main is where it was"
 
 
@@ -325,3 +326,47 @@ def test_what_is_collected_is_told_by_the_next_call_and_by_nobody_else(
     own.metadata(lake_ident, WHAT)
     assert all(any(f"\n{each}\n" in command for command in asked) for each in held)
     assert not set(held) & set(client.dropped)
+
+
+# -- what a branch's rows are read from -----------------------------------------------------------
+
+PLAIN: dict[str, Any] = {
+    "data-file": {"file-path": "file:/lake/a.parquet", "file-format": "parquet"},
+    "delete-files": [
+        {
+            "file-path": "/lake/b.parquet",
+            "file-format": "PARQUET",
+            "content": "POSITION_DELETES",
+        },
+        {
+            "file-path": "file:///lake/c.puffin",
+            "file-format": "puffin",
+            "content": "position-deletes",
+        },
+    ],
+}
+
+
+def test_files_such_as_ours_are_read_here() -> None:
+    assert gateway._is_plain(PLAIN)
+    assert gateway._is_plain({"data-file": PLAIN["data-file"]})
+
+
+@pytest.mark.parametrize(
+    ("of", "change"),
+    [
+        ("data-file", {"file-format": "orc"}),
+        ("data-file", {"file-path": "s3://bucket/a.parquet"}),
+        ("data-file", {"file-path": "hdfs://host/a.parquet"}),
+        ("delete-files", {"file-format": "avro"}),
+        ("delete-files", {"content": "EQUALITY_DELETES"}),
+        ("delete-files", {"file-path": "s3://bucket/b.parquet"}),
+    ],
+)
+def test_others_are_read_by_spark(of: str, change: dict[str, str]) -> None:
+    if of == "data-file":
+        assert not gateway._is_plain({**PLAIN, of: PLAIN[of] | change})
+        return
+    first, second = PLAIN[of]
+    assert not gateway._is_plain({**PLAIN, of: [first | change, second]})
+    assert not gateway._is_plain({**PLAIN, of: [first, second | change]})

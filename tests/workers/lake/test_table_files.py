@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -33,6 +34,7 @@ from workers.lake.table_files import (
     together,
     write_deletes,
     write_rows,
+    write_whole,
 )
 
 IDENT = LakeIdent("s", "t")
@@ -162,22 +164,63 @@ def test_a_type_nothing_is_published_to_is_left_to_spark(type: Any) -> None:
     assert table_files(metadata("long", type)) is None
 
 
+def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableFiles) -> None:
+    """In a thread that is gone behind the call, whatever became of it."""
+    made: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in range(5):
+            assert threading.current_thread() is not threading.main_thread()
+            made.append(n)
+            yield staged(pa.array([n, None], pa.int64()), pa.array(["x", None]))
+
+    before = threading.active_count()
+    told: list[NewFile] = []
+    write_whole(files, IDENT, batches(), "ab", told.append)
+    assert (sum(file.rows for file in told), made) == (10, [0, 1, 2, 3, 4])
+    made.clear()
+
+    def full(*args: Any, **more: Any) -> None:
+        next(iter(args[1]))
+        raise OSError("full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workers.lake.table_files.write_rows", full)
+        with pytest.raises(OSError, match="full"):
+            write_whole(files, IDENT, batches(), "ab", told.append)
+    assert made == [0, 1]
+    required = known(metadata("long", "string", location=files.location, required=True))
+    with pytest.raises(ReplicationError):
+        write_whole(required, IDENT, batches(), "ab", told.append)
+    assert threading.active_count() == before
+    assert len(in_folder(files)) == 1
+
+
+@pytest.mark.parametrize("default", ["initial-default", "write-default"])
+def test_a_column_with_a_default_is_left_to_spark(default: str) -> None:
+    """Rows that have no value there have it all the same."""
+    found = metadata("long", "int")
+    found["schemas"][1]["fields"][1][default] = 7
+    assert table_files(found) is None
+
+
 @pytest.mark.parametrize(
     ("version", "properties", "deletes"),
     [
         (1, ON_READ, False),
         (2, ON_READ, True),
-        (3, ON_READ, False),
+        (3, ON_READ, True),
         (2, {}, False),
         (2, ON_READ | {"write.merge.mode": "copy-on-write"}, False),
         (2, ON_READ | {"write.delete.mode": "copy-on-write"}, False),
     ],
 )
-def test_deletes_are_written_in_format_2_where_they_are_read(
+def test_deletes_are_written_where_they_are_read(
     version: int, properties: dict[str, str], deletes: bool
 ) -> None:
     found = known(metadata(format_version=version, properties=properties))
     assert found.deletes is deletes
+    assert found.has_vectors is (version == 3)
 
 
 @pytest.mark.parametrize(
