@@ -38,7 +38,7 @@ from workers.lake.destination import (
     check_base,
     nothing_found,
 )
-from workers.lake.direct_writer import DirectWriter, Found
+from workers.lake.direct_writer import FOUND, DirectWriter, Found
 from workers.lake.failures import LakeFailure
 from workers.lake.gateway import changed_meanwhile
 from workers.lake.generated_rows import generated_at
@@ -409,12 +409,7 @@ class BranchWriter:
         return f'lake table "{self.ident}"'
 
 
-_FOUND: Final[list[tuple[str, pa.DataType]]] = [
-    ("image", pa.int64()),
-    ("f", pa.string()),
-    ("p", pa.int64()),
-]
-_NOTHING_FOUND: Final = pa.Table.from_batches([], pa.schema(_FOUND))
+_NOTHING_FOUND: Final = FOUND.empty_table()
 
 
 def _updates(staged: Staged) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.lake.staged import LiveFile, NewFile
-from workers.lake.table_files import Array, Places, read_deletes
+from workers.lake.table_files import NO_PLACES, Array, Places, read_deletes
 from workers.lake.vectors import read_vector
 
 MOST: Final = 32 << 20
@@ -70,7 +70,7 @@ class DeadRows:
         if deletes.vector:
             return read_vector(deletes)[path]
         if deletes.of is not None:
-            return read_deletes(deletes.path).get(path, _NOTHING)
+            return read_deletes(deletes.path).get(path, NO_PLACES)
         with self._reading:  # each data file that it is of asks for it, several at a time
             places = self._shared.get(deletes.path)
             if places is None:
@@ -79,7 +79,7 @@ class DeadRows:
                 if sum(held) + sum(map(len, places.values())) > SHARED:
                     self._shared.clear()
                 self._shared[deletes.path] = places
-        return places.get(path, _NOTHING)
+        return places.get(path, NO_PLACES)
 
     def _get(self, file: LiveFile) -> Bits | None:
         with self._lock:
@@ -102,9 +102,6 @@ class DeadRows:
 
 def _key(file: LiveFile) -> _Key:
     return tuple(sorted((each.path, each.vector) for each in file.deletes))
-
-
-_NOTHING: Final[Array] = np.empty(0, np.int64)
 
 
 def _size(rows: int) -> int:

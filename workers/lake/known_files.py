@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import numpy as np
 
 from workers.lake.dead_rows import DeadRows
 from workers.lake.delete_files import DeleteFiles
 from workers.lake.gateway import Totals
 from workers.lake.staged import Live, LiveFile, NewFile
-from workers.lake.table_files import Array, Places
+from workers.lake.table_files import NO_PLACES, Places
 
 
 @dataclass(slots=True)
@@ -59,9 +56,6 @@ def after_commit(
         kept += [new for new, concerned in deletes.files if file.path in concerned]
         now = replace(file, deletes=tuple(kept))
         if now != file:
-            dead.deleted(file, now, deletes.places.get(file.path, _NOTHING))
+            dead.deleted(file, now, deletes.places.get(file.path, NO_PLACES))
         files.append(now)
     return Live(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))
-
-
-_NOTHING: Final[Array] = np.empty(0, np.int64)

@@ -112,10 +112,7 @@ def find_positions(
         _aliased(source_column("image"), "image"),
         ",",
         _aliased(source_column("n"), "n"),
-        ",",
-        _aliased(target_column(FILE), "f"),
-        ",",
-        _aliased(target_column(POSITION), "p"),
+        *_place(),
         "FROM",
         branch_path(ident, branch),
         f"AS {TARGET} JOIN s ON",
@@ -146,10 +143,7 @@ def find_rows(
     return join(
         "SELECT",
         _aliased(source_column("k"), "k"),
-        ",",
-        _aliased(target_column(FILE), "f"),
-        ",",
-        _aliased(target_column(POSITION), "p"),
+        *_place(),
         *kept,
         "FROM",
         branch_path(ident, branch),
@@ -277,6 +271,11 @@ def _came_from(of: str) -> list[exp.Expression]:
     if not of:
         return []
     return [exp.EQ(this=target_column(SOURCE_COLUMN), expression=exp.Literal.string(of))]
+
+
+def _place() -> list[str | exp.Expr]:
+    """Where a row of the table is, behind other columns: ``f, p``."""
+    return [",", _aliased(target_column(FILE), "f"), ",", _aliased(target_column(POSITION), "p")]
 
 
 def _column(view: str, name: str) -> exp.Column:

@@ -35,7 +35,7 @@ from workers.lake.rows_at import (
     rows_at,
 )
 from workers.lake.staged import LiveFile
-from workers.lake.table_files import Array, TableFiles
+from workers.lake.table_files import NO_PLACES, Array, TableFiles
 
 _ROWS: Final = 131_072
 """Rows that are looked at in one go."""
@@ -98,7 +98,7 @@ class RowLookup:
             for part in found_there
         ]
         if not parts:
-            return self._found(_NOTHING, _NOTHING, _NOTHING, files, own)
+            return self._found(NO_PLACES, NO_PLACES, NO_PLACES, files, own)
         found = pa.concat_tables(parts)
         at = found["k"].to_numpy()
         if not self._exact:
@@ -243,6 +243,3 @@ def _leaves_out(footer: Any, column: str, ends: tuple[Any, Any] | None) -> bool:
             except OverflowError:  # a day that Python has not
                 return False
     return False
-
-
-_NOTHING: Final[Array] = np.empty(0, np.int64)

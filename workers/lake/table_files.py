@@ -384,6 +384,7 @@ _DELETES: Final = pa.schema(
 )
 Places = Mapping[str, Array]
 """Rows by the data file they are in: their positions, in ascending order, each once."""
+NO_PLACES: Final[Array] = np.empty(0, np.int64)
 
 
 def by_file(paths: Any, positions: Any) -> Places:

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from workers.lake.rows_at import Unreadable, reading
 from workers.lake.staged import NewFile
 from workers.lake.staging_place import table_errors
-from workers.lake.table_files import Array, Places, TableFiles, local, read_deletes
+from workers.lake.table_files import NO_PLACES, Places, TableFiles, local, read_deletes
 
 _PUFFIN: Final = b"PFA1"
 _VECTOR: Final = b"\xd1\xd3\x39\x64"
@@ -42,7 +42,9 @@ def write_vectors(
         bitmap = BitMap64(places[of])
         for each in before.get(of, ()):
             with reading():
-                old = _bitmap(each) if each.vector else BitMap64(_of(parsed(each.path), of))
+                old = (
+                    _bitmap(each) if each.vector else BitMap64(parsed(each.path).get(of, NO_PLACES))
+                )
             bitmap |= old
         vector = _encode(bitmap)
         found.append((of, len(content), len(vector), len(bitmap)))
@@ -60,10 +62,6 @@ def write_vectors(
         NewFile(path, len(content), rows, of, vector=(start, size))
         for of, start, size, rows in found
     ]
-
-
-def _of(places: Places, path: str) -> Array:
-    return places.get(path, np.empty(0, np.int64))
 
 
 def _encode(bitmap: BitMap64) -> bytes:
