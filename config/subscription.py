@@ -77,7 +77,7 @@ class WithOptions(BaseModel):
     ] = Field("off", description="kept and shown; a lake commit is durable or not made")
     binary: Boolean = Field(
         False,
-        description="changes in binary format (publishers from 14 on); copies must be then (16)",
+        description="insist on binary format: changes from 14 on, copies from 16",
     )
     streaming: Annotated[
         Stream,

@@ -6,7 +6,7 @@ leaves everything as it was. A slot is altered before the row, as it cannot be t
 that dies between the two is repeated. Afterwards the workers are told, and the command returns when
 they go by the change or have ended.
 
-What a change does to the apply worker is the worker's to know (``apply.reread_subscription``). For
+What a change does to the apply worker is the worker's to know (``reread.reread_subscription``). For
 most it ends and is started again where it was: slot, origin and tables belong to the subscription's
 oid, not to its name. SKIP, synchronous_commit, disable_on_error and run_as_owner need no restart.
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catalog.errcodes import (
-    FeatureNotSupported,
     ObjectNotInPrerequisiteState,
     Policy,
     ReplicationError,
@@ -33,7 +32,8 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import conflicts
 from workers.batch import Run, Targets, runs_by_target
-from workers.binary_forms import BinaryForms
+from workers.binary_forms import BinaryForms, TextNeeded, UnknownForm
+from workers.columnar.columns import UnreadableValue, in_form
 from workers.columnar.frame import frame
 from workers.lake_writer import LakeWriter
 from workers.proto.messages import Relation
@@ -139,7 +139,14 @@ class Applier:
     def _raise_for_transaction(
         self, batch: Batch, error: ReplicationError, change: FailedChange | None = None
     ) -> None:
-        """``apply_error_callback``: what is known of where it happened, never a value."""
+        """``apply_error_callback``: what is known of where it happened, never a value.
+
+        ``TextNeeded`` instead, where what cannot be read may come again as text: what came before
+        the transaction is published by then, and nothing of it.
+        """
+        unread = isinstance(error, UnknownForm | UnreadableValue)
+        if unread and self.binary is not None and not self.binary.insists:
+            raise TextNeeded(error.primary) from error
         words = [f'processing remote data for replication origin "{origin_name(self.sub.oid)}"']
         if change is not None:
             words.append(f'during message type "{change.message_type}"')
@@ -167,7 +174,7 @@ class Applier:
         self._distrust({name_of(relation) for relation in announced} & runs.keys())
         self._look_at_keys(announced, [run for own in runs.values() for run in own])
         work = {
-            rel.srrelid: [self._with_forms(self._with_coverage(run, rel)) for run in own]
+            rel.srrelid: [self._in_form(self._with_coverage(run, rel)) for run in own]
             for rel, own in ((self.rels[target], own) for target, own in runs.items())
         }
         return self.writer.write(work, batch.last_end) if work else []
@@ -201,15 +208,16 @@ class Applier:
             self.rels[target] = replace(self.rels[target], copied=False)
         return {target: [] for target in passing}
 
-    def _with_forms(self, run: Run) -> Run:
-        """A run with what reads its binary values; a table that cannot be read stops here."""
-        if self.binary is None or run.relation is None or run.changes is None:
+    def _in_form(self, run: Run) -> Run:
+        """A run with what reads its values; one that cannot be read is its transaction's fault."""
+        if run.relation is None or run.changes is None:
             return run
         try:
-            forms = self.binary.of(run.relation)
-        except FeatureNotSupported as error:
-            raise FailedTransaction(int(run.changes.txn[0]), error) from None
-        return replace(run, forms=forms, folder=self.binary.folder)
+            nodes = None if self.binary is None else self.binary.of(run.relation)
+            return replace(run, changes=in_form(run.changes, nodes))
+        except (UnknownForm, UnreadableValue) as error:
+            change = error.change if isinstance(error, UnreadableValue) else 0
+            raise FailedTransaction(int(run.changes.txn[change]), error) from None
 
     def _distrust(self, announced: Collection[RelName]) -> None:
         """Look whether tables are still published as they were when they were copied.

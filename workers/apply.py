@@ -46,20 +46,20 @@ from typing import Final
 
 from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
+    ReplicationError,
     error_context,
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream as Streaming
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.applier import Applier
 from workers.batch_delay import delay_after, wait_for_more
 from workers.bgworker import LauncherLink
-from workers.binary_forms import stream_forms
-from workers.exits import WorkerExit
+from workers.binary_forms import BinaryForms, TextNeeded, stream_forms
 from workers.identify_publisher import identify_publisher
 from workers.lake.destination import Destination
 from workers.lake_writer import LakeWriter
@@ -67,6 +67,8 @@ from workers.orphans import OrphanRemoval
 from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
 from workers.receive import ReceiveStats
+from workers.remote_slots import fetch_slot
+from workers.reread import reload_settings, reread_subscription
 from workers.same_publisher import start_position
 from workers.shared_targets import TableLocks
 from workers.standby_watch import StandbyWatch, watch_standby
@@ -94,30 +96,7 @@ log = logging.getLogger(__name__)
 NAPTIME_PER_CYCLE: Final = 1.0
 """Seconds an idle turn waits; PostgreSQL's constant. Every event wakes it earlier."""
 
-_RESTART_ON: Final = (
-    "subconninfo",
-    "subname",
-    "subslotname",
-    "subbinary",
-    "substream",
-    "subpasswordrequired",
-    "suborigin",
-    "subowner",
-    "subpublications",
-    "passfile",
-    "password_env",
-    "tables",
-)
-"""A change of one of these needs another connection or another START_REPLICATION."""
-
-
-_RESTART_ON_SETTING: Final = (
-    "lake_commit_workers",
-    "local_relation_rows",
-    "track_commit_timestamp",
-    "is_superuser",
-)
-"""What the lake's threads, staging and tables are made with, and whose connection it is."""
+_SLOT_POLL: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -129,7 +108,7 @@ class _SyncTracker:
 
 def apply_worker_main(process: WorkerProcess) -> None:
     """``ApplyWorkerMain``: attach, settle what a predecessor left, stream, loop."""
-    store, link = process.store, process.link
+    store = process.store
     sub = process.subscription()
     if sub.subslotname is None:
         raise ObjectNotInPrerequisiteState(
@@ -141,55 +120,122 @@ def apply_worker_main(process: WorkerProcess) -> None:
     orphans = OrphanRemoval(dest, store, sub, beside)
     writer = _writer(process, dest, sub, beside)
     writer.settle_in_flight(process.ident_of)
-    slot = sub.subslotname
     origin = _origin_position(store, sub)
     check_conninfo(sub, process.settings)
+    try:
+        needed = _connected(process, sub, sub.subslotname, origin, writer, orphans)
+        if needed is not None:
+            log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
+            origin = _origin_position(store, sub)
+            _connected(process, sub, sub.subslotname, origin, writer, orphans, as_text=True)
+    finally:
+        orphans.close()
+        beside.shutdown(wait=False, cancel_futures=True)  # what runs ends with its Spark session
+        writer.close()
+
+
+def _connected(
+    process: WorkerProcess,
+    sub: Subscription,
+    slot: str,
+    origin: LSN,
+    writer: LakeWriter,
+    orphans: OrphanRemoval,
+    *,
+    as_text: bool = False,
+) -> str | None:
+    """On a connection of its own, until told to stop, or why it has to be another one, of text.
+
+    A walsender begins a second logical stream on a connection, and ends it at once. And the end of
+    the connection ends the transaction that it is sending.
+    """
     conn = connect_publisher(sub, sub.subname, process.interrupted)
-    check_connected(conn, sub, process.settings)
     standby: WalReceiverConn | None = None
     try:
+        check_connected(conn, sub, process.settings)
         watch, standby = watch_standby(
             conn, sub, process.interrupted, process.settings.wal_receiver_timeout
         )
-        sub = identify_publisher(conn, store, sub, origin)
-        start = start_position(origin, store.rels(sub.oid))
-        with (
-            error_context(f'starting replication on slot "{slot}"'),
-            starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
-        ):
-            stream = start_stream(
-                conn,
-                sub,
-                slot,
-                start,
-                process.settings,
-                process.spool_dir,
-                wake_main=link.latch.set,
-                report=lambda stats: _feedback_sent(link, stats),
-                remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn, watch),
-            )
-        try:
-            log_streaming(sub)
-            # What a predecessor confirmed it had gated: for a table that was being copied its
-            # changes up to there are gone, so no sync worker may be told to stop before.
-            gated = LSN(max(start, sub.max_flush_lsn))
-            published = partial(fetch_published, sub, conn, process.interrupted)
-            binary = stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir)
-            identities = partial(ask_identities, sub, conn, process.interrupted)
-            applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
-            process.applying = True
-            try:
-                LogicalRepApplyLoop(process, applier, stream, watch, orphans)
-            finally:
-                orphans.close()
-        finally:
-            stream.end()
+        sub = identify_publisher(conn, process.store, sub, origin)
+        if as_text:
+            _wait_for_slot(process, conn, slot)
+        binary = None if as_text else stream_forms(conn, sub, process.interrupted)
+        _stream(process, conn, slot, sub, writer, watch, orphans, binary)
+    except TextNeeded as needed:
+        # Not an exception any more: it holds the batch that could not be read.
+        return str(needed)
     finally:
-        beside.shutdown(wait=False, cancel_futures=True)  # what runs ends with its Spark session
         conn.close()
         if standby is not None:
             standby.close()
-        writer.close()
+    return None
+
+
+def _wait_for_slot(process: WorkerProcess, conn: WalReceiverConn, slot: str) -> None:
+    """Until the walsender of the connection before has noticed its end, for some seconds."""
+    until = time.monotonic() + process.settings.wal_retrieve_retry_interval
+    while time.monotonic() < until and not process.interrupted():
+        found = fetch_slot(conn, slot)
+        if found is None or not found.active:
+            return
+        process.link.latch.wait(_SLOT_POLL)
+
+
+def _stream(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    sub: Subscription,
+    writer: LakeWriter,
+    watch: StandbyWatch,
+    orphans: OrphanRemoval,
+    binary: BinaryForms | None,
+) -> None:
+    """Everything from START_REPLICATION on, from where the origin stands by now."""
+    store, link = process.store, process.link
+    start = start_position(_origin_position(store, sub), store.rels(sub.oid))
+    with (
+        error_context(f'starting replication on slot "{slot}"'),
+        starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
+    ):
+        stream = start_stream(
+            conn,
+            sub,
+            slot,
+            start,
+            process.settings,
+            process.spool_dir,
+            wake_main=link.latch.set,
+            report=lambda stats: _feedback_sent(link, stats),
+            remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn, watch),
+            binary=binary is not None,
+        )
+    try:
+        log_streaming(sub)
+        # What a predecessor confirmed it had gated: for a table that was being copied its
+        # changes up to there are gone, so no sync worker may be told to stop before.
+        known = store.subscription(sub.oid) or sub
+        gated = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
+        published = partial(fetch_published, sub, conn, process.interrupted)
+        identities = partial(ask_identities, sub, conn, process.interrupted)
+        applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
+        process.applying = True
+        LogicalRepApplyLoop(process, applier, stream, watch, orphans)
+    except ReplicationError as error:
+        if error is stream.receiver.error and _may_be_the_form_s(error, binary):
+            raise TextNeeded(error.primary) from error
+        raise
+    finally:
+        stream.end()
+
+
+def _may_be_the_form_s(error: ReplicationError, binary: BinaryForms | None) -> bool:
+    """Whether a publisher's error may be one that it has with binary values alone.
+
+    There are types whose values have no binary form inside of arrays; the publisher finds out when
+    it sends one, of whatever table that was ever published. Not what ends a connection.
+    """
+    return binary is not None and not binary.insists and error.code[:2] not in ("08", "57")
 
 
 def _writer(
@@ -329,43 +375,9 @@ def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
     return waiting or process.interrupted() or process.link.catalog_change() is not None
 
 
-def reload_settings(process: WorkerProcess, stream: Stream) -> None:
-    """Let settings that changed count from here on.
-
-    Raises ``WorkerExit`` in an apply worker for those it cannot change while it runs. A sync worker
-    keeps them: starting again would copy its table again.
-    """
-    changed = process.process_config_file()
-    if not changed:
-        return
-    log.info(
-        "action=reload subid=%d relid=%d settings changed: %s",
-        process.subid,
-        process.relid,
-        ", ".join(changed),
-    )
-    fixed = [name for name in changed if name in _RESTART_ON_SETTING]
-    if fixed and not process.relid:
-        raise WorkerExit(f"it starts again with another {' and '.join(fixed)}")
-    stream.reload(process.settings)
-
-
 def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
     """Raises ``WorkerExit`` when the worker must end or start again because of a change."""
     applier.sub = reread_subscription(process.store, applier.sub)
-
-
-def reread_subscription(store: CatalogStore, old: Subscription) -> Subscription:
-    """The subscription as it is now; ``WorkerExit`` if a worker of ``old`` is nothing for it."""
-    new = store.subscription(old.oid)
-    if new is None or new.subcreate != SubCreate.READY:
-        raise WorkerExit(f'subscription "{old.subname}" was removed')
-    if not new.subenabled:
-        raise WorkerExit(f'subscription "{old.subname}" was disabled')
-    changed = [name for name in _RESTART_ON if getattr(old, name) != getattr(new, name)]
-    if changed:
-        raise WorkerExit(f'subscription "{old.subname}" has changed: {", ".join(changed)}')
-    return new
 
 
 def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWorkerState]:

@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catalog.errcodes import InternalError
-from workers.columnar.binary_catalog import Form
 from workers.columnar.columns import Changes
 from workers.columnar.frame import Frame, frame
 from workers.proto.decode import message
@@ -44,16 +42,13 @@ Gate = Callable[[Targets], Mapping[RelName, Bools]]
 class Run:
     """Changes of one target under one layout, in commit order; ``truncate`` empties it first.
 
-    ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``forms`` say how its
-    columns are read where values may be in binary form; rewritten rows that are too large for
-    memory go to a file in ``folder``. ``coverage``: what its key flags are of the identity.
+    ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage``: what its
+    key flags are of the identity.
     """
 
     relation: Relation | None
     changes: Changes | None
     truncate: bool = False
-    forms: tuple[Form, ...] | None = None
-    folder: Path | None = None
     coverage: Coverage = Coverage.UNKNOWN
 
 

@@ -9,16 +9,26 @@ then, before any of its values is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import Subscription
-from workers.columnar.binary_catalog import TEXT_ONLY, Form, TypeRow, form_of, unknown_types
+from workers.columnar.binary_catalog import (
+    TEXT_ONLY,
+    Form,
+    Nodes,
+    TypeRow,
+    compile_forms,
+    form_of,
+    unknown_types,
+)
+from workers.columnar.binary_nested import RECORD
 from workers.columnar.columns import BINARY_HINT
 from workers.proto.messages import Relation
-from workers.publication import PublisherConn, RemoteTable, query
-from workers.stream import connect_publisher, streams_binary
+from workers.publication import PublisherConn, RemoteTable, fetch_published_types, query
+from workers.stream import connect_publisher, insists_on_binary, pinned
+from workers.walreceiver import WalReceiverConn
 
 FIRST_WITH_BINARY_COPY: Final = 16
 """PostgreSQL copies text from older publishers, also with ``binary = true``."""
@@ -43,6 +53,10 @@ def fetch_type_rows(conn: PublisherConn, oids: Iterable[int]) -> dict[int, TypeR
     return rows
 
 
+class UnknownForm(FeatureNotSupported):
+    """Columns of a relation are of types whose binary form is not known here."""
+
+
 def column_forms(
     relation: str, columns: Sequence[tuple[str, int]], rows: Mapping[int, TypeRow]
 ) -> tuple[Form, ...]:
@@ -51,7 +65,7 @@ def column_forms(
     unread = [name for (name, _), form in zip(columns, forms, strict=True) if form is None]
     if unread:
         names = ", ".join(f'"{name}"' for name in unread)
-        raise FeatureNotSupported(
+        raise UnknownForm(
             f'cannot read table "{relation}" in binary format',
             detail=f"The binary form of the type of these columns is not known: {names}.",
             hint=BINARY_HINT,
@@ -76,44 +90,91 @@ def known_forms(conn: PublisherConn, remote: RemoteTable) -> tuple[Form, ...] | 
 
 
 class BinaryForms:
-    """The forms of relations in a stream; ``ask`` looks types up that are not built in.
+    """How the relations of a stream are read; ``ask`` looks types up that are not built in.
 
-    ``folder`` is for rewritten rows that are too large for memory.
+    ``insists``: the subscription says ``binary = true``. Else the stream is in binary form because
+    that costs both ends less, and may be started again as text.
     """
 
     def __init__(
-        self, ask: Callable[[set[int]], Mapping[int, TypeRow]], folder: Path | None = None
+        self, ask: Callable[[set[int]], Mapping[int, TypeRow]], *, insists: bool = True
     ) -> None:
-        self.folder = folder
+        self.insists = insists
         self._ask = ask
         self._rows: dict[int, TypeRow] = {}
         self._asked: set[int] = set()
+        self._nodes: dict[Relation, Nodes] = {}
 
-    def of(self, relation: Relation) -> tuple[Form, ...]:
-        """The form of each column; 0A000 naming those whose form is unknown."""
+    def of(self, relation: Relation) -> Nodes:
+        """What reads its columns; 0A000 naming those whose form is unknown."""
+        if relation not in self._nodes:
+            self._nodes[relation] = compile_forms(self._forms(relation))
+        return self._nodes[relation]
+
+    def _forms(self, relation: Relation) -> tuple[Form, ...]:
         columns = [(column.name, column.typid) for column in relation.columns]
         unknown = unknown_types(oid for _, oid in columns) - self._asked
         if unknown:
             self._rows |= self._ask(unknown)
             self._asked |= unknown
-        return column_forms(f"{relation.nspname}.{relation.relname}", columns, self._rows)
+        forms = column_forms(f"{relation.nspname}.{relation.relname}", columns, self._rows)
+        if not self.insists and not all(map(_is_steady, forms)):
+            raise UnknownForm("a composite type may be altered")
+        return forms
+
+
+class TextNeeded(Exception):  # noqa: N818 - no error: the stream is started again
+    """A stream in binary form cannot go on; nobody has insisted on one."""
 
 
 def stream_forms(
-    sub: Subscription, server_version: int, interrupted: Callable[[], bool], folder: Path
+    conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
 ) -> BinaryForms | None:
-    """For a worker's stream; None where it is text.
+    """For an apply worker's stream; None where it is to be text.
 
-    Types are asked for on a connection of its own: the walsender's is streaming.
+    As in a COPY, binary values are asked for whatever ``binary`` says, if all that is published
+    can be read: the publisher takes a quarter less for them. Types are asked for on a connection
+    of its own once the walsender's is streaming; ``conn`` is not yet.
     """
-    if not streams_binary(sub, server_version):
+    ask = partial(_ask, sub, conn, interrupted)
+    if insists_on_binary(sub, conn.server_version):
+        return BinaryForms(ask)
+    if conn.server_version < FIRST_WITH_BINARY_COPY:
         return None
+    oids = fetch_published_types(conn, sub.subpublications)
+    rows = fetch_type_rows(conn, oids)
+    if not all(_is_steady(form_of(oid, rows)) for oid in oids):
+        return None
+    return BinaryForms(ask, insists=False)
 
-    def ask(oids: set[int]) -> dict[int, TypeRow]:
-        conn = connect_publisher(sub, sub.subname, interrupted, replication=False)
-        try:
-            return fetch_type_rows(conn, oids)
-        finally:
-            conn.close()
 
-    return BinaryForms(ask, folder)
+def catchup_forms(
+    conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
+) -> BinaryForms | None:
+    """For a sync worker's stream, which is short and is not started again: as ``binary`` says."""
+    if not insists_on_binary(sub, conn.server_version):
+        return None
+    return BinaryForms(partial(_ask, sub, conn, interrupted))
+
+
+def _is_steady(form: Form | None) -> bool:
+    """Whether a form is known, and stays what it is while columns are of its type.
+
+    The attributes of a composite type may be altered then: what was written before is sent in the
+    old form, and one that is as wide would be read as another value.
+    """
+    return form is not None and form.kind != RECORD
+
+
+def _ask(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    oids: set[int],
+) -> Mapping[int, TypeRow]:
+    there = pinned(sub, streaming)
+    conn = connect_publisher(there, sub.subname, interrupted, replication=False)
+    try:
+        return fetch_type_rows(conn, oids)
+    finally:
+        conn.close()

@@ -226,6 +226,12 @@ def tables_of_other_origins(
     return [(_text(row[0]), _text(row[1]), _text(row[2])) for row in rows]
 
 
+def fetch_published_types(conn: PublisherConn, publications: Sequence[str]) -> set[int]:
+    """The types of the columns of everything that these publish, and perhaps of some more."""
+    rows = conn.exec(query("published_types", publications=quote_literal_list(publications)))
+    return {_number(row[0]) for row in rows}
+
+
 def fetch_remote_table_info(
     conn: PublisherConn, nspname: str, relname: str, publications: Sequence[str]
 ) -> RemoteTable:

@@ -172,6 +172,23 @@ FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
+-- The types of everything that may be published, column lists and row filters aside; from 16 on.
+-- Unlike pg_publication_tables it waits for no lock on a table.
+-- name: published_types
+SELECT DISTINCT a.atttypid
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p')
+  AND EXISTS (
+    SELECT FROM pg_catalog.pg_publication p
+    WHERE p.pubname IN (:publications)
+      AND (p.puballtables AND c.oid >= 16384
+           OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
+                      WHERE r.prpubid = p.oid AND r.prrelid = c.oid)
+           OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n
+                      WHERE n.pnpubid = p.oid AND n.pnnspid = c.relnamespace))
+  )
+
 -- The C functions that write a type, and what it is made of; asked from 14 on.
 -- name: binary_types
 WITH RECURSIVE needed (oid) AS (

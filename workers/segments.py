@@ -23,8 +23,13 @@ from catalog.errcodes import FeatureNotSupported, NumericValueOutOfRange, Replic
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.batch import Run
-from workers.columnar.binary_rows import UnreadableValue, textual
-from workers.columnar.columns import Changes, Layout, UnrepresentableValue, UnsentValue
+from workers.columnar.columns import (
+    Changes,
+    Layout,
+    UnreadableValue,
+    UnrepresentableValue,
+    UnsentValue,
+)
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
@@ -118,7 +123,7 @@ class TableWork:
         truncate: bool,
         probe: bool,
     ) -> None:
-        """Fold and stage one run of text; ``truncate``: the table is emptied before it."""
+        """Fold and stage one run; ``truncate``: the table is emptied before it."""
         layout = self._layout(relation, changes, coverage)
         full = relation.replident == REPLICA_IDENTITY_FULL
         keys = self._other_keys(relation, changes, coverage)
@@ -131,7 +136,7 @@ class TableWork:
                     segment = self._unique(relation, changes, layout, truncate, keys, coverage)
                 else:
                     segment = self._keyed(relation, changes, layout, truncate, probe, coverage)
-        except UnrepresentableValue as error:
+        except (UnrepresentableValue, UnreadableValue) as error:
             raise _value_error(error, relation, changes, self._table) from None
         self.segments.append(segment)
 
@@ -315,7 +320,7 @@ class TableWork:
     def _resolved(self, relation: Relation, changes: Changes, folded: Keyed) -> Segment:
         try:
             return self._segment(folded)
-        except UnrepresentableValue as error:
+        except (UnrepresentableValue, UnreadableValue) as error:
             raise _value_error(error, relation, changes, self._table) from None
 
     def _not_unique(self, key: tuple[str, ...]) -> ReplicationError:
@@ -341,7 +346,7 @@ class TableWork:
                         self._rows(layout),
                     ),
                 )
-            except UnrepresentableValue as error:
+            except (UnrepresentableValue, UnreadableValue) as error:
                 raise _value_error(error, relation, changes, self._table) from None
 
         images = self._staged_now(full.image_batches(), full.image_schema)
@@ -400,8 +405,7 @@ def build_segments(
             if run.relation is None or run.changes is None:
                 empties = True
             else:
-                changes = _as_text(run, run.changes)
-                work.add(run.relation, changes, run.coverage, truncate=empties, probe=probe)
+                work.add(run.relation, run.changes, run.coverage, truncate=empties, probe=probe)
                 empties = False
         if empties:
             work.segments.append(Segment(columns=(), truncate=True, source=source))
@@ -409,17 +413,6 @@ def build_segments(
         work.discard()
         raise
     return work
-
-
-def _as_text(run: Run, changes: Changes) -> Changes:
-    """The changes of a run without binary values; one that is none of its type is its
-    transaction's fault."""
-    if run.forms is None or run.relation is None:
-        return changes
-    try:
-        return textual(changes, run.forms, run.folder)
-    except UnreadableValue as error:
-        raise _failed(run.relation, changes, error.change, error) from None
 
 
 def _key_names(layout: Layout) -> tuple[str, ...]:
@@ -450,8 +443,13 @@ def _failed(
 
 
 def _value_error(
-    error: UnrepresentableValue, relation: Relation, changes: Changes, table: LakeTable
+    error: UnrepresentableValue | UnreadableValue,
+    relation: Relation,
+    changes: Changes,
+    table: LakeTable,
 ) -> FailedTransaction:
+    if isinstance(error, UnreadableValue):
+        return _failed(relation, changes, error.change, error)
     if isinstance(error, UnsentValue):
         cause = ReplicationError(
             f'column "{error.column}" of lake table "{table.ident}" has no value: the publisher '

@@ -118,12 +118,14 @@ FIRST_WITH_BINARY: Final = 14
 """An older publisher does not know the option; its values arrive as text, as in PostgreSQL."""
 
 
-def streams_binary(sub: Subscription, server_version: int) -> bool:
-    """Whether binary form is asked for in START_REPLICATION."""
+def insists_on_binary(sub: Subscription, server_version: int) -> bool:
+    """Whether the user wants a stream in binary form, and the publisher has one."""
     return sub.subbinary and server_version >= FIRST_WITH_BINARY
 
 
-def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
+def start_options(
+    sub: Subscription, server_version: int, *, binary: bool = False
+) -> dict[str, str]:
     """START_REPLICATION's options, in the order of PostgreSQL's own subscriber.
 
     ``streaming`` is left out whatever the subscription says: it runs as off.
@@ -138,7 +140,7 @@ def start_options(sub: Subscription, server_version: int) -> dict[str, str]:
     if server_version >= 16 and sub.suborigin != "any":
         options["origin"] = sub.suborigin
     options["publication_names"] = ",".join(escape_identifier(name) for name in sub.subpublications)
-    if streams_binary(sub, server_version):
+    if binary:
         options["binary"] = "true"
     return options
 
@@ -154,10 +156,11 @@ def start_stream(
     wake_main: Callable[[], None],
     report: Callable[[ReceiveStats], None],
     remember_flush: Callable[[LSN], None],
+    binary: bool,
 ) -> Stream:
     """START_REPLICATION and the receive thread."""
     wal_sender_timeout = parse_duration(conn.exec("SHOW wal_sender_timeout")[0][0] or "60s")
-    conn.start_streaming(slot, start, start_options(sub, conn.server_version))
+    conn.start_streaming(slot, start, start_options(sub, conn.server_version, binary=binary))
     spool = Spool(
         spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
     )

@@ -56,13 +56,8 @@ from catalog.pg_subscription import (
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers import failpoints, finished_copy
 from workers.applier import Applier
-from workers.apply import (
-    NAPTIME_PER_CYCLE,
-    reload_settings,
-    report_stream,
-    reread_subscription,
-)
-from workers.binary_forms import stream_forms
+from workers.apply import NAPTIME_PER_CYCLE, report_stream
+from workers.binary_forms import catchup_forms
 from workers.copy_table import copy_table, still_fits, still_ours
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world
@@ -71,6 +66,7 @@ from workers.lake.destination import Destination, LakeTable, Stamp
 from workers.lake_writer import LakeWriter
 from workers.password_required import check_connected, check_conninfo
 from workers.process import WorkerProcess
+from workers.reread import reload_settings, reread_subscription
 from workers.shared_targets import branches_of, show_copy, source_of
 from workers.standby_watch import StandbyWatch, watch_standby
 from workers.stream import (
@@ -242,7 +238,7 @@ def _applier(
         own_relid=rel.srrelid,
         shows=shows,
         gated=start,
-        binary=stream_forms(sub, conn.server_version, process.interrupted, process.spool_dir),
+        binary=catchup_forms(conn, sub, process.interrupted),
     )
 
 
@@ -367,6 +363,7 @@ def _catch_up(
         wake_main=process.link.latch.set,
         report=lambda stats: report_stream(process.link, stats),
         remember_flush=remember_flush,
+        binary=applier.binary is not None,
     )
     try:
         applier.rels = {(rel.nspname, rel.relname): rel}

@@ -74,13 +74,15 @@ def _rows(flow: Flow) -> None:
 
 
 def _off_and_on(flow: Flow) -> None:
+    """Ours asks for binary form also where it need not, if all types are known."""
     name = flow.subscriptions[0]
+    always = flow.facts["copies"] == "binary"
     streams = "SELECT query ~ 'binary .true' FROM pg_stat_activity WHERE application_name = %s"
     for label, value, row in (("off", False, "{2,3,1}"), ("on again", True, "{2,1,3}")):
         flow.alter(name, f"SET (binary = {value})")
-        for each in (name, f"{name}_native"):
+        for each, on in ((name, value or always), (f"{name}_native", value)):
             asked = partial(flow.pub.execute, f"{streams} AND query ~ '^START_REPL'", (each,))
-            wait_until(partial(lambda ask, on: ask() == [(on,)], asked, value), 60, asked)
+            wait_until(partial(lambda ask, on: ask() == [(on,)], asked, on), 60, asked)
         flow.pub.run(
             f"INSERT INTO test_arrays VALUES ('{row}', '{{1.2, NULL}}', '{{two, three}}')",
             "UPDATE test_numerical SET b = b + 1.5, d = NULL WHERE a IN (1, 3)",

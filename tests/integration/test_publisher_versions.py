@@ -18,8 +18,17 @@ from tests.fix_publisher import Database, type_of_its_own
 from tests.servers import PINNED, every_version
 from tests.waiting import wait_until
 from workers.proto import decode
-from workers.proto.messages import Begin, Commit, Insert, Message, Origin, Relation, Type
-from workers.publication import fetch_remote_table_info
+from workers.proto.messages import (
+    Begin,
+    ColumnStatus,
+    Commit,
+    Insert,
+    Message,
+    Origin,
+    Relation,
+    Type,
+)
+from workers.publication import fetch_published_types, fetch_remote_table_info
 from workers.spool import Batch
 from workers.stream import start_options, start_stream
 from workers.sync_slot import create_sync_slot
@@ -31,11 +40,17 @@ with_extensions = pytest.mark.parametrize(
     [param for param in every_version() if param.values[0] in PINNED],
     indirect=True,
 )
+since_16 = pytest.mark.parametrize("each_database", every_version(18, since=16), indirect=True)
 since_18 = pytest.mark.parametrize("each_database", every_version(18, since=18), indirect=True)
 
 
 def streamed(
-    database: Database, spool: Path, publication: str, *statements: str, origin: str = "any"
+    database: Database,
+    spool: Path,
+    publication: str,
+    *statements: str,
+    origin: str = "any",
+    binary: bool = False,
 ) -> list[Message]:
     """What arrives of the statements, each a transaction, through a slot made before them."""
     sub = Subscription("mysub", database.dsn, tuple(publication.split(",")), suborigin=origin)
@@ -46,6 +61,7 @@ def streamed(
         stream = start_stream(
             conn, sub, database.name, start, Settings(), spool,
             wake_main=lambda: None, report=lambda _: None, remember_flush=lambda _: None,
+            binary=binary,
         )  # fmt: skip
         try:
             wait_until(lambda: stream.receiver.last_received() >= end, 60, "all has come")
@@ -226,6 +242,64 @@ def test_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> N
         newer = {**start_options(sub, version(each_database)), "proto_version": f"{spoken}0"}
         with pytest.raises(ReplicationError, match=f"protocol {spoken} or lower"):
             conn.start_streaming(each_database.name, start, newer)
+
+
+def test_014_values_in_binary_form(each_database: Database, tmp_path: Path) -> None:
+    each_database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, a aclitem)",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    grant = "postgres=r/postgres"
+    found = streamed(
+        each_database, tmp_path, "pub", f"INSERT INTO t VALUES (1, 'a', '{grant}')", binary=True
+    )
+    assert inserted(found) == [[b"\0\0\0\1", b"a", grant.encode()]]
+    [new] = [each.new for each in found if isinstance(each, Insert)]
+    assert [column.status for column in new] == [
+        *(ColumnStatus.BINARY, ColumnStatus.BINARY, ColumnStatus.TEXT)
+    ]
+
+
+INT4, INT8, TEXT, DATE, UUID, INET = 23, 20, 25, 1082, 2950, 869
+
+
+@since_16
+def test_014_the_types_of_what_is_published(each_database: Database) -> None:
+    """No type of what is not, of a dropped column, of a view; and no lock is waited for."""
+    each_database.run(
+        "CREATE TYPE mood AS ENUM ('sad')",
+        "CREATE TABLE single (id int PRIMARY KEY, gone point, d date, hidden text)",
+        "ALTER TABLE single DROP gone",
+        "CREATE TABLE parent (id bigint, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF parent FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE other (m mood, i inet GENERATED ALWAYS AS (NULL::inet) STORED)",
+        "CREATE SCHEMA whole",
+        "CREATE VIEW whole.seen AS SELECT box '(1,1),(0,0)' AS b",
+        "CREATE PUBLICATION one FOR TABLE single (id, d) WHERE (id > 5)",
+        "CREATE PUBLICATION parts FOR TABLE leaf, parent",
+        "CREATE PUBLICATION schemas FOR TABLES IN SCHEMA whole",
+        "CREATE PUBLICATION nothing",
+        "CREATE PUBLICATION everything FOR ALL TABLES",
+        "CREATE TABLE whole.later (id int, u uuid)",
+    )
+    mood = each_database.value("SELECT 'mood'::regtype::oid::int")
+    with (
+        each_database.connect() as holder,
+        closing(connect(each_database.dsn, "types")) as conn,
+        holder.transaction(),
+    ):
+        holder.execute("LOCK TABLE single, whole.later IN ACCESS EXCLUSIVE MODE")
+        conn.exec("SELECT pg_catalog.set_config('lock_timeout', '5s', false)")
+
+        def types(*publications: str) -> set[int]:
+            return fetch_published_types(conn, publications)
+
+        assert types("one") == {INT4, DATE, TEXT}
+        assert types("parts") == {INT8, TEXT}
+        assert types("schemas") == {INT4, UUID}
+        assert types("one", "schemas", "it's not there") == {INT4, DATE, TEXT, UUID}
+        assert types("nothing") == set()
+        assert types("everything") == {INT4, DATE, TEXT, INT8, mood, INET, UUID}
 
 
 def test_a_failover_slot(each_database: Database) -> None:

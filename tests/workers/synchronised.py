@@ -268,7 +268,7 @@ class Synchronised:
         patch.setattr(tablesync, "create_sync_slot", self._create_slot)
         patch.setattr(tablesync, "drop_sync_slot", self._drop_slot)
         patch.setattr(tablesync, "copy_table", self._copy_table)
-        patch.setattr(tablesync, "stream_forms", lambda *_: None)
+        patch.setattr(tablesync, "catchup_forms", lambda *_: None)
         patch.setattr(tablesync, "fetch_published", lambda *_: self.world.published)
         patch.setattr(tablesync, "ask_identities", lambda *asked: self.world.identities(asked[-1]))
         patch.setattr(tablesync, "start_stream", self._start_stream)

@@ -19,13 +19,14 @@ from catalog.pg_subscription import (
 )
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers import apply
-from workers.apply import log_streaming, reread_subscription
+from workers import reread
+from workers.apply import log_streaming
 from workers.exits import WorkerExit
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import Stamp
 from workers.lake.memory import MemoryDestination
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
+from workers.reread import reread_subscription
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
@@ -352,4 +353,4 @@ def test_what_is_changed_only_while_disabled_needs_no_restart_and_the_rest_is_lo
         "subfailover",
         "subtwophasestate",
     }
-    assert set(PG_SUBSCRIPTION_COLUMNS) - set(apply._RESTART_ON) == taken_over | seen_otherwise
+    assert set(PG_SUBSCRIPTION_COLUMNS) - set(reread._RESTART_ON) == taken_over | seen_otherwise

@@ -26,7 +26,6 @@ from workers.apply import (
     _is_enough,
     _remember_flush,
     _set_ready,
-    reread_subscription,
 )
 from workers.exits import WorkerExit
 from workers.lake.counts import LakeIdent
@@ -37,6 +36,7 @@ from workers.orphans import OrphanRemoval
 from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
 from workers.receive import ReceiveLimits
+from workers.reread import reread_subscription
 from workers.spool import Spool
 from workers.standby_watch import StandbyWatch
 from workers.stream import Stream

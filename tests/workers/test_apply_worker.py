@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import pytest
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
@@ -15,7 +18,9 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.test_apply_loop import LinkTwin
 from workers import apply
+from workers.applier import Applier
 from workers.apply import apply_worker_main
+from workers.binary_forms import TextNeeded
 from workers.lake.memory import MemoryDestination
 from workers.lake_writer import LakeWriter
 from workers.orphans import OrphanRemoval
@@ -31,8 +36,11 @@ class Asked(Exception):  # noqa: N818 - it is no error
 class PublisherTwin(WalReceiverConn):
     """A primary whose slot stands at 400; its connection ends with START_REPLICATION."""
 
-    def __init__(self) -> None:
+    def __init__(self, *published: int, busy: int = 0) -> None:
+        """``published`` are the types of its columns; so often its slot is somebody's still."""
         self.server_version = 18
+        self.published = published
+        self.busy = busy
         self.closed = False
 
     def is_near(self) -> bool:
@@ -46,8 +54,12 @@ class PublisherTwin(WalReceiverConn):
             return [("60s",)]
         if "pg_is_in_recovery" in sql:
             return [("f",)]
+        if "puballtables" in sql:
+            return [(str(oid),) for oid in self.published]
         validity = ("reserved", None, "false")
-        return [("pgoutput", "logical", "shop", "f", None, str(LSN(400)), "shop", *validity)]
+        active = "t" if self.busy else "f"
+        self.busy = max(0, self.busy - 1)
+        return [("pgoutput", "logical", "shop", active, None, str(LSN(400)), "shop", *validity)]
 
     def _run(self, sql: str) -> NoReturn:
         raise Asked(sql)
@@ -80,11 +92,109 @@ def test_the_stream_is_asked_for_from_the_lowest_floor(
     assert publisher.closed
 
 
+INT4, TSVECTOR = 23, 3614
+
+
+@pytest.mark.parametrize(
+    ("published", "binary"), [((INT4,), True), ((INT4, TSVECTOR), False)], ids=["all", "not all"]
+)
+def test_014_binary_form_is_asked_for_where_all_of_it_can_be_read(
+    world: Subscribed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    published: tuple[int, ...],
+    binary: bool,
+) -> None:
+    asked = run(world, PublisherTwin(*published), tmp_path, monkeypatch)
+    assert ("binary 'true'" in asked) is binary
+
+
+def failing(code: str) -> ReplicationError:
+    return ReplicationError("no binary output function available for type t", sqlstate=code)
+
+
+@pytest.mark.parametrize("by", ["us", "the publisher"])
+def test_014_a_stream_that_needs_text_starts_again_from_where_the_origin_stands(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """On a connection of its own; what was applied before does not come again."""
+    started: list[tuple[LSN, bool]] = []
+    streams: list[StreamTwin] = []
+    for name in ("a", "b"):
+        world.store.update_rel(world.sub.oid, world.rel(name).srrelid, floor=LSN(900))
+
+    def start(*said: Any, binary: bool, **_: Any) -> StreamTwin:
+        started.append((said[3], binary))
+        streams.append(StreamTwin())
+        return streams[-1]
+
+    def loop(_process: object, applier: Applier, stream: StreamTwin, *_: object) -> None:
+        if applier.binary is None:
+            raise Asked("text")
+        world.store.origin_advance(origin_name(world.sub.oid), LSN(700), "a commit")
+        if by == "us":
+            raise TextNeeded("a column of an unknown type")
+        stream.receiver.error = failing("42883")
+        raise stream.receiver.error
+
+    monkeypatch.setattr(apply, "start_stream", start)
+    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+    publishers = [PublisherTwin(INT4, busy=0), PublisherTwin(INT4, busy=2)]
+    assert run(world, publishers, tmp_path, monkeypatch) == "text"
+    assert started == [(LSN(0), True), (LSN(700), False)]
+    assert [stream.ended for stream in streams] == [True, True]
+    assert [each.closed for each in publishers] == [True, True]
+    assert publishers[1].busy == 0, "the walsender before was waited for"
+
+
+@pytest.mark.parametrize("code", ["08006", "57P01"])
+def test_014_a_connection_that_ends_is_no_reason_for_text(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """And an error of ours is none."""
+    for received in (True, False):
+        error = failing(code if received else "42883")
+
+        def loop(_: object, __: object, stream: StreamTwin, *___: object) -> None:
+            stream.receiver.error = error if received else None  # noqa: B023 - called at once
+            raise error  # noqa: B023 - called at once
+
+        monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
+        monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+        publisher = PublisherTwin(INT4)
+        with pytest.raises(ReplicationError) as raised:
+            run(world, publisher, tmp_path, monkeypatch)
+        assert raised.value is error
+        assert publisher.closed
+
+
+@dataclass(slots=True)
+class ReceiverTwin:
+    """What ended the stream."""
+
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class StreamTwin:
+    """A stream that nothing comes from."""
+
+    ended: bool = False
+    receiver: ReceiverTwin = field(default_factory=ReceiverTwin)
+
+    def end(self) -> None:
+        self.ended = True
+
+
 def run(
-    world: Subscribed, publisher: PublisherTwin, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    world: Subscribed,
+    publishers: PublisherTwin | Sequence[PublisherTwin],
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
     """A worker's life until it asks for the stream; what it says then."""
-    monkeypatch.setattr(apply, "connect_publisher", lambda *_: publisher)
+    found = iter([publishers] if isinstance(publishers, PublisherTwin) else publishers)
+    monkeypatch.setattr(apply, "connect_publisher", lambda *_: next(found))
     monkeypatch.setattr(WorkerProcess, "open_lake", lambda _: MemoryDestination(world.lake))
     link = cast("Any", LinkTwin())
     process = WorkerProcess(data_dir, world.sub.oid, 0, 1, world.store, link, Settings())

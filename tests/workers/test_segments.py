@@ -12,18 +12,17 @@ import pytest
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from tests.workers.transactions import batch, relation, row
-from workers.batch import runs_by_target
+from workers.batch import Run, runs_by_target
 from workers.binary_forms import BinaryForms
+from workers.columnar.columns import in_form
 from workers.lake.counts import LakeIdent
-from workers.lake.destination import LakeColumn, Stamp
+from workers.lake.destination import LakeColumn, LakeTable, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.proto.messages import (
     ColumnStatus,
     Delete,
     Insert,
     Message,
-    Relation,
-    RelationColumn,
     Truncate,
     TupleColumn,
     Update,
@@ -58,6 +57,14 @@ def applied(
         taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
     )["public", "a"]
     runs = [replace(run, coverage=Coverage.WHOLE) for run in runs]
+    write(dest, table, runs, probe=probe, **options)
+    return sorted(found["id"] for found in dest.lake.rows(IDENT, "pgsub_1"))
+
+
+def write(
+    dest: MemoryDestination, table: LakeTable, runs: Sequence[Run], *, probe: bool, **options: Any
+) -> None:
+    """What the runs do to the table, on a branch."""
     work = build_segments(runs, table, TableOptions(**options), dest, probe=probe)
     dest.create_branch(IDENT, "pgsub_1")
     try:
@@ -65,7 +72,6 @@ def applied(
     finally:
         work.discard()
         assert dest.staged == 0
-    return sorted(found["id"] for found in dest.lake.rows(IDENT, "pgsub_1"))
 
 
 @pytest.mark.parametrize("messages", [CAME_AND_WENT, MOVED_AWAY], ids=["deleted", "moved"])
@@ -90,18 +96,34 @@ def test_an_emptied_table_is_not_searched() -> None:
     assert applied(emptied, [1, 9]) == []
 
 
-def test_014_a_binary_value_that_is_none_is_its_transaction_s_fault() -> None:
+def binary(*values: bytes) -> tuple[TupleColumn, ...]:
+    return tuple(TupleColumn(ColumnStatus.BINARY, value) for value in values)
+
+
+@pytest.mark.parametrize("identity", ["d", "f"])
+@pytest.mark.parametrize("probe", [False, True])
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_014_a_binary_value_that_is_none_is_its_transaction_s_fault(
+    identity: str, probe: bool, damaged: int
+) -> None:
+    """Wherever it is read: the key where the table is asked for it, all of a row to be found."""
     dest = MemoryDestination()
     table = dest.create_table(IDENT, COLUMNS, owner="u", relid=1, stamp=STAMP)
-    damaged = (TupleColumn(ColumnStatus.BINARY, b"\0\0\0"), *row("5"))
-    taken = batch([A, Insert(1, row("1", "5")), Insert(1, damaged)])
+    described = relation(1, "a", "id", "v", identity=identity)
+    sound = binary(b"\0\0\0\1", b"\0\0\0\5")
+    wrong = list(sound)
+    wrong[damaged] = binary(b"\0\0\0")[0]
+    update = Update(1, None, None, tuple(wrong))
+    if identity == "f":
+        update = Update(1, "O", sound, tuple(wrong))
+    taken = batch([described, Insert(1, sound)], [update])
     [run] = runs_by_target(
         taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
     )["public", "a"]
-    forms = BinaryForms(lambda _: {}).of(
-        Relation(1, "public", "a", "d", tuple(RelationColumn(True, n, 23, -1) for n in "iv"))
-    )
+    assert run.changes is not None
+    changes = in_form(run.changes, BinaryForms(lambda _: {}).of(described))
+    run = replace(run, changes=changes, coverage=Coverage.WHOLE)
     with pytest.raises(FailedTransaction) as caught:
-        build_segments([replace(run, forms=forms)], table, TableOptions(), dest, probe=False)
-    assert (caught.value.txn, caught.value.error.code) == (0, "08P01")
+        write(dest, table, [run], probe=probe)
+    assert (caught.value.txn, caught.value.error.code) == (1, "08P01")
     assert dest.staged == 0

@@ -12,7 +12,12 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from workers import stream
 from workers.publication import Row
-from workers.stream import ask_identities, start_options, starting_on_slot
+from workers.stream import (
+    ask_identities,
+    insists_on_binary,
+    start_options,
+    starting_on_slot,
+)
 from workers.walreceiver import parse_conninfo
 
 SUB = Subscription(
@@ -86,13 +91,19 @@ def test_other_errors_stay_as_they_are(conn: SlotTwin, code: str) -> None:
     assert not isinstance(error, ReplicationGap)
 
 
-@pytest.mark.parametrize(("version", "asked"), [(18, True), (14, True), (13, False)])
-def test_s_014_5_binary_is_asked_for_behind_all_else(version: int, asked: bool) -> None:
-    """True, false and true again; an older publisher does not know the option."""
-    options = start_options(replace(SUB, subbinary=True, suborigin="none"), version)
-    assert (list(options)[-1] == "binary") is asked
-    assert options.get("binary") == ("true" if asked else None)
-    assert "binary" not in start_options(SUB, version)
+@pytest.mark.parametrize("version", [19, 18, 16, 15, 14, 13])
+def test_s_014_5_binary_is_asked_for_behind_all_else(version: int) -> None:
+    """True, false and true again; who starts the stream knows whether there is such an option."""
+    sub = replace(SUB, subbinary=True, suborigin="none")
+    asked, plain = start_options(sub, version, binary=True), start_options(sub, version)
+    assert list(asked.items()) == [*plain.items(), ("binary", "true")]
+    assert "binary" not in plain
+
+
+@pytest.mark.parametrize(("version", "known"), [(18, True), (14, True), (13, False)])
+def test_014_an_older_publisher_does_not_know_the_option(version: int, known: bool) -> None:
+    assert insists_on_binary(replace(SUB, subbinary=True), version) is known
+    assert not insists_on_binary(SUB, version)
 
 
 class Reached(SlotTwin):

@@ -1,9 +1,7 @@
 """Reading a table by COPY in binary form, rows into Arrow batches.
 
-A kernel notes where the values of whole rows lie; then each column is made an array of its own.
-Common types are read as they are (``binary_direct``), the others, and whatever is unusual about a
-value, by way of the text that the same value becomes: so both forms of a COPY bring the same rows
-and the same errors.
+A kernel notes where the values of whole rows lie; then each column is made an array of its own
+(``binary_columns``).
 
 Spark's executors use this module where it is installed; where not, they copy text (``copy_task``).
 """
@@ -18,14 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
-from workers.columnar.binary_direct import direct
+from workers.columnar.arrays import Array
+from workers.columnar.binary_columns import binary_column
 from workers.columnar.binary_nested import NODE_CELLS
-from workers.columnar.binary_rows import Room, put_plain
-from workers.columnar.columns import CELLS, CHUNK_BYTES, CHUNK_ROWS, Array, kernel_error
+from workers.columnar.binary_text import TooMuchText, WrongValue
+from workers.columnar.columns import CELLS, CHUNK_ROWS, kernel_error
 from workers.columnar.fold import record_batch
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import NO_ROOM, NULL, Bytes, be16, be32, measure, readonly
-from workers.columnar.values import Unrepresentable, typed
+from workers.columnar.tuples import NULL, Bytes, be16, be32, readonly
+from workers.columnar.values import Unrepresentable
 
 BLOCK: Final = 4 << 20
 """Bytes of COPY data that are read at a time."""
@@ -36,10 +35,9 @@ _CRITICAL_FLAGS: Final = 0xFFFF0000
 
 _ABSENT: Final = 0xFFFFFFFF
 _TRAILER: Final = 0xFFFF
-_MOST_TEXT: Final = 0x7FFFFFFF
 
 # What a kernel reports besides an error of a value; below the codes of ``tuples``.
-_FIELD_COUNT, _FIELD_SIZE, _TOO_LONG = 101, 102, 103
+_FIELD_COUNT, _FIELD_SIZE = 101, 102
 _ERRORS: Final = {
     _FIELD_COUNT: "a row of the COPY has another number of fields than columns were asked for",
     _FIELD_SIZE: "invalid field size",
@@ -51,7 +49,6 @@ _HINT: Final = (
 )
 
 _POS, _ROWS, _ENDED, _ERROR = range(4)
-_DONE, _WRONG = range(2)
 
 PlainNodes = tuple[Sequence[Sequence[int]], Sequence[int]]
 """``binary_catalog.Nodes`` as lists, which reach an executor that does not have these modules."""
@@ -64,14 +61,6 @@ class ErrorMaker(Protocol):
         self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
     ) -> Exception:
         """The error."""
-
-
-class _TooMuchText(Exception):  # noqa: N818 - no error: fewer rows are to be taken at once
-    """A column's text is as large as a batch may be after ``rows`` rows, at least one."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows)
-        self.rows = rows
 
 
 class BinaryCopyReader:
@@ -89,7 +78,6 @@ class BinaryCopyReader:
         table, roots = nodes
         self._table = np.array(table, np.int64).reshape(-1, NODE_CELLS)
         self._roots = list(roots)
-        self._kinds = [0 if root < 0 else int(self._table[root, 0]) for root in roots]
         self._columns = list(columns)
         self._nullable = null_unrepresentable
         self._schema = pa.schema([(f"c{at}", type) for at, (_, type) in enumerate(columns)])
@@ -150,7 +138,7 @@ class BinaryCopyReader:
                 self._array(buf, at, self._loc[at, rows], self._length[at, rows])
                 for at in range(len(self._columns))
             ]
-        except _TooMuchText as much:
+        except TooMuchText as much:
             middle = begin + much.rows
         else:
             yield record_batch(arrays, self._schema, end - begin)
@@ -162,12 +150,13 @@ class BinaryCopyReader:
         self, buf: Bytes, at: int, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
     ) -> Array:
         name, type = self._columns[at]
-        array = direct(self._kinds[at], type, buf, loc, length)
-        if array is not None:
-            return array
+        root, nullable = self._roots[at], self._nullable
         try:
-            strings = self._texts(buf, self._roots[at], loc, length)
-            typed_array: Array = typed(strings, type, null_unrepresentable=self._nullable)
+            return binary_column(
+                self._table, root, type, buf, loc, length, null_unrepresentable=nullable
+            )
+        except WrongValue as wrong:
+            raise self._value_error(wrong.code) from None
         except Unrepresentable:
             raise self._error(
                 "22003",
@@ -177,34 +166,6 @@ class BinaryCopyReader:
                 "Declare on_unrepresentable: null or text for the table, or correct the value on"
                 " the publisher.",
             ) from None
-        return typed_array
-
-    def _texts(
-        self,
-        buf: Bytes,
-        root: int,
-        loc: npt.NDArray[np.int64],
-        length: npt.NDArray[np.int32],
-    ) -> pa.StringArray:
-        """What a column's values are as text; ``_TooMuchText`` if it is not of all of them."""
-        rows = len(loc)
-        offsets, valid = np.zeros(rows + 1, np.int32), np.zeros((rows + 7) // 8, np.uint8)
-        nulls = measure(length, offsets, valid)
-        room = Room(4096 + 2 * int(offsets[-1]))
-        state = np.zeros(2, np.int64)
-        column = (self._table, root, loc, length)
-        while _put_texts(column, buf, room.buf, offsets, CHUNK_BYTES, state) == NO_ROOM:
-            room.grow(int(offsets[state[_DONE]]))
-        if state[_WRONG] == _TOO_LONG:
-            raise Unrepresentable(int(state[_DONE]))
-        if state[_WRONG]:
-            raise self._value_error(int(state[_WRONG]))
-        if state[_DONE] < rows:
-            raise _TooMuchText(int(state[_DONE]))
-        py_buffer: Any = pa.py_buffer
-        data = py_buffer(room.buf[: offsets[-1]])
-        bits = py_buffer(valid) if nulls else None
-        return pa.StringArray.from_buffers(rows, py_buffer(offsets), data, bits, nulls)
 
     def _value_error(self, code: int) -> Exception:
         if code in _ERRORS:
@@ -251,28 +212,3 @@ def _place_rows(buf: Any, loc: Any, length: Any, state: Any) -> None:
             pos += size
         state[_ROWS] += 1
         state[_POS] = pos
-
-
-@kernel
-def _put_texts(column: Any, buf: Any, out: Any, offsets: Any, most: int, state: Any) -> Any:
-    """Write a column's values as text, from row ``state[_DONE]`` on, until it is ``most`` bytes.
-
-    0, or ``NO_ROOM`` to be called with more of it.
-    """
-    table, root, loc, length = column
-    while state[_DONE] < len(loc):
-        row = state[_DONE]
-        begin: Any = np.int64(offsets[row])
-        if begin > most:
-            return 0
-        end = begin
-        if length[row] >= 0:
-            end = put_plain(table, root, buf, loc[row], length[row], out, begin)
-        if end == -NO_ROOM:
-            return NO_ROOM
-        if end < 0 or end > _MOST_TEXT:
-            state[_WRONG] = -end if end < 0 else _TOO_LONG
-            return 0
-        offsets[row + 1] = end
-        state[_DONE] = row + 1
-    return 0

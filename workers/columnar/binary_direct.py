@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from workers.columnar import binary_scalars as scalars
-from workers.columnar.columns import Array, text_array
+from workers.columnar.arrays import Array, text_array
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64
 

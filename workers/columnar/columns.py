@@ -10,8 +10,8 @@ taken, and one value may have the gigabyte PostgreSQL allows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,10 @@ from catalog.errcodes import (
     ProtocolViolation,
     ReplicationError,
 )
+from workers.columnar.arrays import Array, text_array
+from workers.columnar.binary_catalog import Nodes
+from workers.columnar.binary_columns import binary_column
+from workers.columnar.binary_text import TooMuchText, WrongValue
 from workers.columnar.tuples import (
     BINARY_VALUE,
     INCORRECT,
@@ -36,8 +40,7 @@ from workers.columnar.tuples import (
     VALUE_MISSING,
     WRONG_COUNT,
     Bytes,
-    gather,
-    measure,
+    first_in_other_form,
     place_rows,
     readonly,
 )
@@ -51,8 +54,6 @@ CHUNK_BYTES: Final = 64 << 20
 
 CELLS: Final = 2 << 20
 """Values whose places are held at once: 12 bytes each."""
-
-Array: TypeAlias = "pa.Array[Any]"
 
 Refs: TypeAlias = "npt.NDArray[np.int64] | range"
 """A range where they are all the new tuples: eight bytes less for each row of a large insert."""
@@ -91,6 +92,14 @@ class UnsentValue(UnrepresentableValue):
     """
 
 
+class UnreadableValue(ReplicationError):  # noqa: N818 - named as PostgreSQL's conditions are
+    """A binary value that is none of its type; carries the change at fault."""
+
+    def __init__(self, error: ReplicationError, change: int) -> None:
+        super().__init__(error.primary, detail=error.detail, hint=error.hint, sqlstate=error.code)
+        self.change = change
+
+
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
     """A published column and the lake column that takes it; ``ordinal`` counts from 0 in R."""
@@ -122,7 +131,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Row changes in commit order under one layout: the arrays of ``Frame``, cut to a segment."""
+    """Row changes in commit order under one layout: the arrays of ``Frame``, cut to a segment.
+
+    With ``nodes`` values are in binary form, but for those of columns without a node; see
+    ``in_form``. Without, all are text.
+    """
 
     buf: Bytes
     kind: npt.NDArray[np.uint8]
@@ -130,6 +143,7 @@ class Changes:
     old_off: npt.NDArray[np.int64]
     new_off: npt.NDArray[np.int64]
     txn: npt.NDArray[np.int32]
+    nodes: Nodes | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -146,6 +160,30 @@ def kernel_error(code: int, change: int) -> ReplicationError:
         sqlstate, primary = _VALUE_ERRORS[code]
         return ReplicationError(primary, detail=detail, hint=BINARY_HINT, sqlstate=sqlstate)
     return ProtocolViolation(_ERRORS[code], detail=detail)
+
+
+def in_form(changes: Changes, nodes: Nodes | None) -> Changes:
+    """``changes`` with what their binary values are read by, None if there are to be none.
+
+    A column has one form: binary if it has a node. Raises ``UnreadableValue`` for a value in
+    another one. What an old tuple has behind the relation's columns is read by nobody.
+    """
+    roots = np.empty(0, np.int64) if nodes is None else nodes.roots
+    wrong = int(
+        first_in_other_form(
+            readonly(changes.buf), changes.old_off, changes.new_off, roots, nodes is not None
+        )
+    )
+    if wrong >= 0:
+        raise UnreadableValue(kernel_error(BINARY_VALUE, wrong), wrong)
+    return replace(changes, nodes=nodes)
+
+
+def root_of(nodes: Nodes | None, ordinal: int) -> int:
+    """The node of a column, -1 where its values are text."""
+    if nodes is None or ordinal >= len(nodes.roots):
+        return -1
+    return int(nodes.roots[ordinal])
 
 
 def slot_of_ordinal(layout: Layout, ordinals: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -174,6 +212,7 @@ class ColumnReader:
         self.columns = tuple(columns)
         self._key = [column.ordinal in layout.key for column in self.columns]
         self._nullable = [layout.null_unrepresentable and not key for key in self._key]
+        self._nodes = changes.nodes
         self._prev = np.empty(0, np.int32) if prev is None else prev
         self.arrays = (changes.old_kind, changes.old_off, changes.new_off)
         self.slots = (
@@ -206,11 +245,9 @@ class ColumnReader:
             missing = None
             if state[2]:
                 missing = length[:, :done] == MISSING
-            arrays = [
-                self._column(where, part[:done], loc[where, :done], length[where, :done])
-                for where in range(len(self.columns))
-            ]
-            yield slice(begin, begin + done), arrays, missing
+            for own, arrays in self._arrays(part[:done], loc[:, :done], length[:, :done]):
+                place = slice(begin + own.start, begin + own.stop)
+                yield place, arrays, None if missing is None else missing[:, own]
             begin += done
 
     def check_unsent(self, missing: npt.NDArray[np.bool_], refs: Refs) -> None:
@@ -221,6 +258,27 @@ class ColumnReader:
                     column = self.columns[where]
                     raise UnsentValue(column.name, column.type, int(refs[row]) >> 1)
 
+    def _arrays(
+        self,
+        refs: npt.NDArray[np.int64],
+        loc: npt.NDArray[np.int64],
+        length: npt.NDArray[np.int32],
+    ) -> Iterator[tuple[slice, list[Array]]]:
+        """The columns of rows that were placed, in pieces where their text is much larger."""
+        pieces = [slice(0, len(refs))]
+        while pieces:
+            own = pieces.pop()
+            try:
+                arrays = [
+                    self._column(where, refs[own], loc[where, own], length[where, own])
+                    for where in range(len(self.columns))
+                ]
+            except TooMuchText as much:
+                middle = own.start + much.rows
+                pieces += [slice(middle, own.stop), slice(own.start, middle)]
+                continue
+            yield own, arrays
+
     def _column(
         self,
         where: int,
@@ -229,12 +287,19 @@ class ColumnReader:
         length: npt.NDArray[np.int32],
     ) -> Array:
         column = self.columns[where]
-        strings = text_array(self._buf, loc, length)
+        nullable, root = self._nullable[where], root_of(self._nodes, column.ordinal)
         try:
-            values: Array = typed(strings, column.type, null_unrepresentable=self._nullable[where])
+            if root >= 0 and self._nodes is not None:
+                rest = (column.type, self._buf, loc, length)
+                return binary_column(self._nodes.table, root, *rest, null_unrepresentable=nullable)
+            strings = text_array(self._buf, loc, length)
+            values: Array = typed(strings, column.type, null_unrepresentable=nullable)
         except Unrepresentable as bad:
             change = self._source(int(refs[bad.index]), int(loc[bad.index]))
             raise UnrepresentableValue(column.name, column.type, change) from None
+        except WrongValue as wrong:
+            change = self._source(int(refs[wrong.index]), int(loc[wrong.index]))
+            raise UnreadableValue(kernel_error(wrong.code, change), change) from None
         return values
 
     def _source(self, ref: int, loc: int) -> int:
@@ -254,21 +319,3 @@ def _numbers(refs: Refs) -> npt.NDArray[np.int64]:
     if isinstance(refs, range):
         return np.arange(refs.start, refs.stop, refs.step, dtype=np.int64)
     return refs
-
-
-def text_array(
-    buf: Bytes, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
-) -> pa.StringArray:
-    """The values at ``loc`` as one string array; below zero in ``length`` is NULL.
-
-    The bytes are not checked to be UTF-8. Their sum must stay below 2 GiB.
-    """
-    rows = len(length)
-    offsets = np.empty(rows + 1, np.int32)
-    valid = np.zeros((rows + 7) // 8, np.uint8)
-    nulls = measure(length, offsets, valid)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    gather(buf, loc, length, offsets, data)
-    py_buffer: Any = pa.py_buffer
-    bits = py_buffer(valid) if nulls else None
-    return pa.StringArray.from_buffers(rows, py_buffer(offsets), py_buffer(data), bits, nulls)

@@ -32,10 +32,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
+from workers.columnar.arrays import Array
 from workers.columnar.columns import (
     CHUNK_BYTES,
     CHUNK_ROWS,
-    Array,
     Changes,
     ColumnReader,
     Layout,
@@ -117,14 +117,14 @@ class Keyed:
         values = ColumnReader(self.changes, layout, layout.columns, self.prev)
         kept = self._kept()
         for part, arrays, missing in values.chunks(self.final, chunk_rows, chunk_bytes):
-            base = self.base[part]
-            ((_, key_arrays, _),) = keys.chunks(base, len(base), np.iinfo(np.int64).max)
-            columns: list[Array] = [pa.array((self.final[part] < 0).view(np.int8))]
-            columns += key_arrays + arrays
-            for where in kept:
-                mask = missing[where] if missing is not None else np.zeros(len(base), np.bool_)
-                columns.append(pa.array(mask))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            gone, base = self.final[part] < 0, self.base[part]
+            masks = np.zeros((len(arrays), len(base)), np.bool_) if missing is None else missing
+            for own, key_arrays, _ in keys.chunks(base, len(base)):
+                rows = own.stop - own.start
+                columns: list[Array] = [pa.array(gone[own].view(np.int8)), *key_arrays]
+                columns += [array.slice(own.start, rows) for array in arrays]
+                columns += [pa.array(masks[where, own]) for where in kept]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def append_batches(
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES

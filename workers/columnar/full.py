@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
+from workers.columnar.arrays import Array
 from workers.columnar.columns import (
     CHUNK_BYTES,
     CHUNK_ROWS,
-    Array,
     Changes,
     ColumnReader,
     Layout,

@@ -2,7 +2,7 @@
 
 Under REPLICA IDENTITY FULL a row is found by all of its columns. Every old and new row of the
 segment is an *image*, an integer; two images are one when the lake would call the rows equal
-(NULL equals NULL). Most types print one value in one way, so images are told apart by their text;
+(NULL equals NULL). Most types send one value in one way, so images are told apart by their bytes;
 where that does not hold (a decimal sent as 1.0 and as 1.00, -0 and 0, values that become NULL)
 the typed values decide, else the lake's answer could give one stored row to two images.
 """
@@ -16,10 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.columnar.columns import Changes, ColumnReader, Layout, MappedColumn, kernel_error
+from workers.columnar import binary_scalars as scalars
+from workers.columnar.columns import (
+    Changes,
+    ColumnReader,
+    Layout,
+    MappedColumn,
+    kernel_error,
+    root_of,
+)
 from workers.columnar.kernel import kernel
 from workers.columnar.keys import hash_row, new_table, same_row
-from workers.columnar.tuples import OLD_MISSING, VALUE_MISSING, place_row, readonly
+from workers.columnar.tuples import OLD_MISSING, VALUE_MISSING, be16, place_row, readonly
 
 INSERT: Final = np.uint8(ord("I"))
 DELETE: Final = np.uint8(ord("D"))
@@ -27,12 +35,29 @@ _O: Final = np.uint8(ord("O"))
 _ZERO, _NINE, _DOT, _MINUS = (np.uint8(ord(byte)) for byte in "09.-")
 _33: Final = np.uint64(33)
 
-# How a kernel can see that a text is the only one of its value; at 0 and above: a decimal's scale.
-_ONE_TEXT: Final = -1
+# How a kernel can see that bytes are the only ones of their value; from 0 on: a decimal's scale.
+_ONE_WAY: Final = -1
 _UNKNOWN: Final = -2
 _INTEGER: Final = -3
 _INSTANT: Final = -4
 _ZONED: Final = -5
+_NUMERIC: Final = -6  # in binary form; minus its column's scale
+
+_DSCALE: Final = 6  # where a numeric has its own
+
+_SENT_ONE_WAY: Final = (
+    scalars.INT2,
+    scalars.INT4,
+    scalars.INT8,
+    scalars.BOOL,
+    scalars.TIMESTAMP,
+    scalars.TIMESTAMPTZ,
+    scalars.DATE,
+    scalars.UUID,
+    scalars.VERSIONED,
+    scalars.BYTEA,
+)
+"""Kinds whose values have one binary form each."""
 
 
 def intern_images(
@@ -45,7 +70,7 @@ def intern_images(
     image_of = np.full((count, 2), -1, np.int32)
     refs = np.empty(2 * count, np.int64)
     odd = np.zeros(width, np.bool_)
-    forms = np.array([_form(column.type, layout.null_unrepresentable) for column in layout.columns])
+    forms = np.array([_form(changes, layout, column) for column in layout.columns])
     state = np.zeros(3, np.int64)
     images = (image_of, refs, new_table(2 * count), forms.astype(np.int64), odd)
     scratch = _scratch(width)
@@ -64,11 +89,17 @@ def _scratch(width: int) -> tuple[Any, Any, Any]:
     return np.empty((width, 2), np.int64), np.empty((width, 2), np.int32), np.empty(0, np.int32)
 
 
-def _form(type: Any, null_unrepresentable: bool) -> int:
-    """How to tell whether a text is the only one of its value in a column of ``type``."""
+def _form(changes: Changes, layout: Layout, column: MappedColumn) -> int:
+    """How to tell whether bytes are the only ones of their value in a column."""
+    type: Any = column.type
+    root = root_of(changes.nodes, column.ordinal)
+    if root >= 0 and changes.nodes is not None:
+        kind = int(changes.nodes.table[root, 0])
+        if kind != scalars.TEXT:  # which is sent as it is, and the lake's column may be a number
+            return _binary_form(kind, type, layout.null_unrepresentable)
     if pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_boolean(type):
-        return _ONE_TEXT
-    if null_unrepresentable:
+        return _ONE_WAY
+    if layout.null_unrepresentable:
         return _UNKNOWN
     if pa.types.is_decimal(type):
         return int(type.scale)
@@ -77,8 +108,20 @@ def _form(type: Any, null_unrepresentable: bool) -> int:
     if pa.types.is_timestamp(type):
         return _INSTANT if type.tz is None else _ZONED
     if pa.types.is_date(type) or pa.types.is_binary(type) or pa.types.is_large_binary(type):
-        return _ONE_TEXT
+        return _ONE_WAY
     return _UNKNOWN
+
+
+def _binary_form(kind: int, type: Any, null_unrepresentable: bool) -> int:
+    if null_unrepresentable:
+        return _UNKNOWN
+    if kind == scalars.NUMERIC and pa.types.is_decimal(type):
+        return int(_NUMERIC - type.scale)
+    if pa.types.is_floating(type):
+        return _UNKNOWN  # one number there is that of several large integers
+    if kind == scalars.VERSIONED and not pa.types.is_string(type):
+        return _UNKNOWN  # 1.0 and 1.00 are two of a jsonb's texts
+    return _ONE_WAY if kind in _SENT_ONE_WAY else _UNKNOWN
 
 
 def _united(
@@ -88,7 +131,7 @@ def _united(
     image_of: npt.NDArray[np.int32],
     refs: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Make images one whose columns marked ``odd`` have equal values and the rest equal texts."""
+    """Make images one whose columns marked ``odd`` have equal values and the rest equal bytes."""
     plain = [column for column, mark in zip(layout.columns, odd, strict=True) if not mark]
     typed = [column for column, mark in zip(layout.columns, odd, strict=True) if mark]
     codes = np.stack([_codes(changes, layout, column, refs) for column in typed])
@@ -207,17 +250,19 @@ def _image(
     for where in range(len(forms)):
         size = length[where, 0]
         if size >= 0 and not odd[where]:
-            odd[where] = not _one_text(buf, loc[where, 0], size, forms[where])
+            odd[where] = not _one_way(buf, loc[where, 0], size, forms[where])
     return image
 
 
 @kernel
-def _one_text(buf: Any, pos: int, size: int, form: int) -> Any:
-    """Whether a value's text is certainly the only one that could be sent for it."""
-    if form == _ONE_TEXT:
+def _one_way(buf: Any, pos: int, size: int, form: int) -> Any:
+    """Whether a value's bytes are certainly the only ones that could be sent for it."""
+    if form == _ONE_WAY:
         return True
     if form == _UNKNOWN:
         return False
+    if form <= _NUMERIC:  # digits have no zeros around them; how many are shown may differ
+        return size > _DSCALE + 1 and be16(buf, pos + _DSCALE) == _NUMERIC - form
     if form in (_INSTANT, _ZONED):
         if form == _ZONED:
             size -= 3

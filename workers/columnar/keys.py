@@ -1,8 +1,8 @@
 """A hash table from key bytes to rows, as kernels: who owns which key while a segment is folded.
 
-A key is compared by the text the publisher sent. That is sound because the old key of a message
-and the key a row was last given are the same stored datum, printed twice; two texts of one value
-(1.0, 1.00) are two keys here, and the lake compares values.
+A key is compared by the bytes the publisher sent, text or binary form. That is sound because the
+old key of a message and the key a row was last given are the same stored datum, sent twice in one
+form; two texts of one value (1.0, 1.00) are two keys here, and the lake compares values.
 
 The table is an int32 array of shape (capacity, 2), open addressing, capacity a power of two: the
 entry (0 = empty) and 31 bits of the hash. An entry is ``(ref << 1 | absent) + 1``: ``ref`` names
@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import (
-    BINARY_VALUE,
     KEY_MISSING,
     KEY_NULL,
     MISSING,
@@ -88,11 +87,9 @@ def _place_key(
         if wanted:
             if status == _N:
                 return -KEY_NULL
-            if status == _B:
-                return -BINARY_VALUE
             missing += status == _U
             loc[where, row] = pos
-            length[where, row] = size if status == _T else MISSING
+            length[where, row] = MISSING if status == _U else size
         pos += size
     return missing
 

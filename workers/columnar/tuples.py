@@ -89,7 +89,7 @@ def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int, old: b
     """Note where the tuple at ``off`` holds each mapped column; returns how many are missing.
 
     ``slot[ordinal]`` is the column's slot, -1 for a column nobody reads. Returns minus an error
-    code for a column count that does not fit ``len(slot)`` and for a binary value.
+    code for a column count that does not fit ``len(slot)``.
     """
     if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
@@ -100,16 +100,12 @@ def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int, old: b
         pos += 1
         size = 0
         where = slot[ordinal]
-        if status == _T:
+        if status in (_T, _B):
             size = be32(buf, pos)
             pos += 4
             if where >= 0:
                 loc[where, row], length[where, row] = pos, size
             pos += size
-        elif status == _B:
-            if where >= 0:
-                return -BINARY_VALUE
-            pos += 4 + be32(buf, pos)
         elif where >= 0:
             loc[where, row] = -1
             if status == _U:
@@ -142,10 +138,8 @@ def fill(
             size = be32(buf, pos)
             pos += 4
         if wanted and status != _U:
-            if status == _B:
-                return -BINARY_VALUE
             found += 1
-            if status == _T:
+            if status != _N:
                 loc[where, row], length[where, row] = pos, size
             else:
                 length[where, row] = NULL
@@ -186,6 +180,32 @@ def place_row(
             return found
         missing -= found
     return missing
+
+
+@kernel
+def first_in_other_form(buf: Any, old_off: Any, new_off: Any, roots: Any, binary: bool) -> Any:
+    """The first change with a value in another form than its column's, -1 if there is none.
+
+    With ``binary`` a column's form is binary if it has a root, and those behind ``roots`` do not
+    matter; without, no value may be binary.
+    """
+    for change in range(len(new_off)):
+        for which in range(2):
+            off = new_off[change] if which else old_off[change]
+            if off < 0:
+                continue
+            pos = off + 2
+            columns = be16(buf, off)
+            if binary:
+                columns = min(columns, len(roots))
+            for column in range(columns):
+                status = buf[pos]
+                pos += 1
+                if status in (_T, _B):
+                    if (status == _B) != (binary and roots[column] >= 0):
+                        return change
+                    pos += 4 + be32(buf, pos)
+    return -1
 
 
 @kernel

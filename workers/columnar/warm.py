@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from workers.columnar.binary_catalog import compile_forms, form_of
 from workers.columnar.binary_copy import BinaryCopyReader
-from workers.columnar.binary_rows import textual
-from workers.columnar.columns import Layout, MappedColumn
+from workers.columnar.columns import Layout, MappedColumn, in_form
 from workers.columnar.copy_data import CopyFailed, copy_data
 from workers.columnar.drain import Drain
 from workers.columnar.fold import fold_keyed
@@ -43,7 +42,7 @@ def warm() -> None:
     buf = np.frombuffer(_spool(), np.uint8)
     framed = frame(buf, 0, len(buf))
     columns = (MappedColumn("k", 0, pa.int64()), MappedColumn("v", 1, pa.decimal128(9, 1)))
-    changes = framed.changes(slice(None))
+    changes = in_form(framed.changes(slice(None)), None)
     layout = Layout(2, (0,), columns)
     probed = Probed(changes, layout)
     probed.resolve([0], overwrite=True)
@@ -61,7 +60,6 @@ def warm() -> None:
         for key in ([number], [number, keys]):
             numbers = numbers_of(key)
             KeyNumbers(numbers).search(numbers)
-    textual(changes, [form_of(_INT8, {})] * 2)
     warm_copy()
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
 

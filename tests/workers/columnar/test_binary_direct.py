@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from catalog.errcodes import ReplicationError
 from tests.workers.columnar.test_binary import forms, numeric
 from tests.workers.columnar.test_binary_copy import END, HEADER, copied, plain_nodes
-from workers.columnar import binary_copy, binary_direct
+from workers.columnar import binary_columns, binary_direct
 from workers.copy_task import read_copy
 from workers.lake.destination import LakeColumn
 
@@ -98,7 +98,7 @@ def test_014_read_as_it_is_or_by_way_of_its_text(
     odd = st.one_of(st.none(), st.binary(max_size=9)) if data.draw(st.booleans()) else st.none()
     values = data.draw(st.lists(st.one_of(valid, valid, valid, odd), max_size=20))
     found = outcome(oid, type, values, nullable)
-    with patch.object(binary_copy, "direct", lambda *_: None):
+    with patch.object(binary_columns, "direct", lambda *_: None):
         assert found == outcome(oid, type, values, nullable)
 
 

@@ -23,8 +23,8 @@ from tests.workers.columnar.test_server import OPTIONS, drain_to, relation
 from workers.binary_forms import BinaryForms, copy_forms, fetch_type_rows, known_forms
 from workers.columnar.binary_catalog import TEXT_ONLY, built_in_types, compile_forms, form_of
 from workers.columnar.binary_nested import RECORD
-from workers.columnar.binary_rows import textual
-from workers.columnar.columns import Changes
+from workers.columnar.columns import Changes, Layout, MappedColumn, in_form
+from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.kernel import DIGEST
 from workers.columnar.tuples import be16, be32
@@ -206,20 +206,34 @@ def insert_all() -> tuple[str, list[str]]:
     ]
 
 
-def tuples(changes: Changes) -> list[list[bytes | None]]:
-    """Each new tuple's values; a binary one is never met."""
-    buf, rows = changes.buf, []
-    for off in changes.new_off.tolist():
-        pos, row = off + 2, []
-        for _ in range(be16(buf, off)):
-            status = chr(buf[pos])
-            pos += 1
-            assert status in "nt", status
-            size = be32(buf, pos) if status == "t" else 0
-            row.append(buf[pos + 4 : pos + 4 + size].tobytes() if status == "t" else None)
-            pos += 4 + size if status == "t" else 0
-        rows.append(row)
-    return rows
+def columns(changes: Changes, lake: Sequence[LakeColumn]) -> list[list[str]]:
+    """Each column's values in words, which tell -0 from 0 and say nan; a misfit is NULL."""
+    mapped = [MappedColumn(column.name, at, column.type) for at, column in enumerate(lake)]
+    layout = Layout(len(lake), (), tuple(mapped), null_unrepresentable=True)
+    table = pa.Table.from_batches(fold_keyed(changes, layout).append_batches())
+    table.validate(full=True)
+    return [list(map(repr, column.to_pylist())) for column in table.columns]
+
+
+def compare(
+    database: Database, text: npt.NDArray[np.uint8], binary: npt.NDArray[np.uint8]
+) -> list[list[list[str]]]:
+    """Compare what both streams of table ``t`` bring, as text and as the types of a lake table.
+
+    What they bring, in this order.
+    """
+    asked, found = Asked(database), []
+    by_text, by_binary = (frame(each, 0, len(each)) for each in (text, binary))
+    nodes = BinaryForms(lambda oids: fetch_type_rows(asked, oids)).of(relation(by_binary))
+    as_text = in_form(by_text.changes(slice(None)), None)
+    as_binary = in_form(by_binary.changes(slice(None)), nodes)
+    lake = fetch_remote_table_info(asked, "public", "t", ["everything"]).lake_columns()
+    for types in ([LakeColumn(column.name, pa.string()) for column in lake], lake):
+        wanted, read = columns(as_text, types), columns(as_binary, types)
+        for column, one, other in zip(types, wanted, read, strict=True):
+            assert other == one, column
+        found.append(wanted)
+    return found
 
 
 def binary_statuses(framed: Frame) -> str:
@@ -233,25 +247,14 @@ def binary_statuses(framed: Frame) -> str:
 
 
 def test_s_014_2_every_type_in_binary_form_is_the_same_text(publisher_db: Database) -> None:
-    """Every type there is a form for."""
+    """Every type there is a form for, and one that has none beside them."""
     columns, inserts = insert_all()
     publisher_db.run(*SETUP)
     text, binary = streams(publisher_db, f"CREATE TABLE t ({columns})", *inserts)
-    by_text, by_binary = frame(text, 0, len(text)), frame(binary, 0, len(binary))
-    asked = Asked(publisher_db)
-    described = relation(by_binary)
-    forms = BinaryForms(lambda oids: fetch_type_rows(asked, oids)).of(described)
-    assert binary_statuses(by_binary) == "b" * (len(TYPES) - 1) + "t"
-    assert forms[-1] == TEXT_ONLY
-    wanted = tuples(by_text.changes(slice(None)))
-    found = tuples(textual(by_binary.changes(slice(None)), forms))
-    wrong = {
-        (name, one[at], other[at])
-        for one, other in zip(wanted, found, strict=True)
-        for at, name in enumerate(TYPES)
-        if one[at] != other[at]
-    }
-    assert not wrong
+    assert binary_statuses(frame(binary, 0, len(binary))) == "b" * (len(TYPES) - 1) + "t"
+    texts, _ = compare(publisher_db, text, binary)
+    counts = [len(column) - column.count("None") for column in texts]
+    assert counts == [len(values) for values in TYPES.values()]
 
 
 def test_s_014_1_a_binary_copy_brings_the_same_arrow_columns(publisher_db: Database) -> None:
@@ -294,11 +297,9 @@ def test_014_any_number_has_the_server_s_own_digits(publisher_db: Database) -> N
         )
     create = "CREATE TABLE t (d float8, s float4, p float8, n numeric, at timestamp, i interval)"
     text, binary = streams(publisher_db, create, f"INSERT INTO t VALUES {', '.join(rows)}")
-    by_binary = frame(binary, 0, len(binary))
-    forms = BinaryForms(lambda oids: {}).of(relation(by_binary))
-    wanted = tuples(frame(text, 0, len(text)).changes(slice(None)))
-    found = tuples(textual(by_binary.changes(slice(None)), forms))
-    assert [pair for pair in zip(wanted, found, strict=True) if pair[0] != pair[1]] == []
+    assert set(binary_statuses(frame(binary, 0, len(binary)))) == {"b"}
+    texts, _ = compare(publisher_db, text, binary)
+    assert [len(column) - column.count("None") for column in texts] == [3000] * 6
 
 
 def test_forms_are_those_of_the_server_s_own_types(publisher_db: Database) -> None:

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.errcodes import FeatureNotSupported, InternalError, ProtocolViolation
+from catalog.errcodes import InternalError, ProtocolViolation
 from tests.workers.columnar.native import NativeTable, Stored
 from tests.workers.columnar.records import (
-    TABLE,
     delete,
     insert,
     layout,
@@ -27,7 +26,7 @@ from tests.workers.columnar.records import (
 from workers.columnar.columns import Layout, MappedColumn, UnrepresentableValue, UnsentValue
 from workers.columnar.fold import Keyed, fold_keyed
 from workers.columnar.frame import frame
-from workers.proto.messages import ColumnStatus, Insert, Message, TupleColumn
+from workers.proto.messages import Message
 
 THREE = layout(pa.string(), pa.string(), pa.string())
 PAIR = layout(pa.string(), pa.string(), pa.string(), key=(1, 0))
@@ -275,17 +274,6 @@ def test_a_table_without_columns_keeps_its_rows() -> None:
         ([delete(key=[..., None, None])], ProtocolViolation),
         ([insert("1", ..., "b")], UnsentValue),
         ([insert("1", ..., "b"), delete(key=["2", None, None])], UnsentValue),
-        (
-            [Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, b"\0\0\0\1"),) * 3)],
-            FeatureNotSupported,
-        ),
-        (
-            [
-                delete(key=["2", None, None]),
-                Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, b"\0\0\0\1"),) * 3),
-            ],
-            FeatureNotSupported,
-        ),
     ],
 )
 def test_what_makes_no_row_is_refused(messages: list[Message], error: type[Exception]) -> None:

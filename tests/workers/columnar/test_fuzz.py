@@ -34,14 +34,22 @@ from tests.workers.columnar.records import (
 from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, streaming
 from tests.workers.columnar.test_drain import OVER, drain_of
 from tests.workers.proto.cases import CASES, ENVELOPES
-from workers.columnar.binary_catalog import Form, built_in_types, form_of
-from workers.columnar.binary_rows import UnreadableValue, textual
+from workers.columnar.binary_catalog import Form, Nodes, built_in_types, compile_forms, form_of
+from workers.columnar.columns import ColumnReader, UnreadableValue, in_form
 from workers.columnar.drain import _COMMITS, Drain, DrainStatus
 from workers.columnar.fold import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.full import full_images
 from workers.proto import decode, encode
-from workers.proto.messages import ColumnStatus, Insert, Message, TupleColumn, XLogData
+from workers.proto.messages import (
+    ColumnStatus,
+    Delete,
+    Insert,
+    Message,
+    TupleColumn,
+    Update,
+    XLogData,
+)
 
 ROWS: Final[list[Message]] = [
     insert("1", "12.5", None, "2026-11-21"),
@@ -52,21 +60,16 @@ ROWS: Final[list[Message]] = [
     delete(key=("6", None, None, None)),
     delete(old=("7", "1", None, "2026-01-01 BC")),
 ]
-IN_BINARY: Final = [
-    Insert(
-        TABLE,
-        tuple(
-            TupleColumn(ColumnStatus.BINARY, value)
-            for value in (
-                b"\0\0\0\7",
-                b"\0\2\0\0\0\0\0\2\0\x0c\x13\x88",
-                b"\1",
-                b"\x7f\xff\xff\xff",
-            )
-        ),
-    ),
+SENT: Final = (b"\0\0\0\7", struct.pack(">hhHHhh", 2, 0, 0, 2, 12, 5000), b"\1", b"\0\0\1\0")
+"""Values in binary form: int4, numeric, bool and date."""
+BINARY_ROW: Final = tuple(TupleColumn(ColumnStatus.BINARY, value) for value in SENT)
+BINARY_KEY: Final = (BINARY_ROW[0], *[TupleColumn(ColumnStatus.NULL)] * 3)
+IN_BINARY: Final[list[Message]] = [
+    Insert(TABLE, BINARY_ROW),
+    Update(TABLE, "O", BINARY_ROW, (*BINARY_KEY[:3], TupleColumn(ColumnStatus.UNCHANGED))),
+    Delete(TABLE, "K", BINARY_KEY),
 ]
-FORMS: Final = [form_of(oid, {}) for oid in (23, 1700, 16, 1082)]
+NODES: Final = compile_forms([form_of(oid, {}) for oid in (23, 1700, 16, 1082)])
 SOUND: Final = [
     *(raw for _, _, raw in CASES),
     *(encode.message(row) for row in [*ROWS, *IN_BINARY]),
@@ -76,7 +79,7 @@ COMMIT: Final = next(raw for name, _, raw in CASES if name == "commit")
 """Of the same transaction."""
 HEADER: Final = ENVELOPES[0][2][:25]
 """Of a ``w`` message."""
-SENT: Final = [*(raw for _, _, raw in ENVELOPES), *(HEADER + raw for raw in SOUND)]
+ENVELOPED: Final = [*(raw for _, _, raw in ENVELOPES), *(HEADER + raw for raw in SOUND)]
 LAYOUT: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32())
 WHOLE: Final = layout(pa.int32(), pa.decimal128(9, 2), pa.bool_(), pa.date32(), key=())
 EXTREMES: Final = (
@@ -150,13 +153,12 @@ def refused_for(error: ReplicationError) -> None:
     assert error.code in ("08P01", "0A000", "22003", "22P03", "22008")
 
 
-def read(found: Frame) -> None:
-    """Through fold and columns, by key and by whole row."""
+def read(found: Frame, nodes: Nodes | None) -> bool:
+    """Through fold and columns, by key and by whole row; False if it is in another form."""
     try:
-        changes = textual(found.changes(slice(None)), FORMS)
-    except UnreadableValue as error:
-        refused_for(error)
-        changes = found.changes(slice(None))
+        changes = in_form(found.changes(slice(None)), nodes)
+    except UnreadableValue:
+        return False
     try:
         keyed = fold_keyed(changes, LAYOUT)
         for batches in (keyed.merge_batches(), keyed.append_batches()):
@@ -169,6 +171,7 @@ def read(found: Frame) -> None:
             batch.validate()
     except ReplicationError as error:
         refused_for(error)
+    return True
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def read(found: Frame) -> None:
 )
 def test_only_protocol_violations(seed: int, messages: int) -> None:
     chance = random.Random(seed)
-    before = taken = refused = 0
+    before = taken = refused = texts = binaries = 0
     while taken + refused < messages:
         if taken + refused == messages // 10:  # all is compiled, which takes more
             before = memory()
@@ -195,8 +198,10 @@ def test_only_protocol_violations(seed: int, messages: int) -> None:
             continue
         taken += 1
         if len(found):
-            read(found)
+            texts += read(found, None)
+            binaries += read(found, NODES)
     assert min(taken, refused) > messages // 20, "both kinds are met"
+    assert min(texts, binaries) > messages // 200, "both forms are met"
     assert memory() - before < MEMORY
 
 
@@ -222,7 +227,7 @@ def spooled(raw: bytes) -> bytes | None:
 def test_the_kernel_that_drains_refuses_the_same_messages(seed: int, messages: int) -> None:
     """And spools all others, each as it is; a Commit that it notes says what it noted."""
     chance = random.Random(seed)
-    sent = [damaged(chance, SENT) for _ in range(messages)]
+    sent = [damaged(chance, ENVELOPED) for _ in range(messages)]
     wanted = bytearray()
     refusals: list[int] = []  # how much is spooled by then
     for raw in sent:
@@ -289,19 +294,22 @@ def test_014_only_errors_of_the_value() -> None:
     oids = [*of_scalars, 1007, 1009, 1231, 3905, 4451, 4532]
     address = Form(104, tuple(form for oid in (23, 1009) if (form := form_of(oid, {}))))
     forms = [form for oid in oids if (form := form_of(oid, {}))] + [address]
+    nodes = [compile_forms([form]) for form in forms]
+    as_text = layout(pa.string(), key=())
     read_, refused = 0, 0
     for _ in range(20_000):
         value = chance.choice(VALUES)
         for _ in range(chance.randrange(3)):
             value = damage(chance, value or b"\0")
-        form = chance.choice(forms)
-        changes = segment(Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, value),)))
+        sent = segment(Insert(TABLE, (TupleColumn(ColumnStatus.BINARY, value),)))
+        reader = ColumnReader(in_form(sent, chance.choice(nodes)), as_text, as_text.columns)
         try:
-            text = textual(changes, [form])
-        except UnreadableValue as error:
+            [(_, [text], _)] = reader.chunks(range(1, 2))
+        except ReplicationError as error:
             refused_for(error)
             refused += 1
             continue
         read_ += 1
-        assert text.buf[:3].tobytes() == b"\0\1t"
+        text.validate(full=True)
+        assert text.null_count == 0
     assert min(read_, refused) > 1000
