@@ -288,9 +288,8 @@ def _undo_published_attempt(
         dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
         return fenced
     dest.drop_branches(lake.ident)
-    started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
-    published = started and fenced.stamp is not None and fenced.stamp.epoch == rel.epoch
-    if published and fenced.stamp and fenced.stamp.lsn != InvalidXLogRecPtr:
+    copied = fenced.stamp
+    while _is_published(rel, fenced) and fenced.stamp == copied:
         if rel.base_snapshot is None:
             raise ObjectNotInPrerequisiteState(
                 f'lake table "{lake.ident}" holds a copy that cannot be taken back',
@@ -298,7 +297,19 @@ def _undo_published_attempt(
             )
         log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
         dest.rollback(lake.ident, rel.base_snapshot)
-    return dest.table(lake.ident)
+        # From the base a late fast-forward could land again, in a catalog that compares no more
+        # than the snapshot that main is at.
+        fenced = dest.fence(lake.ident)
+    return fenced
+
+
+def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:
+    """Whether ``main`` shows the copy of the attempt before."""
+    started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
+    stamp = lake.stamp
+    if not started or stamp is None:
+        return False
+    return stamp.epoch == rel.epoch and stamp.lsn != InvalidXLogRecPtr
 
 
 def _wait_for_catchup(

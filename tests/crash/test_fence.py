@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import psutil
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
@@ -35,8 +36,9 @@ from workers.lake.counts import LakeIdent
 from workers.lake.destination import Identity, LakeColumn, Segment, Stamp
 from workers.lake.iceberg import IcebergDestination
 from workers.lake.server import LakeServer
-from workers.lake.snapshots import read_history
 from workers.lake.statements import call
+from workers.lake.table_schema import schema_json
+from workers.lake.table_state import read_columns
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.string()))
 EPOCH = "11111111-2222-3333-4444-555555555555"
@@ -50,6 +52,9 @@ Worker = IcebergDestination
 
 def stamp(lsn: int, epoch: str = EPOCH) -> Stamp:
     return Stamp("pg_99999", LSN(lsn), epoch, LSN(0))
+
+
+MADE: dict[str, Any] = {"owner": "us", "relid": 1, "stamp": stamp(100)}
 
 
 def branch() -> str:
@@ -122,7 +127,7 @@ def heir(workers: Workers) -> Worker:
 def table(zombie: Worker) -> LakeIdent:
     """A table at 100 with no row."""
     ident = LakeIdent("fence", f"t{next(_number)}")
-    zombie.create_table(ident, COLUMNS, owner="us", relid=1, stamp=stamp(100))
+    zombie.create_table(ident, COLUMNS, **MADE)
     return ident
 
 
@@ -163,6 +168,45 @@ def test_a_late_fast_forward_does_not_land(
     assert refused.value.code == MAIN_MOVED
     assert ids_in(family, table) == []
     assert lsn_of(heir, table) == 100
+
+
+@pytest.mark.parametrize("taken_back", [False, True], ids=["fence", "and back to the base"])
+def test_a_fast_forward_that_has_looked_does_not_land(
+    family: Family, zombie: Worker, heir: Worker, table: LakeIdent, taken_back: bool
+) -> None:
+    """The call that nobody can stop: what it commits on is what it has looked at."""
+    late = put(zombie, table, 500, 1, 2, 3)
+    base = heir.table(table)
+    assert base is not None
+    assert base.snapshot_id is not None
+    begun = api_of(zombie).load(table).manageSnapshots().fastForwardBranch("main", late)
+    heir.fence(table)
+    if taken_back:
+        heir.drop_branches(table)
+        heir.rollback(table, base.snapshot_id)
+    with pytest.raises(Py4JJavaError, match="CommitFailedException"):
+        begun.commit()
+    assert (lsn_of(heir, table), ids_in(family, table)) == (100, [])
+
+
+def test_a_table_that_is_made_late_is_not_made(
+    family: Family, zombie: Worker, heir: Worker
+) -> None:
+    ident = LakeIdent("fence", f"t{next(_number)}")
+    heir.create_table(LakeIdent("fence", f"t{next(_number)}"), COLUMNS, **MADE)  # the schema
+    begun = api_of(zombie).build_table(ident, schema_json(COLUMNS), None, {}).createTransaction()
+    begun.newAppend().commit()
+    heir.create_table(ident, COLUMNS, **MADE)
+    heir.publish(ident, put(heir, ident, 500, 1), stamp(500))
+    with pytest.raises(Py4JJavaError, match="AlreadyExistsException"):
+        begun.commitTransaction()
+    assert (lsn_of(heir, ident), ids_in(family, ident)) == (500, [1])
+
+
+def api_of(worker: Worker) -> Any:
+    """What a call through the gateway is made of."""
+    assert worker._gateway is not None
+    return worker._gateway._ready()
 
 
 def test_a_late_append_stays_off_main(
@@ -311,20 +355,18 @@ def test_a_server_that_stood_still_in_its_commit_does_not_land_it(
     server, clients = second_server
     zombie = clients.make()
     late = put(zombie, table, 500, 1, 2, 3)
-    session = zombie._sessions.get()
-    ahead = call("fast_forward", table, branch="main", to=late)
     refused: list[str] = []
 
     def publish() -> None:
         try:
-            session.command(ahead, "publishing")
+            zombie.publish(table, late, stamp(500))
         except ReplicationError as error:
-            refused.append(str(error))
+            refused.append(error.code)
 
     with stopped_before_its_commit(family, server, table, publish) as thread:
         assert heir.fence(table).stamp == stamp(100)
     thread.join(60)
-    assert len(refused) == 1
+    assert refused == [MAIN_MOVED]
     assert (lsn_of(heir, table), ids_in(family, table)) == (100, [])
 
 
@@ -357,13 +399,13 @@ def test_a_late_fence_does_not_hide_a_newer_position(
     has_read, may_commit = threading.Event(), threading.Event()
 
     def read_and_wait(*args: Any) -> Any:
-        history = read_history(*args)
-        if threading.current_thread().name == "zombie" and not has_read.is_set():
+        columns = read_columns(*args)
+        if threading.current_thread().name == "zombie":
             has_read.set()
             assert may_commit.wait(60)
-        return history
+        return columns
 
-    monkeypatch.setattr(iceberg, "read_history", read_and_wait)
+    monkeypatch.setattr(iceberg, "read_columns", read_and_wait)
     thread = threading.Thread(target=zombie.fence, args=(table,), name="zombie")
     thread.start()
     assert has_read.wait(60)

@@ -7,33 +7,42 @@ reaches it as ``spark._jvm``; the embedded server begins as such a program's JVM
 reach it too, by a port on the loopback interface and a secret.
 
 Nothing here can be taken back by ``release_sessions``: a call whose worker is dead goes on and
-commits. So only two kinds of calls are made: those that read, and commits to a *branch* of the
-caller's generation. A branch that nobody will publish may grow, or come to be again, without harm
-to anybody; what moves ``main`` goes through a session of Spark Connect, which a successor closes.
+commits. So only such calls are made as may come late: those that read; commits to a *branch* of
+the caller's generation, which may grow, or come to be again, without harm to anybody once nobody
+will publish it; the making of a table, refused where a successor has made it; and the fast-forward
+of ``main`` to such a branch, refused behind a successor's fence. Nothing else moves ``main``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from catalog.errcodes import FamilyProcessGone, ReplicationError
 from workers.lake.conf import CATALOG
 from workers.lake.counts import LakeIdent
-from workers.lake.failures import as_replication_error
+from workers.lake.failures import LakeFailure, as_replication_error, is_outrun
 from workers.lake.gateway_server import GATEWAY, connect
 from workers.lake.staged import Live, LiveFile, NewFile, Shape
+from workers.lake.statements import MAIN
 from workers.lake.table_files import local_folder
+
+Made = TypeVar("Made")
 
 MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
+_COMMIT_ATTEMPTS: Final = 5
+_MISSING: Final = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,86 @@ class Gateway:
             current = api.load(ident).operations().current()
             found: dict[str, Any] = json.loads(api.metadata_parser.toJson(current))
             return found
+
+    def described(self, ident: LakeIdent, what: str) -> Mapping[str, Any] | None:
+        """The same, None where there is no such table."""
+        try:
+            return self.metadata(ident, what)
+        except LakeFailure as error:
+            if _MISSING.match(error.said.lstrip()):
+                return None
+            raise
+
+    def has_namespace(self, name: str, what: str) -> bool:
+        """Whether there is such a schema for tables."""
+        with self._translated(what):
+            return self._ready().has_namespace(name)
+
+    def warehouse(self, what: str) -> str | None:
+        """Where the catalog puts tables, if its configuration says so."""
+        with self._translated(what):
+            return self._ready().warehouse
+
+    def create_table(
+        self,
+        ident: LakeIdent,
+        *,
+        schema: str,
+        location: str | None,
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+        what: str,
+    ) -> Mapping[str, Any]:
+        """Make a table with an empty snapshot that says ``summary``: one commit; its metadata.
+
+        It makes a table or does nothing: the call of a worker that is dead by then may come at any
+        time, and finds the table there that its successor has made. LakeFailure for one that is.
+        """
+        with self._translated(what):
+            api = self._ready()
+            made = api.build_table(ident, schema, location, properties).createTransaction()
+            append = made.newAppend()
+            for key, value in summary.items():
+                append.set(key, value)
+            append.commit()
+            made.commitTransaction()
+            current = api.load(ident).operations().current()
+            found: dict[str, Any] = json.loads(api.metadata_parser.toJson(current))
+            return found
+
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None, what: str) -> None:
+        """A branch at a snapshot or at main's tip, in place of one of that name. Never ``main``."""
+        _again(lambda: self._create_branch(ident, branch, at, what))
+
+    def fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
+        """Move ``main`` on to a branch, if it is an ancestor of it; the snapshot it is at then.
+
+        Ancestry is looked at in the very metadata that the commit replaces, so that a fence in
+        between makes it fail.
+        """
+        return _again(lambda: self._fast_forward(ident, branch, what))
+
+    def _fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
+        with self._translated(what):
+            table = self._ready().load(ident)
+            update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
+            update.commit()
+            return int(table.snapshot(MAIN).snapshotId())
+
+    def _create_branch(self, ident: LakeIdent, branch: str, at: int | None, what: str) -> None:
+        with self._translated(what):
+            table = self._ready().load(ident)
+            if at is None:
+                current = table.currentSnapshot()
+                at = None if current is None else current.snapshotId()
+            update = table.manageSnapshots()
+            if at is None:
+                update.createBranch(branch)
+            elif table.snapshot(branch) is None:
+                update.createBranch(branch, at)
+            else:
+                update.replaceBranch(branch, at)
+            update.commit()
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The snapshot a branch is at; 40001 where there is no such branch."""
@@ -180,6 +269,17 @@ class Gateway:
             ) from None
 
 
+def _again(commit: Callable[[], Made]) -> Made:
+    """Once more where another commit came first: of branches Iceberg repeats none by itself."""
+    for _ in range(_COMMIT_ATTEMPTS - 1):
+        try:
+            return commit()
+        except LakeFailure as error:
+            if not is_outrun(error):
+                raise
+    return commit()
+
+
 class _Api:
     """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
 
@@ -200,12 +300,38 @@ class _Api:
         self._new_metrics = iceberg.Metrics
         self._map = gateway.jvm.java.util.HashMap
         self._scan_tasks = iceberg.ScanTaskParser
+        self._namespace = iceberg.catalog.Namespace
+        self._schemas = iceberg.SchemaParser
+        self._path = gateway.jvm.org.apache.hadoop.fs.Path
+        self._user = gateway.jvm.java.lang.System.getProperty("user.name")
+        self._hadoop = spark.sessionState().newHadoopConf()
+        self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
         self.metadata_parser = iceberg.TableMetadataParser
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read anew."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         return self._catalog.loadTable(self._identifier.of(name))
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether the catalog has a schema for tables."""
+        namespace = self._namespace.of(_string_array(self._gateway, [name]))
+        return bool(self._catalog.namespaceExists(namespace))
+
+    def build_table(
+        self, ident: LakeIdent, schema: str, location: str | None, properties: Mapping[str, str]
+    ) -> Any:
+        """What makes a table; its folder with the file system that Spark would find it in."""
+        name = _string_array(self._gateway, (ident.schema, ident.table))
+        columns = self._schemas.fromJson(schema)
+        builder = self._catalog.buildTable(self._identifier.of(name), columns)
+        # As Spark has it: the system's user.
+        for key, value in {**properties, "owner": self._user}.items():
+            builder.withProperty(key, value)
+        if location is not None:
+            path = self._path(location)
+            builder.withLocation(path.getFileSystem(self._hadoop).makeQualified(path).toString())
+        return builder
 
     def scan(self, table: Any, snapshot_id: int) -> Iterator[Mapping[str, Any]]:
         """A snapshot's data files, each with the files of deletes that concern it."""

@@ -13,6 +13,7 @@ first, B reads 500; if the fence came first, A's call fails and B reads 400. Nev
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,13 +53,13 @@ from workers.lake.destination import (
     TakenKeys,
 )
 from workers.lake.direct_tables import DirectTables
-from workers.lake.failures import LakeFailure, is_missing, is_outrun
+from workers.lake.failures import LakeFailure, is_outrun
 from workers.lake.gateway import gateway_of
 from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
 from workers.lake.merge import count_repeated
-from workers.lake.new_table import make_table
+from workers.lake.new_table import is_unfinished, make_table, make_table_with_snapshot
 from workers.lake.orphans import remove_orphans
 from workers.lake.outcomes import count
 from workers.lake.row_origin import NOBODY, SINCE, Others, all_others, look_for_others
@@ -66,9 +67,7 @@ from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
     FENCE,
     lake_table,
-    read_branches,
     read_history,
-    read_properties,
     read_tip,
     stamp_properties,
 )
@@ -85,7 +84,7 @@ from workers.lake.statements import (
     set_properties,
     table_path,
 )
-from workers.lake.typemap import arrow_type
+from workers.lake.table_state import TableState, branches, read_columns, read_state, state_of
 
 _NOT_ANCESTOR: Final = "is not an ancestor"
 
@@ -113,7 +112,8 @@ class IcebergDestination(Destination):
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
-        self._direct = DirectTables(gateway_of(url), self._staging)
+        self._gateway = gateway_of(url)
+        self._direct = DirectTables(self._gateway, self._staging)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
@@ -126,17 +126,13 @@ class IcebergDestination(Destination):
     # -- tables -----------------------------------------------------------------------------------
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
-        """What ``main`` holds now; three short calls, nothing cached."""
-        session = self._sessions.get()
-        try:
-            columns = self._read_columns(session, ident)
-            history = read_history(session, ident)
-            properties = read_properties(session, ident)
-        except ReplicationError as error:
-            if is_missing(error):
-                return None
-            raise
-        return lake_table(ident, columns, properties.get(OWNER), history)
+        """What ``main`` holds now, nothing cached."""
+        state = read_state(self._sessions, self._gateway, ident)
+        return None if state is None else self._as_table(ident, state)
+
+    def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
+        self._note_columns(ident, state.columns)
+        return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
 
     def create_table(
         self,
@@ -147,27 +143,33 @@ class IcebergDestination(Destination):
         relid: int,
         stamp: Stamp,
     ) -> LakeTable:
-        """Create it, then commit the empty stamped snapshot.
+        """Create it with an empty stamped snapshot; through Spark these are two commits.
 
-        A table that an earlier attempt of this owner left without a snapshot is finished; any
-        other that exists is refused (42P07).
+        A table that an earlier attempt of this owner left as new is finished; any other that
+        exists is refused (42P07).
         """
-        session = self._sessions.get()
-        version = self._format_version
+        version, marks = self._format_version, _marks(stamp)
+        how: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": version}
+        if self._gateway is not None:
+            # Not each catalog makes a table with a snapshot; then Spark makes it, or says why not.
+            with contextlib.suppress(LakeFailure):
+                where = (self._gateway, self._sessions, ident, columns)
+                state = state_of(make_table_with_snapshot(*where, **how, summary=marks))
+                if state is not None:
+                    return self._as_table(ident, state)
         try:
-            make_table(session, ident, columns, owner=owner, relid=relid, format_version=version)
+            make_table(self._sessions.get(), ident, columns, **how)
         except LakeFailure:
             # Asked for only now: a table that is missing, as nearly all are, takes long to refuse.
             existing = self.table(ident)
             if existing is None:
                 raise
-            unfinished = existing.owner == owner and existing.snapshot_id is None
-            if not unfinished or _shape(existing.columns) != _shape(columns):
+            if not is_unfinished(existing, columns, owner, stamp):
                 raise DuplicateTable(f'lake table "{ident}" already exists') from None
-        columns = self._read_columns(session, ident)
-        self._stamp_main(session, ident, stamp, columns)
+        columns = self._read_columns(ident)
+        self._commit_to_main(ident, marks, columns)
         # The table is ours alone: only the number of its snapshot is not known.
-        tip = read_tip(session, ident)
+        tip = read_tip(self._sessions.get(), ident)
         own = None if stamp.source else stamp
         return LakeTable(ident, columns, owner, tip, own, records=0)
 
@@ -198,7 +200,7 @@ class IcebergDestination(Destination):
             set_properties(ident, {**TABLE_PROPERTIES, **others, OWNER: owner}),
             f'adopting lake table "{ident}"',
         )
-        self._stamp_main(session, ident, stamp, existing.columns)
+        self._commit_to_main(ident, _marks(stamp), existing.columns)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
@@ -217,9 +219,7 @@ class IcebergDestination(Destination):
         A stamp could only be one that was read before. Committed late, by a worker that is dead by
         then, it would hide a newer one under an older one.
         """
-        session = self._sessions.get()
-        columns = self._read_columns(session, ident)
-        self._writer(session, ident, MAIN, columns).append_empty({FENCE: uuid.uuid4().hex})
+        self._commit_to_main(ident, {FENCE: uuid.uuid4().hex}, self._read_columns(ident))
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
@@ -232,24 +232,24 @@ class IcebergDestination(Destination):
         """A fresh branch at a snapshot, ``main``'s tip if none is named."""
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
-        session = self._sessions.get()
-        session.commit(
-            create_branch(ident, branch, at), f'creating a branch of lake table "{ident}"'
-        )
+        what = f'creating a branch of lake table "{ident}"'
+        if self._gateway is not None:
+            self._gateway.create_branch(ident, branch, at, what)
+        else:
+            self._sessions.get().commit(create_branch(ident, branch, at), what)
         if self._tracks:  # what comes later than the branch makes its publication fail
             known = self._others.get(ident)
-            self._others[ident] = look_for_others(session, ident, known)
+            self._others[ident] = look_for_others(self._sessions.get(), ident, known)
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
         """Drop every branch of ours on the table but ``keep``; missing is fine."""
-        session = self._sessions.get()
-        for name in read_branches(session, ident):
+        for name in branches(self._sessions, self._gateway, ident):
             if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
                 what = f'dropping branches of lake table "{ident}"'
-                session.commit(drop_branch(ident, name), what)
+                self._sessions.get().commit(drop_branch(ident, name), what)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -353,28 +353,32 @@ class IcebergDestination(Destination):
         Raises 40001 when main is elsewhere: nothing of the batch is visible then. Returns the
         snapshot main is at, None after a call whose outcome had to be read.
         """
-        session = self._sessions.get()
         if self._tips.get((ident, branch)) != stamp:
-            found = read_history(session, ident).tip_stamp(branch)
+            found = read_history(self._sessions.get(), ident).tip_stamp(branch)
             if found != stamp:
                 raise _moved(ident, "The branch's last snapshot is not this batch's.")
         try:
-            answer = session.commit(
-                call("fast_forward", ident, branch=MAIN, to=branch),
-                f'publishing to lake table "{ident}"',
-            )
+            return self._fast_forward(ident, branch)
         except ReplicationError as error:
             self._settle(ident, branch, stamp, error)
             return None
-        moved_to: int | None = None if answer is None else answer.column("updated_ref")[0].as_py()
-        return moved_to
+
+    def _fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+        what = f'publishing to lake table "{ident}"'
+        if self._gateway is not None:
+            # No call to the gateway ends with the session that a successor has closed.
+            self._sessions.get().check_open()
+            return self._gateway.fast_forward(ident, branch, what)
+        sql = call("fast_forward", ident, branch=MAIN, to=branch)
+        answer = self._sessions.get().commit(sql, what)
+        return None if answer is None else answer.column("updated_ref")[0].as_py()
 
     def _settle(self, ident: LakeIdent, branch: str, stamp: Stamp, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
         unanswered = isinstance(error, ConnectionFailure)
         if unanswered or is_outrun(error):
-            # The old session is released by get(); then no call of ours is under way, but perhaps
-            # a catalog's that gave up on us.
+            # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
+            # us, may still be under way: behind the fence it is refused.
             if self.fence(ident).position(stamp.source) == stamp:
                 return
             why = "The call went unanswered" if unanswered else "Another commit came first"
@@ -405,7 +409,7 @@ class IcebergDestination(Destination):
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
         session = self._sessions.get()
-        columns = self._columns.get(ident) or self._read_columns(session, ident)
+        columns = self._columns.get(ident) or self._read_columns(ident)
         merge_deletes = partial(self._direct.merge_deletes, session, ident, branch)
         return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
 
@@ -432,31 +436,25 @@ class IcebergDestination(Destination):
         branch: str,
         columns: tuple[LakeColumn, ...] | None = None,
     ) -> BranchWriter:
-        columns = columns or self._columns.get(ident) or self._read_columns(session, ident)
+        columns = columns or self._columns.get(ident) or self._read_columns(ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NOBODY)
         direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
         return BranchWriter(session, ident, branch, columns, ranges, others, direct)
 
-    def _stamp_main(
-        self,
-        session: LakeSession,
-        ident: LakeIdent,
-        stamp: Stamp,
-        columns: tuple[LakeColumn, ...],
+    def _commit_to_main(
+        self, ident: LakeIdent, properties: Mapping[str, str], columns: tuple[LakeColumn, ...]
     ) -> None:
-        properties = {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)
-        self._writer(session, ident, MAIN, columns).append_empty(properties)
+        session = self._sessions.get()
+        self._writer(session, ident, MAIN, columns).append_empty(dict(properties))
 
-    def _read_columns(self, session: LakeSession, ident: LakeIdent) -> tuple[LakeColumn, ...]:
-        schema: Any = session.schema(
-            join("SELECT * FROM", table_path(ident)), f'reading lake table "{ident}"'
-        )
-        columns = tuple(
-            LakeColumn(field.name, arrow_type(field.dataType), field.nullable)
-            for field in schema.fields
-        )
+    def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
+        return self._note_columns(ident, read_columns(self._sessions, self._gateway, ident))
+
+    def _note_columns(
+        self, ident: LakeIdent, columns: tuple[LakeColumn, ...]
+    ) -> tuple[LakeColumn, ...]:
         with self._lock:
             if self._columns.get(ident) != columns:
                 self._key_ranges.pop(ident, None)
@@ -468,7 +466,7 @@ class IcebergDestination(Destination):
     ) -> None:
         """Have Spark look at expressions before they are first used over the table's columns."""
         if generated:
-            columns = self._columns.get(ident) or self._read_columns(session, ident)
+            columns = self._columns.get(ident) or self._read_columns(ident)
             if (ident, columns, generated) not in self._generating:
                 self.generated_columns(ident, columns, generated)
                 self._generating.add((ident, columns, generated))
@@ -486,8 +484,9 @@ class IcebergDestination(Destination):
             self._key_ranges.pop(ident, None)
 
 
-def _shape(columns: Sequence[LakeColumn]) -> list[tuple[str, str]]:
-    return [(column.name, str(column.type)) for column in columns]
+def _marks(stamp: Stamp) -> dict[str, str]:
+    """What a commit to ``main`` itself says; see ``Destination.create_table`` of shared tables."""
+    return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)
 
 
 def _moved(ident: LakeIdent, detail: str) -> ReplicationError:

@@ -42,6 +42,7 @@ SESSION_IDLE: Final = 30 * 60.0
 """A session not used for so long is replaced; servers forget theirs after an hour by default."""
 _RELEASE_TIMEOUT: Final = 20.0
 _COMMIT_ATTEMPTS: Final = 5
+_ANY: Final = "spark.app.name"  # which is asked to be answered
 
 _BACKGROUND: Final[Mapping[str, str]] = {
     # A stage that takes long is one task then, and leaves the other cores alone: tasks of other
@@ -195,6 +196,10 @@ class LakeSession:
         with self._call("reading its configuration"):
             value: str | None = self._spark.conf.get(key, "") or None
             return value
+
+    def check_open(self) -> None:
+        """Raises ``SessionClosed`` if a successor has closed it for good."""
+        self.conf(_ANY)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Make these, and no others, the snapshot properties of this session's SQL commits."""

@@ -214,6 +214,34 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
     return History(refs, snapshots)
 
 
+def history_of(metadata: Mapping[str, Any]) -> History:
+    """The same from a table's metadata."""
+    refs = {name: ref["snapshot-id"] for name, ref in metadata.get("refs", {}).items()}
+    current = metadata.get("current-snapshot-id")
+    if current is not None and current >= 0:  # -1 is none
+        refs.setdefault(MAIN, current)
+    return History(
+        refs,
+        {each["snapshot-id"]: _snapshot(each) for each in metadata.get("snapshots", ())},
+    )
+
+
+def _snapshot(found: Mapping[str, Any]) -> Snapshot:
+    summary: Mapping[str, str] = found.get("summary", {})
+    said = {key: summary.get(key) for key in _READ}
+    records = said["total-records"]
+    return Snapshot(
+        found["snapshot-id"],
+        found.get("parent-snapshot-id"),
+        _stamp([said[key] for key in (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE)]),
+        _sources(said[SOURCES]),
+        None if records is None else int(records),
+        int(said["total-data-files"] or 0),
+        foreign=_foreign(said, summary.get("operation")),
+        committed=found["timestamp-ms"],
+    )
+
+
 def _foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
     """Whether somebody else added rows by this commit."""
     ours = any(summary[mark] is not None for mark in MARKS)

@@ -38,6 +38,7 @@ def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> 
 
 
 def test_a_table_that_exists_is_refused_and_dropped_on_request(table: Table) -> None:
+    table.batch([append(table.dest, [(1, "a", None)])], 20)
     with pytest.raises(ReplicationError) as error:
         table.dest.create_table(table.ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     assert error.value.code == "42P07"

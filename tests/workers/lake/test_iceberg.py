@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.workers.lake import contract
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import CopyPlan, FileSizes, LakeColumn, Segment
+from workers.lake.failures import LakeFailure
 from workers.lake.new_table import make_table
 from workers.lake.snapshots import read_history, read_properties
 from workers.lake.statements import branch_path, join, set_properties, table_path
@@ -226,6 +228,43 @@ def test_a_table_that_was_left_without_a_snapshot_is_finished(
         with pytest.raises(ReplicationError) as error:
             dest.create_table(lake_ident, columns, owner=owner, relid=7, stamp=stamp(10))
         assert error.value.code == "42P07"
+    made = dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert (made.stamp, made.records) == (stamp(10), 0)
+    assert dest.table(lake_ident) == made
+
+
+def test_a_table_that_a_dead_worker_made_meanwhile_is_finished(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """It was not there when it was looked for; once something is published to it, it is not new."""
+    dest: Any = iceberg()
+    earlier = replace(stamp(10), epoch="of the attempt before")
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=earlier)
+    for columns, owner, lsn in ((COLUMNS[:1], "me", 10), (COLUMNS, "you", 10), (COLUMNS, "me", 9)):
+        with pytest.raises(ReplicationError) as error:
+            dest.create_table(lake_ident, columns, owner=owner, relid=7, stamp=stamp(lsn))
+        assert error.value.code == "42P07"
+    made = dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert (made.stamp, made.records) == (stamp(10), 0)
+    assert dest.table(lake_ident) == made
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.write(lake_ident, "pgsub_1_1_1", [append(dest, 1, 1)], stamp(20))
+    dest.publish(lake_ident, "pgsub_1_1_1", stamp(20))
+    with pytest.raises(ReplicationError) as error:
+        dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    assert error.value.code == "42P07"
+
+
+def test_a_catalog_that_makes_no_table_with_a_snapshot_makes_one_without(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as refuse to stage one."""
+    dest: Any = iceberg()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise LakeFailure("the lake failed while staging")
+
+    monkeypatch.setattr(dest._gateway, "create_table", refuse)
     made = dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     assert (made.stamp, made.records) == (stamp(10), 0)
     assert dest.table(lake_ident) == made
