@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 from pyspark.errors import PySparkException
@@ -26,6 +26,9 @@ from catalog.errcodes import (
     ReplicationError,
 )
 
+Made = TypeVar("Made")
+
+_COMMIT_ATTEMPTS: Final = 5
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
 """A copy task puts its error behind this word as one line of JSON."""
@@ -124,6 +127,17 @@ def is_missing(error: ReplicationError) -> bool:
 def is_outrun(error: ReplicationError) -> bool:
     """Whether another commit to the table came first, or what became of ours is not known."""
     return isinstance(error, LakeFailure) and _OUTRUN.search(error.said) is not None
+
+
+def repeated(commit: Callable[[], Made]) -> Made:
+    """Do it again where another commit came first: of branches Iceberg repeats none by itself."""
+    for _ in range(_COMMIT_ATTEMPTS - 1):
+        try:
+            return commit()
+        except LakeFailure as error:
+            if not is_outrun(error):
+                raise
+    return commit()
 
 
 def as_replication_error(error: BaseException, what: str) -> ReplicationError:

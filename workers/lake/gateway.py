@@ -19,27 +19,24 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from catalog.errcodes import FamilyProcessGone, ReplicationError
 from workers.lake.conf import CATALOG
 from workers.lake.counts import LakeIdent
-from workers.lake.failures import LakeFailure, as_replication_error, is_outrun
+from workers.lake.failures import LakeFailure, as_replication_error, repeated
 from workers.lake.gateway_server import GATEWAY, connect
 from workers.lake.staged import Live, LiveFile, NewFile, Shape
 from workers.lake.statements import MAIN
 from workers.lake.table_files import local_folder
 
-Made = TypeVar("Made")
-
 MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
-_COMMIT_ATTEMPTS: Final = 5
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
 )
@@ -78,9 +75,7 @@ class Gateway:
         """A table's metadata as its newest metadata file has it; one commit's worth of time."""
         with self._translated(what):
             api = self._ready()
-            current = api.load(ident).operations().current()
-            found: dict[str, Any] = json.loads(api.metadata_parser.toJson(current))
-            return found
+            return api.metadata(ident)
 
     def described(self, ident: LakeIdent, what: str) -> Mapping[str, Any] | None:
         """The same, None where there is no such table."""
@@ -124,13 +119,11 @@ class Gateway:
                 append.set(key, value)
             append.commit()
             made.commitTransaction()
-            current = api.load(ident).operations().current()
-            found: dict[str, Any] = json.loads(api.metadata_parser.toJson(current))
-            return found
+            return api.metadata(ident)
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None, what: str) -> None:
         """A branch at a snapshot or at main's tip, in place of one of that name. Never ``main``."""
-        _again(lambda: self._create_branch(ident, branch, at, what))
+        repeated(lambda: self._create_branch(ident, branch, at, what))
 
     def fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
         """Move ``main`` on to a branch, if it is an ancestor of it; the snapshot it is at then.
@@ -138,7 +131,7 @@ class Gateway:
         Ancestry is looked at in the very metadata that the commit replaces, so that a fence in
         between makes it fail.
         """
-        return _again(lambda: self._fast_forward(ident, branch, what))
+        return repeated(lambda: self._fast_forward(ident, branch, what))
 
     def _fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
         with self._translated(what):
@@ -269,17 +262,6 @@ class Gateway:
             ) from None
 
 
-def _again(commit: Callable[[], Made]) -> Made:
-    """Once more where another commit came first: of branches Iceberg repeats none by itself."""
-    for _ in range(_COMMIT_ATTEMPTS - 1):
-        try:
-            return commit()
-        except LakeFailure as error:
-            if not is_outrun(error):
-                raise
-    return commit()
-
-
 class _Api:
     """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
 
@@ -306,12 +288,18 @@ class _Api:
         self._user = gateway.jvm.java.lang.System.getProperty("user.name")
         self._hadoop = spark.sessionState().newHadoopConf()
         self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
-        self.metadata_parser = iceberg.TableMetadataParser
+        self._metadata_parser = iceberg.TableMetadataParser
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read anew."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         return self._catalog.loadTable(self._identifier.of(name))
+
+    def metadata(self, ident: LakeIdent) -> dict[str, Any]:
+        """What the table's newest metadata file says."""
+        current = self.load(ident).operations().current()
+        found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
+        return found
 
     def has_namespace(self, name: str) -> bool:
         """Whether the catalog has a schema for tables."""

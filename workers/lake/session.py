@@ -31,7 +31,7 @@ from pyspark.sql.connect.session import SparkSession
 from catalog.errcodes import ConnectionFailure
 from workers.lake import new_session
 from workers.lake.conf import FIXED
-from workers.lake.failures import LakeFailure, SessionClosed, is_outrun, translated
+from workers.lake.failures import SessionClosed, repeated, translated
 from workers.lake.gateway_server import GATEWAY
 
 # They print a failed query with its Java stack on standard error; errors are ours to report.
@@ -41,7 +41,6 @@ for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
 SESSION_IDLE: Final = 30 * 60.0
 """A session not used for so long is replaced; servers forget theirs after an hour by default."""
 _RELEASE_TIMEOUT: Final = 20.0
-_COMMIT_ATTEMPTS: Final = 5
 _ANY: Final = "spark.app.name"  # which is asked to be answered
 
 _BACKGROUND: Final[Mapping[str, str]] = {
@@ -115,13 +114,7 @@ class LakeSession:
 
         Iceberg repeats a commit of rows by itself, one of branches it does not.
         """
-        for _ in range(_COMMIT_ATTEMPTS - 1):
-            try:
-                return self.call(sql, what)
-            except LakeFailure as error:
-                if not is_outrun(error):
-                    raise
-        return self.call(sql, what)
+        return repeated(lambda: self.call(sql, what))
 
     def call(self, sql: str, what: str) -> pa.Table | None:
         """Run a statement that answers by itself (CALL, SHOW): one call and no job for the answer.

@@ -30,6 +30,7 @@ from workers.lake.counts import LakeIdent
 from workers.lake.destination import SOURCE_COLUMN
 from workers.lake.staged import NewFile, Shape
 from workers.lake.staging_place import table_errors
+from workers.lake.table_schema import current_fields, plain_type
 
 FILE_SIZE: Final = 128 << 20
 """Bytes of a file of rows after which the next one is begun."""
@@ -52,20 +53,6 @@ _CODECS: Final[Mapping[str, Codec]] = {
     "snappy": "snappy",
     "uncompressed": "none",
 }
-
-_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
-_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +100,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     properties: Mapping[str, str] = metadata.get("properties", {})
     if local_folder(location) is None or _is_special(metadata, properties):
         return None
-    schema_id: int = metadata["current-schema-id"]
-    fields = next(each for each in metadata["schemas"] if each["schema-id"] == schema_id)["fields"]
+    fields = current_fields(metadata)
     found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
     columns = [column for column in found if column is not None]
     codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
@@ -126,7 +112,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
         pa.schema(columns),
         Shape(
             metadata["table-uuid"],
-            schema_id,
+            metadata["current-schema-id"],
             metadata["default-spec-id"],
             metadata["format-version"],
         ),
@@ -196,9 +182,7 @@ def _type(type: Any) -> pa.DataType | None:
         required = type["element-required"]
         element = _field("element", type["element-id"], type["element"], required)
         return None if element is None else pa.list_(element)
-    if decimal := _DECIMAL.fullmatch(type):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return _TYPES.get(type)
+    return plain_type(type)
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestamptz": pa.timestamp("us", "UTC"),
     "string": pa.string(),
     "binary": pa.binary(),
-    "uuid": pa.string(),  # which is what Spark makes of it
 }
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _FIXED: Final = re.compile(r"fixed\[\d+\]")
@@ -57,10 +56,8 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
 
     One that nothing is published to (struct, map) has the null type, as ``typemap`` has it.
     """
-    current = metadata["current-schema-id"]
-    schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
     columns = []
-    for field in schema["fields"]:
+    for field in current_fields(metadata):
         type = _arrow_type(field["type"])
         if type is None:
             return None
@@ -74,9 +71,24 @@ def _arrow_type(type: Any) -> pa.DataType | None:
             return pa.null()
         element = _arrow_type(type["element"])
         return None if element is None else pa.list_(pa.field("element", element))
-    if decimal := _DECIMAL.fullmatch(type):
+    if type == "uuid":
+        return pa.string()  # which is what Spark makes of it
+    return pa.binary() if _FIXED.fullmatch(type) else plain_type(type)
+
+
+def current_fields(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The fields of the schema that rows are written in now."""
+    current = metadata["current-schema-id"]
+    schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
+    fields: Sequence[Mapping[str, Any]] = schema["fields"]
+    return fields
+
+
+def plain_type(name: str) -> pa.DataType | None:
+    """The Arrow type of one of Iceberg's that a file of ours may hold; none has parts."""
+    if decimal := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return pa.binary() if _FIXED.fullmatch(type) else _TYPES.get(type)
+    return _TYPES.get(name)
 
 
 def schema_json(columns: Sequence[LakeColumn]) -> str:

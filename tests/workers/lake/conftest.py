@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, Table
 from tests.workers.lake.two_columns import COLUMNS, stamp
 from workers.lake.counts import LakeIdent
+from workers.lake.gateway import Gateway, gateway_of
 
 
 @pytest.fixture
@@ -40,3 +43,12 @@ def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
     made = iceberg()
     made.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     return made
+
+
+@pytest.fixture
+def own(lake_server: Lake) -> Iterator[Gateway]:
+    """Connections to the gateway of the lake server."""
+    made = gateway_of(lake_server.url)
+    assert made is not None
+    yield made
+    made.close()

@@ -147,14 +147,6 @@ def test_one_with_another_secret_gets_no_answer(lake_server: Lake) -> None:
     stranger.close()
 
 
-@pytest.fixture
-def own(lake_server: Lake) -> Iterator[Gateway]:
-    made = gateway_of(lake_server.url)
-    assert made is not None
-    yield made
-    made.close()
-
-
 def test_a_table_that_is_not_there_is_an_answer(own: Gateway, lake_ident: LakeIdent) -> None:
     for ask in (own.metadata, lambda ident, what: own.tip(ident, BRANCH, what)):
         with pytest.raises(LakeFailure) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from getpass import getuser
 from typing import Any
 
@@ -10,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import FeatureNotSupported
-from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make
 from tests.workers.lake.two_columns import COLUMNS, append, delete, stamp
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import LakeColumn
 from workers.lake.failures import LakeFailure
-from workers.lake.gateway import Gateway, gateway_of
+from workers.lake.gateway import Gateway
 from workers.lake.new_table import make_table, make_table_with_snapshot
 from workers.lake.snapshots import stamp_properties
 from workers.lake.statements import MAIN, join, table_path
@@ -45,14 +43,6 @@ MANY = (
     *(LakeColumn(f"c {at}. `\"'é", type) for at, type in enumerate(TYPES)),
     LakeColumn("C 1. `\"'é", pa.int32()),
 )
-
-
-@pytest.fixture
-def own(lake_server: Lake) -> Iterator[Gateway]:
-    made = gateway_of(lake_server.url)
-    assert made is not None
-    yield made
-    made.close()
 
 
 @pytest.fixture
