@@ -236,8 +236,8 @@ class Settings(BaseModel):
     )
     batch_delay: Milliseconds = Field(
         1.0,
-        description="behind a batch of many small transactions the worker waits for more, as long "
-        "as the batch took and at most this",
+        description="behind a batch of 500 small transactions or more the worker waits so long "
+        "for others, while any come",
     )
     lake_commit_workers: int = Field(
         4, ge=1, le=64, description="tables whose commits are in flight at a time"

@@ -359,12 +359,10 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             continue
         failpoints.reach("apply.batch_taken")
         watch.check()
-        began = time.monotonic()
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()
-        took = time.monotonic() - began
-        delay = delay_after(batch, took, settings.batch_delay, settings.batch_max_rows)
+        delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
         if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
             wait_for_more(latch, delay, partial(_is_enough, process, stream))
 
