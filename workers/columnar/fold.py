@@ -13,6 +13,9 @@ so that key changes, swaps (1 → -1, 2 → 1, -1 → 2) and chains are one set-
 
     U 1→-1, U 2→1, U -1→2      rows: (base 1, final key 2), (base 2, final key 1)
 
+Most changes are all that happens to their rows: no other one has a key of theirs. These are found
+first, by hashes alone (``keys.mark_alone``), and need not be followed.
+
 A row with a base key exists only if the table has it, which the fold cannot know: a base row that
 is not matched changes nothing, as PostgreSQL logs update_missing and goes on. A key whose row is
 known to be gone (deleted, or moved to another key) makes an UPDATE or DELETE of it a miss here.
@@ -47,11 +50,12 @@ from workers.columnar.kernel import kernel
 from workers.columnar.keys import (
     MOST_CHANGES,
     find_key,
+    mark_alone,
     new_table,
     place_key,
     same_row,
 )
-from workers.columnar.tuples import MISSING, OLD_MISSING, place_row, readonly
+from workers.columnar.tuples import MISSING, OLD_MISSING, are_whole, place_row, readonly
 
 INSERT: Final = np.uint8(ord("I"))
 DELETE: Final = np.uint8(ord("D"))
@@ -187,13 +191,16 @@ def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
         return Keyed(changes, layout, nowhere, none, none, born, (), -1, 0, 0)
     buf = readonly(changes.buf)
     tuples = (changes.old_kind, changes.old_off, changes.new_off)
-    table = new_table(count + int(np.count_nonzero(changes.old_kind[changes.kind != DELETE])))
-    prev, row_of, first, last = (np.empty(count, np.int32) for _ in range(4))
     key = (slot_of_ordinal(layout, layout.key), max(layout.key))
     scratch = (np.empty((len(layout.key), 3), np.int64), np.empty((len(layout.key), 3), np.int32))
     state = np.zeros(6, np.int64)
     state[_CONFLICT] = -1
-    _fold(buf, changes.kind, tuples, key, table, scratch, (prev, row_of, first, last), state)
+    alone = np.zeros(count, np.bool_)
+    mark_alone(buf, tuples, key, new_table(_keys(changes, ~alone)), *scratch, alone)
+    prev, row_of, first, last = (np.empty(count, np.int32) for _ in range(4))
+    table = new_table(_keys(changes, ~alone))
+    links = (prev, row_of, first, last)
+    _fold(buf, changes.kind, alone, tuples, key, table, scratch, links, state)
     if state[_ERROR]:
         raise kernel_error(int(state[_ERROR]), int(state[_CHANGE]))
     rows = int(state[_ROWS])
@@ -216,10 +223,21 @@ def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
     )
 
 
+def _keys(changes: Changes, which: npt.NDArray[np.bool_]) -> int:
+    """How many keys some changes name, at most."""
+    moved = changes.old_kind[which & (changes.kind != DELETE)]
+    return int(np.count_nonzero(which)) + int(np.count_nonzero(moved))
+
+
 def unsent_columns(
     changes: Changes, layout: Layout, prev: npt.NDArray[np.int32], refs: npt.NDArray[np.int64]
 ) -> tuple[str, ...]:
-    """Names of the columns that some row of ``refs`` was sent nowhere in the segment."""
+    """Names of the columns that some row of ``refs`` was sent nowhere in the segment.
+
+    ``refs`` are new tuples.
+    """
+    if are_whole(readonly(changes.buf), changes.new_off, refs, layout.ncols):
+        return ()
     reader = ColumnReader(changes, layout, layout.columns, prev)
     flags = np.zeros(len(layout.columns), np.bool_)
     state = np.zeros(2, np.int64)
@@ -246,11 +264,26 @@ def _scan(buf: Any, changes: Any, prev: Any, refs: Any, slots: Any, flags: Any, 
 
 @kernel
 def _fold(
-    buf: Any, kind: Any, changes: Any, key: Any, table: Any, scratch: Any, links: Any, state: Any
+    buf: Any,
+    kind: Any,
+    alone: Any,
+    changes: Any,
+    key: Any,
+    table: Any,
+    scratch: Any,
+    links: Any,
+    state: Any,
 ) -> None:
     """Follow the rows through the changes; ``links`` is (prev, row_of, first, last)."""
+    prev, row_of, first, last = links
     for change in range(len(kind)):
-        links[0][change] = links[1][change] = -1
+        prev[change] = row_of[change] = -1
+        if alone[change]:
+            row = row_of[change] = state[_ROWS]
+            first[row] = -1 if kind[change] == INSERT else change
+            last[row] = -1 if kind[change] == DELETE else change
+            state[_ROWS] += 1
+            continue
         if kind[change] == INSERT:
             error = _insert(buf, change, changes, key, table, scratch, links, state)
         elif kind[change] == DELETE:

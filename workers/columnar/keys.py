@@ -32,7 +32,7 @@ MOST_CHANGES: Final = 1 << 29
 
 _N, _U, _T, _B = (np.uint8(ord(byte)) for byte in "nutb")
 _SEED, _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_32, _33, _8 = np.uint64(32), np.uint64(33), np.uint64(8)
+_8, _32, _33 = (np.uint64(n) for n in (8, 32, 33))
 
 
 def new_table(entries: int) -> npt.NDArray[np.int32]:
@@ -44,6 +44,44 @@ def new_table(entries: int) -> npt.NDArray[np.int32]:
 
 
 @kernel
+def mark_alone(
+    buf: Any, changes: Any, key: Any, table: Any, loc: Any, length: Any, alone: Any
+) -> None:
+    """Find the changes that no other one shares a key with: mostly all.
+
+    Hashes are compared, and a part of them: a change may be alone that is not marked so, never the
+    other way round. Nor is one whose key cannot be placed, so that somebody meets the error. An
+    entry of ``table``, from ``new_table``, is a change here, plus one.
+    """
+    _, old_off, new_off = changes
+    slot, highest = key
+    mask = table.shape[0] - 1
+    for change in range(len(alone)):
+        alone[change] = True
+        for new in range(2):
+            off = new_off[change] if new else old_off[change]
+            if off < 0:
+                continue
+            # What place_key begins with; a call with tuples of arrays costs more than all of it.
+            missing = _place_key(buf, off, slot, highest, loc, length, 0, False, not new)
+            if missing > 0:
+                missing = place_key(buf, changes, change * 2 + new, key, loc, length, 0)
+            if missing != 0:
+                alone[change] = False
+                break
+            code = hash_row(buf, loc, length, 0)
+            tag = np.int32(code >> _33)
+            at = np.int64(code & np.uint64(mask))
+            while table[at, 0] != 0 and table[at, 1] != tag:
+                at = (at + 1) & mask
+            owner = table[at, 0] - 1
+            if owner < 0:
+                table[at, 0], table[at, 1] = change + 1, tag
+            elif owner != change:
+                alone[change] = alone[owner] = False
+
+
+@kernel
 def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any, row: int) -> Any:
     """Note where the tuple ``ref`` holds the key; 0 or an error code.
 
@@ -51,26 +89,34 @@ def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any,
     key ordinal). A key column that is unchanged in the new tuple is read from the old one.
     """
     _, old_off, new_off = changes
+    slot, highest = key
     change = ref >> 1
     off = new_off[change] if ref & 1 else old_off[change]
-    missing = _place_key(buf, off, key, loc, length, row, False, not ref & 1)
+    missing = _place_key(buf, off, slot, highest, loc, length, row, False, not ref & 1)
     if missing <= 0:
         return -missing
     if not ref & 1 or old_off[change] < 0:
         return KEY_MISSING
-    missing = _place_key(buf, old_off[change], key, loc, length, row, True, True)
+    missing = _place_key(buf, old_off[change], slot, highest, loc, length, row, True, True)
     return -missing if missing <= 0 else KEY_MISSING
 
 
 @kernel
 def _place_key(
-    buf: Any, off: int, key: Any, loc: Any, length: Any, row: int, again: bool, old: bool
+    buf: Any,
+    off: int,
+    slot: Any,
+    highest: int,
+    loc: Any,
+    length: Any,
+    row: int,
+    again: bool,
+    old: bool,
 ) -> Any:
     """Place the key columns of one tuple (``again``: those that are missing so far).
 
     Returns how many are not in it, or minus an error code.
     """
-    slot, highest = key
     if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
     pos = off + 2

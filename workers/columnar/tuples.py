@@ -158,13 +158,31 @@ def place_row(
     segment (``prev``, may be empty), and so on. Returns how many values are nowhere in the
     segment, or minus an error code. ``slots`` is (slot of each ordinal, every slot, key slots).
     """
-    old_kind, old_off, new_off = changes
-    slot, every, key = slots
+    _, old_off, new_off = changes
+    slot, _, _ = slots
     change = ref >> 1
     off = new_off[change] if ref & 1 else old_off[change]
     missing = place(buf, off, slot, loc, length, row, not ref & 1)
-    if not ref & 1:
+    if missing <= 0 or not ref & 1:
         return missing
+    return _complete(buf, changes, prev, change, slots, loc, length, row, missing)
+
+
+@kernel
+def _complete(
+    buf: Any,
+    changes: Any,
+    prev: Any,
+    change: int,
+    slots: Any,
+    loc: Any,
+    length: Any,
+    row: int,
+    missing: int,
+) -> Any:
+    """Find what the change's new tuple does not carry; as ``place_row`` returns."""
+    old_kind, old_off, new_off = changes
+    slot, every, key = slots
     while missing > 0:
         if old_off[change] >= 0:
             taken = every if old_kind[change] == _O else key
@@ -180,6 +198,24 @@ def place_row(
             return found
         missing -= found
     return missing
+
+
+@kernel
+def are_whole(buf: Any, new_off: Any, refs: Any, ncols: int) -> Any:
+    """Whether all new tuples that ``refs`` name have so many values, each of them sent."""
+    for ref in refs:
+        pos = new_off[ref >> 1]
+        if be16(buf, pos) != ncols:
+            return False
+        pos += 2
+        for _ in range(ncols):
+            status = buf[pos]
+            pos += 1
+            if status == _U:
+                return False
+            if status != _N:
+                pos += 4 + be32(buf, pos)
+    return True
 
 
 @kernel
@@ -226,13 +262,22 @@ def place_rows(
     (error code, row, number of missing values).
     """
     nslots = loc.shape[0]
+    _, old_off, new_off = changes
+    slot, _, _ = slots
     total = 0
     for row in range(len(refs)):
-        if refs[row] < 0:
-            loc[:, row] = -1
-            length[:, row] = NULL
+        ref = refs[row]
+        if ref < 0:
+            for where in range(nslots):
+                loc[where, row] = -1
+                length[where, row] = NULL
             continue
-        missing = place_row(buf, changes, prev, refs[row], slots, loc, length, row)
+        # As place_row does; to pass it tuples of arrays costs more than most rows do.
+        change = ref >> 1
+        off = new_off[change] if ref & 1 else old_off[change]
+        missing = place(buf, off, slot, loc, length, row, not ref & 1)
+        if missing > 0 and ref & 1:
+            missing = _complete(buf, changes, prev, change, slots, loc, length, row, missing)
         if missing < 0:
             state[0], state[1] = -missing, row
             return row
