@@ -48,6 +48,7 @@ from workers.lake.staging import (
 )
 from workers.lake.table_files import (
     ROW_NUMBER,
+    Places,
     TableFiles,
     as_rows,
     by_file,
@@ -55,6 +56,7 @@ from workers.lake.table_files import (
     lacks,
     linked,
     local,
+    together,
     write_deletes,
     write_rows,
     write_whole,
@@ -83,8 +85,7 @@ class _Commit:
 
     rows: list[NewFile] = field(default_factory=list)
     staged: list[OwnFiles] = field(default_factory=list)
-    paths: list[Any] = field(default_factory=list)
-    positions: list[Any] = field(default_factory=list)
+    deleted: list[Places] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
 
 
@@ -236,10 +237,16 @@ class DirectWriter:
 
     def _merge(self, segment: Segment, staged: Staged, found: Found, commit: _Commit) -> None:
         op = staged_columns(staged, ["op"])["op"].to_numpy()
-        at, paths, places = found.rows["k"].to_numpy(), found.rows["f"], found.rows["p"]
-        self._check_found(segment, at, paths, places, staged.rows)
-        updated = op[at] == UPDATE
-        updates, matched = int(updated.sum()), len(at)
+        at = found.rows["k"].to_numpy()
+        # Which of what was found each change is about, -1 where nothing was.
+        of = np.full(staged.rows, -1, np.int64)
+        of[at] = np.arange(len(at))
+        if np.count_nonzero(of >= 0) < len(at):
+            detail = f"{staged.rows} keys matched {len(at)} rows."
+            raise duplicate(self.ident, segment.key, detail)
+        commit.deleted.append(self._places(segment, found.rows))
+        changes = np.flatnonzero((op == UPDATE) & (of >= 0))
+        updates, matched = len(changes), len(at)
         missing = int((op == UPDATE).sum()) - updates
         commit.counts = replace(
             commit.counts,
@@ -247,10 +254,8 @@ class DirectWriter:
             update_missing=missing,
             delete_missing=staged.rows - matched - missing,
         )
-        commit.paths.append(paths)
-        commit.positions.append(places)
-        order = np.flatnonzero(updated)[np.argsort(at[updated])]
-        rows = self._new_rows(segment, staged, at[order], found.rows.take(order), found.own)
+        own = found.rows.select([f"o{n}" for n in range(len(found.own))]).take(of[changes])
+        rows = self._new_rows(segment, staged, changes, own, found.own)
         checked = (check_values(self.ident, batch) for batch in rows)
         write_rows(self._with_own(), checked, commit.rows.append)
 
@@ -285,15 +290,16 @@ class DirectWriter:
         finally:
             self.staging.discard(sent)
 
-    def _check_found(
-        self, segment: Segment, at: Any, paths: Any, places: Any, changes: int
-    ) -> None:
-        if len(np.unique(at)) < len(at):
-            detail = f"{changes} keys matched {len(at)} rows."
-            raise duplicate(self.ident, segment.key, detail)
-        if len(at) > 1 and _repeated(paths, places):
+    def _places(self, segment: Segment, found: pa.Table) -> Places:
+        """Those in ``f`` and ``p``, which no two changes have."""
+        paths, positions = found["f"], found["p"]
+        if pa.types.is_dictionary(paths.type):
+            paths = paths.unify_dictionaries()
+        places = by_file(_one_chunk(paths), _one_chunk(positions))
+        if sum(map(len, places.values())) < found.num_rows:
             detail = "Two changes of one batch match one row."
             raise duplicate(self.ident, segment.key, detail)
+        return places
 
     def _new_rows(
         self, segment: Segment, staged: Staged, at: Any, found: pa.Table, own: Sequence[str]
@@ -306,7 +312,8 @@ class DirectWriter:
         for batch in staged_batches(staged):
             low, high = np.searchsorted(at, [start, start + batch.num_rows])
             if low < high:
-                sent = batch.take(pa.array(at[low:high] - start))
+                all_of_it = high - low == batch.num_rows
+                sent = batch if all_of_it else batch.take(pa.array(at[low:high] - start))
                 yield self._new(segment, sent, found.slice(low, high - low), own)
             start += batch.num_rows
 
@@ -343,10 +350,7 @@ class DirectWriter:
 
     def _at_places(self, segment: Segment, moved: Staged, commit: _Commit) -> None:
         rows = staged_columns(moved, staged_schema(moved).names)
-        if _repeated(rows["f"], rows["p"]):
-            raise duplicate(self.ident, (), "Two changes of one batch match one row.")
-        commit.paths.append(rows["f"])
-        commit.positions.append(rows["p"])
+        commit.deleted.append(self._places(segment, rows))
         commit.counts = replace(commit.counts, merged=commit.counts.merged + moved.rows)
         updated = rows.filter(pc.not_equal(rows["op"], pa.scalar(DELETE, pa.int8())))
         self._write(_batches(updated), segment.columns, segment.source, commit)
@@ -383,9 +387,9 @@ class DirectWriter:
         return replace(commit.counts, rows=totals.rows, dead=totals.dead)
 
     def _deletes(self, commit: _Commit, tip: int | None) -> Deletes:
-        if not commit.paths or not sum(map(len, commit.paths)):
+        places = together(commit.deleted)
+        if not places:
             return Deletes()
-        places = by_file(_joined(commit.paths), _joined(commit.positions))
         if not self.files.has_vectors:
             replaced = self.known.deletes.full()
             all_places = read_all(replaced, places)
@@ -428,16 +432,3 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _one_chunk(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _joined(columns: Sequence[Any]) -> Any:
-    whole = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
-    if pa.types.is_dictionary(whole.type):
-        whole = whole.unify_dictionaries()
-    return whole.combine_chunks()
-
-
-def _repeated(paths: Any, positions: Any) -> bool:
-    """Whether one place is there twice."""
-    places = by_file(_joined([paths]), _joined([positions]))
-    return sum(map(len, places.values())) < len(positions)

@@ -24,6 +24,9 @@ MOST_BYTES: Final = 256 << 20
 _AT_ONCE: Final = 16 << 20
 _ROWS: Final = 4_096
 """Bytes and rows that are read in one go, of columns that may be large."""
+_NUMBERS: Final = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
+_MANY_ROWS: Final = 131_072
+"""Rows of columns that are numbers; their physical types."""
 _BUFFER: Final = 1 << 20
 
 
@@ -145,10 +148,11 @@ def _taken(
 
 def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:
     """Of a row group, by the size that these columns have in it."""
-    chunks = (footer.column(at) for at in range(footer.num_columns))
-    size = sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks
+    chunks = [
+        chunk
+        for chunk in map(footer.column, range(footer.num_columns))
         if chunk.path_in_schema.partition(".list.")[0] in columns
-    )
-    return int(max(1, min(_ROWS, _AT_ONCE * footer.num_rows // max(1, size))))
+    ]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    most = _MANY_ROWS if all(chunk.physical_type in _NUMBERS for chunk in chunks) else _ROWS
+    return int(max(1, min(most, _AT_ONCE * footer.num_rows // max(1, size))))

@@ -366,6 +366,8 @@ _DELETES: Final = pa.schema(
         pa.field("pos", pa.int64(), False, {FIELD_ID: _POSITION_ID}),
     ]
 )
+_REPEATED: Final[Any] = ["file_path"]
+"""No place is there twice, so a dictionary of places would be in vain."""
 Places = Mapping[str, Array]
 """Rows by the data file they are in: their positions, in ascending order, each once."""
 NO_PLACES: Final[Array] = np.empty(0, np.int64)
@@ -419,7 +421,14 @@ def write_deletes(files: TableFiles, places: Places) -> NewFile:
     with table_errors():
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            pq.write_table(rows, place, compression="zstd", compression_level=1, store_schema=False)
+            pq.write_table(
+                rows,
+                place,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_REPEATED,
+                store_schema=False,
+            )
         except BaseException:
             place.unlink(missing_ok=True)
             raise

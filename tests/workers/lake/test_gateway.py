@@ -209,6 +209,18 @@ def test_a_commit_says_what_it_is_given_whatever_that_holds(
     assert dest.table(lake_ident).snapshot_id == before, "main is where it was"
 
 
+def test_no_commit_waits_for_a_pool_of_threads(
+    own: Gateway, lake_ident: LakeIdent, commit: Callable[..., Totals]
+) -> None:
+    """Where that cannot be said any more, removals take 10 ms again, and nobody else would tell."""
+    commit()
+    files = own._gateway.jvm.java.lang.Class.forName(gateway._FILE_IO)
+    pool = files.getDeclaredField(gateway._REMOVING_POOL)
+    pool.setAccessible(True)
+    assert "Direct" in pool.get(None).getClass().getName()
+    assert "Direct" in own._ready().in_this_thread.getClass().getName()
+
+
 @pytest.mark.parametrize(
     "given",
     [
