@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.core import WIDE, Bench, Memory, must_equal
+from tests.bench.core import WIDE, Bench, Memory, Seen, must_equal
 from tests.bench.figures import Run, median, p95
 from tests.bench.load import SmallChanges
 from tests.bench.sides import SCHEMA, Side, current_snapshot, lake_metadata
@@ -233,10 +233,11 @@ def _freshness(
     }
     for what, (seconds, change) in phases.items():
         memory = Memory(side)
-        written = bench.paced(seconds, 100, change)
+        seen = Seen(side, [table])
+        written = bench.paced(seconds, 100, change, seen)
         side.wait_visible(table, written[-1][0])
         sizes = memory.figures()
-        waits = bench.delays_of(side, [table], written)
+        waits = seen.delays(written)
         found[f"freshness_{what}"] = {
             "s": round(p95(waits), 3),
             "median_s": round(statistics.median(waits), 3),

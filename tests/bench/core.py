@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ import psutil
 
 from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
-from tests.bench.figures import Moves, Run, arrivals, entry_of
+from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
 from tests.bench.meters import MB, Peaks, proportional_mb
 from tests.bench.sides import PUBLISHER_CONF, PYTHON, SCHEMA, Native, Ours, Side
@@ -30,6 +31,9 @@ WIDE: Final = (
 """The table that most cases have: seven columns."""
 
 COLUMNS: Final = "id, customer, status, amount, placed, flag, note"
+
+PART: Final = 5.0
+"""Seconds between two looks at when something was seen; a hundred snapshots take longer."""
 
 _TOGETHER: Final = "Python together"
 
@@ -218,23 +222,45 @@ class Bench:
             f"INSERT INTO {table} (id) VALUES (-1)", f"DELETE FROM {table} WHERE id = -1"
         )
 
-    def paced(self, seconds: float, rate: float, change: Change) -> Written:
-        """Small transactions at a steady rate."""
+    def paced(
+        self, seconds: float, rate: float, change: Change, seen: Seen | None = None
+    ) -> Written:
+        """Small transactions at a steady rate; ``seen`` looks all the while."""
+        written: Written = []
+        parts = max(1, round(seconds / PART))
+        for _ in range(parts):
+            written += self.load(seconds / parts, rate, change)
+            if seen is not None:
+                seen.look()
+        return written
+
+    def load(self, seconds: float, rate: float, change: Change) -> Written:
+        """A part of it, with nobody looking."""
         return paced(self.publisher, seconds, rate, change)
 
-    def delays_of(self, side: Side, tables: list[str], written: Written) -> list[float]:
+
+class Seen:
+    """When readers of tables saw more than before, as long as somebody looks now and then: what a
+    lake table tells of it goes with its old snapshots."""
+
+    def __init__(self, side: Side, tables: Sequence[str]) -> None:
+        self._side = side
+        self._moves: dict[str, set[tuple[datetime, LSN]]] = {table: set() for table in tables}
+
+    def look(self) -> None:
+        """Keep what is to be seen of each table."""
+        for table, moves in self._moves.items():
+            moves.update(self._side.publications_of(table))
+
+    def delays(self, written: Written) -> list[float]:
         """Seconds from each commit to the moment a query of each table would have answered."""
-        moves = [side.publications_of(table) for table in tables]
-        return delays(moves, written, side.query_alone(tables[0]))
-
-
-def delays(moves: Sequence[Moves], written: Written, alone: float) -> list[float]:
-    """Seconds from each commit to the last of its tables' answers, which take so long ``alone``."""
-    positions = [position for position, _ in written]
-    seen = [arrivals(each, positions) for each in moves]
-    everywhere = [max(moments) for moments in zip(*seen, strict=True)]
-    pairs = zip(everywhere, written, strict=True)
-    return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
+        self.look()
+        positions = [position for position, _ in written]
+        seen = [arrivals(sorted(moves), positions) for moves in self._moves.values()]
+        everywhere = [max(moments) for moments in zip(*seen, strict=True)]
+        alone = self._side.query_alone(next(iter(self._moves)))
+        pairs = zip(everywhere, written, strict=True)
+        return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
 
 
 def must_equal(found: int, expected: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from catalog.pg_lsn import LSN
 from tests.bench.cases import PICKED
-from tests.bench.core import COLUMNS, WIDE, Bench, Memory, delays, must_equal, rss_mb
+from tests.bench.core import COLUMNS, WIDE, Bench, Memory, Seen, must_equal, rss_mb
 from tests.bench.figures import Run, arrivals, lag_growth, p95, thinned
 from tests.bench.load import Everywhere, SmallChanges, Written, rate_of
 from tests.bench.meters import MB, Peaks, high_water
@@ -20,8 +20,6 @@ BATCH: Final = 1_000
 """Rows of an update whose cost must not grow with the table."""
 POINTS: Final = 60
 """Of what is plotted."""
-PART: Final = 15.0
-"""Seconds of a stream until its snapshots are looked at: the oldest of them expire."""
 KINDS: Final = ("clustered", "random")
 
 Marks = dict[str, list[tuple[datetime, LSN]]]
@@ -142,20 +140,15 @@ def reader(bench: Bench, seconds: float, rounds: int) -> None:
     snapshots expired.
     """
     total, side = bench.rows(3_000_000), bench.ours
-    written: Written = []
-    moves: set[tuple[datetime, LSN]] = set()
     with bench.stream(side, rows=total) as table:
         memory = Memory(side)
         change = SmallChanges(table, rows=total)
-        parts = max(1, round(bench.seconds(seconds) / PART))
-        for _ in range(parts):
-            written += bench.paced(bench.seconds(seconds) / parts, 100, change)
-            moves |= set(side.publications_of(table))  # they go with their snapshots
+        seen = Seen(side, [table])
+        written = bench.paced(bench.seconds(seconds), 100, change, seen)
         ended = time.monotonic()
         side.wait_visible(table, written[-1][0])
         behind = time.monotonic() - ended
-        moves |= set(side.publications_of(table))
-        lags = delays([sorted(moves)], written, side.query_alone(table))
+        lags = seen.delays(written)
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
         files = side.files(table)
         fresh = side.rewritten(table)
@@ -208,10 +201,11 @@ def many_tables(bench: Bench, case: str, seconds: float, *, updates: bool) -> No
         change = Everywhere(list(tables), rows=rows, updates=updates)
         _until_visible(side, list(tables), bench.paced(bench.seconds(20), 20, change))
         memory = Memory(side)
-        written = bench.paced(bench.seconds(seconds), 20, change)
+        seen = Seen(side, list(tables))
+        written = bench.paced(bench.seconds(seconds), 20, change, seen)
         _until_visible(side, list(tables), written)
         sizes = memory.figures()
-        waits = bench.delays_of(side, list(tables), written)
+        waits = seen.delays(written)
         begun = written[0][1]
         points = [
             ((at - begun).total_seconds(), delay)

@@ -132,5 +132,5 @@ class Rehearsal(Bench):
         self._position += 10
         return LSN(self._position)
 
-    def paced(self, seconds: float, rate: float, change: Change) -> Written:
+    def load(self, seconds: float, rate: float, change: Change) -> Written:
         return [(self.transaction(), datetime.now(UTC)) for _ in range(int(seconds * rate))]
