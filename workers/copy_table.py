@@ -390,7 +390,7 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
             bytes_processed=received, bytes_total=0, tuples_processed=rows, done=done, ranges=1
         )
 
-    def chunks() -> Iterator[bytearray]:
+    def chunks() -> Iterator[memoryview]:
         nonlocal received
         for chunk in copy.conn.copy_out(statement):
             received += len(chunk)

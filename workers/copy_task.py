@@ -29,7 +29,8 @@ from workers.columnar.values import Unrepresentable, typed
 
 csv: Final[Any] = pyarrow.csv
 
-Bytes = bytes | bytearray
+Whole = bytes | bytearray
+Bytes = Whole | memoryview
 Nodes = tuple[Sequence[Sequence[int]], Sequence[int]]
 """How a binary COPY's columns are read (``workers.columnar.binary_copy``)."""
 
@@ -137,7 +138,7 @@ class CopyReader:
         if data:
             yield self.parse(data)
 
-    def parse(self, data: Bytes) -> pa.RecordBatch:
+    def parse(self, data: Whole) -> pa.RecordBatch:
         """Whole rows. Most types are read by the CSV parser at once; where it refuses, and for
         types it would read too generously, text is read first and then made typed."""
         as_read = True
@@ -156,7 +157,7 @@ class CopyReader:
         )
         return batch
 
-    def _read_text(self, data: Bytes) -> Any:
+    def _read_text(self, data: Whole) -> Any:
         try:
             # Bytes that are no UTF-8 are found by ``typed``, which says in which column.
             return self._read(data, dict.fromkeys(range(len(self.columns))), check_utf8=False)
@@ -167,7 +168,7 @@ class CopyReader:
             ) from None
 
     def _read(
-        self, data: Bytes, types: dict[int, pa.DataType | None], *, check_utf8: bool = True
+        self, data: Whole, types: dict[int, pa.DataType | None], *, check_utf8: bool = True
     ) -> Any:
         names = [f"c{n}" for n in range(len(self.columns))]
         if data.startswith(_BOM):
@@ -316,7 +317,7 @@ class CopyTask:
             raise _server_error(conn, result)
 
 
-def _copied(conn: Any, compiled: bool) -> Iterator[bytearray]:
+def _copied(conn: Any, compiled: bool) -> Iterator[Bytes]:
     """The data of a COPY that has begun, many rows at a time."""
     from psycopg import OperationalError, pq
 
@@ -329,7 +330,7 @@ def _copied(conn: Any, compiled: bool) -> Iterator[bytearray]:
             raise _server_error(conn, result)
 
 
-def _pieces(conn: Any) -> Iterator[bytearray]:
+def _pieces(conn: Any) -> Iterator[memoryview]:
     from workers.columnar.copy_data import CopyFailed, copy_data
 
     try:

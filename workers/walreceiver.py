@@ -360,8 +360,8 @@ class WalReceiverConn:
         """Run a statement whose result does not matter."""
         self._run(sql)
 
-    def copy_out(self, sql: str) -> Iterator[bytearray]:
-        """Run ``COPY … TO STDOUT``; the data in pieces that end where a row ends."""
+    def copy_out(self, sql: str) -> Iterator[memoryview]:
+        """Run ``COPY … TO STDOUT``: pieces that end where a row does, each good until the next."""
         # Compiled kernels take half a second to import, and commands that copy nothing have none.
         from workers.columnar.copy_data import CopyFailed, copy_data
 

@@ -103,7 +103,7 @@ since_18 = pytest.mark.parametrize("conn", every_version(18, since=18), indirect
 
 
 def rows(conn: WalReceiverConn, remote: RemoteTable, statement: str) -> list[str]:
-    return sorted(b"".join(conn.copy_out(statement)).decode().splitlines())
+    return sorted(b"".join(map(bytes, conn.copy_out(statement))).decode().splitlines())
 
 
 def test_publications(conn: WalReceiverConn) -> None:

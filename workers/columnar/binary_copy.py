@@ -88,7 +88,7 @@ class BinaryCopyReader:
         self._error = error
         self._block = block
 
-    def batches(self, chunks: Iterable[bytes | bytearray]) -> Iterator[pa.RecordBatch]:
+    def batches(self, chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[pa.RecordBatch]:
         """A batch for every ``block`` bytes or so. ``chunks`` may be cut anywhere."""
         data, begun = bytearray(), False
         state = np.zeros(4, np.int64)
