@@ -183,7 +183,7 @@ class TableWork:
             columns=tuple(column.name for column in layout.columns),
             key=_key_names(layout),
             truncate=truncate,
-            merge=self._stage(folded.merge_batches(), folded.merge_schema, folded.merge_rows),
+            merge=self._merge(folded),
             unchanged=folded.unchanged,
             append=self._stage(
                 folded.append_batches(), folded.append_schema, folded.append_rows, rows_of
@@ -366,6 +366,16 @@ class TableWork:
             return None
         names = tuple(column.name for column in layout.columns)
         return RowsOf(self._table.ident, names, self._source)
+
+    def _merge(self, folded: Keyed) -> Staged | None:
+        """Changes of rows; many of them that keep values of the table's are made by Spark."""
+        if not folded.merge_rows:
+            return None
+        whole = None if folded.unchanged else self._table.ident
+        schema = folded.merge_schema
+        staged = self._dest.stage(folded.merge_batches(), schema, changes_of=whole)
+        self._staged.append(staged)
+        return staged
 
     def _stage(
         self,

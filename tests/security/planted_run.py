@@ -259,10 +259,18 @@ class PlantedRun:
             self.found.rows[table] = (publisher, self.pgsub.rows("planted", table))
 
     def _crash_under_way(self) -> None:
-        """The lake stands still while rows are staged and spooled; then the worker crashes."""
+        """The lake stands still while rows are staged and spooled; then the worker crashes.
+
+        Those that Spark finds by their values are staged in files.
+        """
+        self.database.run(
+            f"INSERT INTO whole SELECT '{VALUE}' || i, i FROM generate_series(10, {ROWS}) i"
+        )
+        self._wait()
         lake = self.pgsub.lake_server()
         lake.suspend()
         try:
+            self.database.run("UPDATE whole SET v = v || 'w'")
             for number in range(3):
                 self.database.run(f"UPDATE big SET v = v || '{number}'")
             wait_until(lambda: self._staged(), 60, "rows are staged")

@@ -96,6 +96,25 @@ def test_an_emptied_table_is_not_searched() -> None:
     assert applied(emptied, [1, 9]) == []
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_changes_that_keep_values_of_the_table_s_may_be_spark_s_to_make(
+    monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """Their rows must not come here to be written again, so nothing is gained in memory."""
+    asked: list[LakeIdent | None] = []
+    stage = MemoryDestination.stage
+
+    def staged(dest: MemoryDestination, *args: Any, **more: Any) -> Any:
+        asked.append(more.get("changes_of"))
+        return stage(dest, *args, **more)
+
+    monkeypatch.setattr(MemoryDestination, "stage", staged)
+    unsent = TupleColumn(ColumnStatus.UNCHANGED, b"")
+    new = (*row("1"), unsent) if kept else row("1", "6")
+    assert applied([A, Update(1, None, None, new)], [1, 9], probe=False) == [1, 9]
+    assert asked == [None if kept else IDENT]
+
+
 def binary(*values: bytes) -> tuple[TupleColumn, ...]:
     return tuple(TupleColumn(ColumnStatus.BINARY, value) for value in values)
 

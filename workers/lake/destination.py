@@ -333,10 +333,13 @@ class Destination(Protocol):
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
     ) -> Staged:
         """Take rows in; small ones stay in memory, larger ones become Parquet files (0600).
 
         ``rows_of``: what they are, where they may become files of the table as they are.
+        ``changes_of``: the table whose rows they change whole; where that is done without Spark,
+        more of them stay in memory.
         """
 
     def discard(self, staged: Staged) -> None:

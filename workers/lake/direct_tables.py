@@ -55,18 +55,28 @@ class DirectTables:
         return found
 
     def stage(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_of: RowsOf | None
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None,
+        changes_of: LakeIdent | None,
     ) -> Staged:
-        """Many whole rows are written to the table's folder at once, others where all are."""
+        """Many whole rows are written to the table's folder at once, others where all are.
+
+        Changes that are made here are only read here.
+        """
+        if changes_of is not None:
+            known = self.files(changes_of)
+            here = known is not None and known.deletes
+            return self._staging.stage(batches, schema, here=here)
         files = None if rows_of is None else self.files(rows_of.ident)
         if files is None or rows_of is None:
             return self._staging.stage(batches, schema)
         if lacks(files, rows_of.columns):
             raise changed_meanwhile(rows_of.ident)
-        whole, known = rows_of, files
 
-        def write(rest: Iterable[pa.RecordBatch]) -> Staged:
-            return _write(known, whole, rest)
+        def write(rest: Iterable[pa.RecordBatch], of: RowsOf = rows_of) -> Staged:
+            return _write(files, of, rest)
 
         return self._staging.stage(batches, schema, write)
 

@@ -258,9 +258,10 @@ class IcebergDestination(Destination):
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
     ) -> Staged:
-        """Take rows in; small ones stay in memory, larger ones become Parquet files."""
-        return self._direct.stage(batches, schema, rows_of)
+        """Take rows in, to memory or to files."""
+        return self._direct.stage(batches, schema, rows_of, changes_of)
 
     def discard(self, staged: Staged) -> None:
         """Remove staged files; missing is fine."""

@@ -260,9 +260,10 @@ class MemoryDestination(Destination):
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
     ) -> Staged:
         """Everything stays in memory."""
-        del rows_of
+        del rows_of, changes_of
         table = pa.Table.from_batches(list(batches), schema)
         self._staged.add(id(table))
         return Staged(table.num_rows, table=table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -18,6 +19,10 @@ from workers.lake.typemap import schema_ddl
 
 LOCAL_BYTES: Final = 8 << 20
 """A plan larger than this is slower than a file."""
+ROOM: Final = 32 << 20
+"""Bytes of all rows that stay in memory although they are many, because nobody else reads them: a
+file of them takes 0.2 µs a row. Should Spark have to read them after all, it takes them all the
+same."""
 _ROW_GROUP: Final = 131_072
 _STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """A server that is not ours may be told to leave out what it cannot read: those would be rows."""
@@ -29,36 +34,62 @@ class Staging:
     def __init__(self, folder: str, local_rows: int) -> None:
         self._folder = folder
         self._local_rows = local_rows
+        self._lock = threading.Lock()
+        self._room = ROOM
+        self._held: dict[int, int] = {}
 
     def stage(
         self,
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema,
         write: Callable[[Iterable[pa.RecordBatch]], Staged] | None = None,
+        *,
+        here: bool = False,
     ) -> Staged:
         """Take rows in, a batch at a time; memory holds at most the local limit.
 
-        ``write`` is where more than that goes, if not to a file of the folder.
+        ``write`` is where more than that goes, if not to a file of the folder. Rows that are read
+        ``here`` stay in memory as long as there is ``ROOM``.
         """
-        held: list[pa.RecordBatch] = []
-        rows = size = 0
+        kept: list[pa.RecordBatch] = []
+        rows = size = taken = 0
         source = iter(batches)
-        for batch in source:
-            held.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows > self._local_rows or size > LOCAL_BYTES:
-                rest = chain(held, source)
+        try:
+            for batch in source:
+                kept.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+                if rows <= self._local_rows and size <= LOCAL_BYTES:
+                    continue
+                if here and self._take(size - taken):
+                    taken = size
+                    continue
+                rest = chain(kept, source)
                 return self._write(rest, schema) if write is None else write(rest)
-        return Staged(rows, table=pa.Table.from_batches(held, schema))
+            table = pa.Table.from_batches(kept, schema)
+            if taken:
+                self._held[id(table)], taken = taken, 0
+            return Staged(rows, table=table)
+        finally:
+            self._take(-taken)
 
     def discard(self, staged: Staged) -> None:
         """Remove its files; missing is fine."""
+        if staged.table is not None:
+            self._take(-self._held.pop(id(staged.table), 0))
         for name in staged.paths:
             remove(name)
         if staged.own is not None and not staged.own.given:
             for file in staged.own.files:
                 local(file.path).unlink(missing_ok=True)
+
+    def _take(self, size: int) -> bool:
+        """Take so much of the room, if there is so much; less than nothing gives it back."""
+        with self._lock:
+            if size > self._room:
+                return False
+            self._room -= size
+            return True
 
     def _write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
         with storage_errors():
