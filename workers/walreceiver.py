@@ -11,7 +11,7 @@ One trace, a sync worker's connection (see ``docs/protocol.md``)::
     command("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
     create_slot(name, temporary=True, snapshot="use") → 0/19BDA20
     exec("SELECT …")                                  the table as that snapshot sees it
-    copy_out("COPY public.t (id) TO STDOUT …")        chunks of bytes
+    copy_out("COPY public.t (id) TO STDOUT …")        pieces of bytes
     command("COMMIT")
     start_streaming(name, 0/19BDA20, options)         COPY_BOTH; the receive thread takes over
     end_streaming()

@@ -40,6 +40,7 @@ from workers.lake.merge import (
 from workers.lake.outcomes import read_outcomes
 from workers.lake.row_origin import Others, all_others, count_rows_of_others, look_for_others
 from workers.lake.snapshots import read_history, read_properties
+from workers.lake.staging import Staging
 from workers.lake.statements import (
     OWNER,
     branch_path,
@@ -145,7 +146,8 @@ def columns(names: Names, *types: pa.DataType) -> list[LakeColumn]:
 
 
 def writer(session: Any, names: Names) -> BranchWriter:
-    return BranchWriter(session, ident(names), BRANCH, (), KeyRanges(ident(names), ()))
+    staging = Staging("", Settings().local_relation_rows)
+    return BranchWriter(session, staging, ident(names), BRANCH, (), KeyRanges(ident(names), ()))
 
 
 def table(**values: list[Any]) -> pa.Table:

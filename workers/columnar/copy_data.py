@@ -56,7 +56,9 @@ def copy_data(
             if status == _FAILED:
                 raise CopyFailed
             if state[_POSITION]:
-                yield room.data[: state[_POSITION]]
+                piece = room.data[: state[_POSITION]]
+                yield piece
+                piece.release()  # who has kept it gets an error, and no other rows
             size = max(CHUNK, int(state[_LENGTH]))
             if len(room) != size:
                 room = np.empty(size, np.uint8)

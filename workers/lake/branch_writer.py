@@ -64,7 +64,7 @@ from workers.lake.snapshots import (
     write_options,
 )
 from workers.lake.staged import Staged
-from workers.lake.staging import frame, staged_columns
+from workers.lake.staging import Staging, frame, staged_columns
 from workers.lake.statements import branch_path, delete_source, join, name_of, select_source
 from workers.lake.typemap import spark_ddl_or_void
 
@@ -91,6 +91,7 @@ class BranchWriter:
     """One batch of one table, on one thread; ``others`` wrote to the table beside us."""
 
     session: LakeSession
+    staging: Staging
     ident: LakeIdent
     branch: str
     columns: Sequence[LakeColumn]
@@ -254,7 +255,8 @@ class BranchWriter:
         merge = Merge(staged.rows, updates, segment.key)
 
         def run(properties: dict[str, str]) -> None:
-            self._run_merge(sql, frame(self.session, staged), merge, look, properties)
+            with self.staging.for_spark(staged) as source:
+                self._run_merge(sql, frame(self.session, source), merge, look, properties)
 
         return Operation(run)
 

@@ -382,7 +382,8 @@ def _remove_at_once(gateway: Any, in_this_thread: Any) -> None:
     """Have files of this machine removed by the thread that says so.
 
     Every commit removes a metadata file that is too old, and waits for a pool's thread to do it: 10
-    of the 20 ms that publishing a table takes. There is no public way to say who is to do it.
+    of the 20 ms that publishing a table takes. There is no public way to say who is to do it, and
+    it is said for all removals by Hadoop's file systems in this server.
     """
     with contextlib.suppress(Py4JJavaError):  # another Iceberg, which has no such field
         pool = gateway.jvm.java.lang.Class.forName(_FILE_IO).getDeclaredField(_REMOVING_POOL)

@@ -442,7 +442,8 @@ class IcebergDestination(Destination):
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NOBODY)
         direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
-        return BranchWriter(session, ident, branch, columns, ranges, others, direct)
+        where = session, self._staging, ident, branch
+        return BranchWriter(*where, columns, ranges, others, direct)
 
     def _commit_to_main(
         self, ident: LakeIdent, properties: Mapping[str, str], columns: tuple[LakeColumn, ...]

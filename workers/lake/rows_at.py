@@ -154,5 +154,7 @@ def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:
         if chunk.path_in_schema.partition(".list.")[0] in columns
     ]
     size = sum(chunk.total_uncompressed_size for chunk in chunks)
-    most = _MANY_ROWS if all(chunk.physical_type in _NUMBERS for chunk in chunks) else _ROWS
+    most = _ROWS
+    if all(each.path_in_schema in columns and each.physical_type in _NUMBERS for each in chunks):
+        most = min(_MANY_ROWS, _AT_ONCE // (8 * len(columns)))
     return int(max(1, min(most, _AT_ONCE * footer.num_rows // max(1, size))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +22,7 @@ LOCAL_BYTES: Final = 8 << 20
 """A plan larger than this is slower than a file."""
 ROOM: Final = 32 << 20
 """Bytes of all rows that stay in memory although they are many, because nobody else reads them: a
-file of them takes 0.2 µs a row. Should Spark have to read them after all, it takes them all the
-same."""
+file of them takes 0.2 µs a row."""
 _ROW_GROUP: Final = 131_072
 _STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """A server that is not ours may be told to leave out what it cannot read: those would be rows."""
@@ -72,6 +72,19 @@ class Staging:
             return Staged(rows, table=table)
         finally:
             self._take(-taken)
+
+    @contextlib.contextmanager
+    def for_spark(self, staged: Staged) -> Iterator[Staged]:
+        """The same where Spark reads it: from a file, if it is too much for a plan."""
+        table = staged.table
+        if table is None or (table.num_rows <= self._local_rows and table.nbytes <= LOCAL_BYTES):
+            yield staged
+            return
+        written = self._write(table.to_batches(), table.schema)
+        try:
+            yield written
+        finally:
+            self.discard(written)
 
     def discard(self, staged: Staged) -> None:
         """Remove its files; missing is fine."""

@@ -24,13 +24,13 @@ from tests.workers.lake.contract import (
     stamp,
 )
 from tests.workers.lake.watched import Adopted, Watched, delete, update, with_rows
-from workers.lake import direct_writer, staging
+from workers.lake import branch_writer, direct_writer, staging
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import LakeColumn, Segment
 from workers.lake.gateway import Gateway
 from workers.lake.rows_at import TooMuch
 from workers.lake.staged import Staged
-from workers.lake.staging import staged_columns, staged_schema
+from workers.lake.staging import frame, staged_columns, staged_schema
 from workers.lake.statements import join, table_path
 from workers.lake.table_files import local
 
@@ -300,16 +300,24 @@ def changes_of(table: Watched, segment: Segment) -> Segment:
 def test_changes_stay_in_memory_where_they_are_made_here(
     iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, left_to_spark: bool
 ) -> None:
-    """Spark, which has to make them after all, takes them as they are."""
+    """Spark, which has to make them after all, reads them from a file: a plan should be small."""
     table = with_rows(Watched(iceberg(local_relation_rows=10), lake_ident), 300)
     changes = [update(n) if n % 2 else delete(n) for n in range(40, 340)]
     segment = changes_of(table, merge(table.dest, changes))
     assert segment.merge is not None
     assert (segment.merge.paths, staged_table(segment.merge).num_rows) == ((), 300)
+    read: list[bool] = []
+
+    def framed(session: Any, staged: Staged) -> Any:
+        read.append(bool(staged.paths))
+        return frame(session, staged)
+
     if left_to_spark:
         monkeypatch.setattr(direct_writer.DirectWriter, "takes", lambda *_: False)
+        monkeypatch.setattr(branch_writer, "frame", framed)
     counts = table.batch([segment], 30)
     assert counts == Counts(merged=260, update_missing=20, delete_missing=20)
+    assert read == [True] * left_to_spark
     assert bool(table.by_spark()) == left_to_spark
     found = {row[0]: row[1] for row in table.rows()}
     assert found == {n: f"v{n}" if n < 40 else "new" for n in range(300) if n < 40 or n % 2}
