@@ -52,13 +52,13 @@ def test_the_arithmetic_of_the_page() -> None:
 
 
 def test_ten_thousand_tables_follow_from_forty() -> None:
-    measured = re.search(r"appends ([\d.]+) s, MERGEs ([\d.]+) s \|", text(PAGE))
+    measured = re.search(r"inserts ([\d.]+) s, updates ([\d.]+) s; ", text(PAGE))
     assert measured is not None
-    appends, merges = map(float, measured.groups())
+    appended, updated = map(float, measured.groups())
     table = rows(section(text(PAGE), "## 10,000 tables"))
     for count, inserts, updates, visible in table:
         tables = int(count.replace(",", ""))
-        one, other = appends / 40 * tables, merges / 40 * tables
+        one, other = appended / 40 * tables, updated / 40 * tables
         assert inserts == _time(one)
         assert updates == _time(other)
         low, high = map(int, re.findall(r"\d+", visible))
@@ -66,7 +66,7 @@ def test_ten_thousand_tables_follow_from_forty() -> None:
         assert (low, high) == (round(2 * one / unit), round(2 * other / unit))
     times = re.search(r"(\d+)\ntimes \(inserts\) and (\d+) times \(updates\)", text(PAGE))
     assert times is not None
-    in_half_a_minute = [round(10_000 / 30 * of_forty / 40) for of_forty in (appends, merges)]
+    in_half_a_minute = [round(10_000 / 30 * of_forty / 40) for of_forty in (appended, updated)]
     assert list(map(int, times.groups())) == in_half_a_minute
 
 
