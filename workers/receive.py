@@ -178,7 +178,7 @@ class Receiver(threading.Thread):
                     self._turn()
                 else:
                     self._wait_paused()
-            self._send_feedback(force=True)
+            self._send_feedback(force=False)
         except BaseException as error:
             self.error = error
         self._wake_main()
