@@ -35,7 +35,7 @@ from workers.columnar.full import Full, full_images
 from workers.columnar.probed import Probed, gives_keys
 from workers.columnar.unique_keys import UniqueKeys, UnsentKey
 from workers.conflicts import KeyConflict
-from workers.lake.counts import Counts
+from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import (
     NO_KEY_FOUND,
     Destination,
@@ -372,10 +372,7 @@ class TableWork:
         if not folded.merge_rows:
             return None
         whole = None if folded.unchanged else self._table.ident
-        schema = folded.merge_schema
-        staged = self._dest.stage(folded.merge_batches(), schema, changes_of=whole)
-        self._staged.append(staged)
-        return staged
+        return self._staged_now(folded.merge_batches(), folded.merge_schema, changes_of=whole)
 
     def _stage(
         self,
@@ -387,9 +384,13 @@ class TableWork:
         return self._staged_now(batches, schema, rows_of) if rows else None
 
     def _staged_now(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_of: RowsOf | None = None
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
     ) -> Staged:
-        staged = self._dest.stage(batches, schema, rows_of)
+        staged = self._dest.stage(batches, schema, rows_of, changes_of=changes_of)
         self._staged.append(staged)
         return staged
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 
@@ -74,11 +75,7 @@ class DirectTables:
             return self._staging.stage(batches, schema)
         if lacks(files, rows_of.columns):
             raise changed_meanwhile(rows_of.ident)
-
-        def write(rest: Iterable[pa.RecordBatch], of: RowsOf = rows_of) -> Staged:
-            return _write(files, of, rest)
-
-        return self._staging.stage(batches, schema, write)
+        return self._staging.stage(batches, schema, partial(_write, files, rows_of))
 
     def writer(
         self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges

@@ -280,15 +280,12 @@ class DirectWriter:
     ) -> pa.Table:
         """The same as ``RowLookup.find``, by a query."""
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, staged)
-        sent = self.staging.stage(keys.to_batches(), keys.schema)
-        try:
+        with self.staging.for_spark(Staged(keys.num_rows, table=keys)) as sent:
             return self.session.query(
                 find_rows(self.ident, self.branch, segment.key, own, bounds, segment.source),
                 f"looking for rows in {self._what()}",
                 s=frame(self.session, sent),
             )
-        finally:
-            self.staging.discard(sent)
 
     def _places(self, segment: Segment, found: pa.Table) -> Places:
         """Those in ``f`` and ``p``, which no two changes have."""

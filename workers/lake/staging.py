@@ -59,7 +59,7 @@ class Staging:
                 kept.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes
-                if rows <= self._local_rows and size <= LOCAL_BYTES:
+                if self._fits_plan(rows, size):
                     continue
                 if here and self._take(size - taken):
                     taken = size
@@ -77,7 +77,7 @@ class Staging:
     def for_spark(self, staged: Staged) -> Iterator[Staged]:
         """The same where Spark reads it: from a file, if it is too much for a plan."""
         table = staged.table
-        if table is None or (table.num_rows <= self._local_rows and table.nbytes <= LOCAL_BYTES):
+        if table is None or self._fits_plan(table.num_rows, table.nbytes):
             yield staged
             return
         written = self._write(table.to_batches(), table.schema)
@@ -95,6 +95,9 @@ class Staging:
         if staged.own is not None and not staged.own.given:
             for file in staged.own.files:
                 local(file.path).unlink(missing_ok=True)
+
+    def _fits_plan(self, rows: int, size: int) -> bool:
+        return rows <= self._local_rows and size <= LOCAL_BYTES
 
     def _take(self, size: int) -> bool:
         """Take so much of the room, if there is so much; less than nothing gives it back."""
