@@ -39,8 +39,8 @@ BINARY: Final = "WITH (FORMAT binary)"
 """COPY's options, as they end its statement."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-BLOCK: Final = 4 << 20
-"""Bytes of CSV that become one batch."""
+BLOCK: Final = 3 << 20
+"""Bytes of CSV that become one batch, at least."""
 _CHUNK: Final = 1 << 20
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
 """What stands before a task's error, one line of JSON, in the text Spark reports."""

@@ -26,8 +26,9 @@ from workers.columnar.kernel import kernel
 from workers.columnar.tuples import NULL, Bytes, be16, be32, readonly
 from workers.columnar.values import Unrepresentable
 
-BLOCK: Final = 4 << 20
-"""Bytes of COPY data that are read at a time."""
+BLOCK: Final = 3 << 20
+"""Bytes of COPY data that are read at a time, at least: what fills ``copy_data``'s buffer is more,
+and is read where it lies."""
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
 _HEADER: Final = len(_SIGNATURE) + 8
@@ -49,6 +50,8 @@ _HINT: Final = (
 )
 
 _POS, _ROWS, _ENDED, _ERROR = range(4)
+
+_Chunk = bytes | bytearray | memoryview
 
 PlainNodes = tuple[Sequence[Sequence[int]], Sequence[int]]
 """``binary_catalog.Nodes`` as lists, which reach an executor that does not have these modules."""
@@ -88,11 +91,15 @@ class BinaryCopyReader:
         self._error = error
         self._block = block
 
-    def batches(self, chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[pa.RecordBatch]:
+    def batches(self, chunks: Iterable[_Chunk]) -> Iterator[pa.RecordBatch]:
         """A batch for every ``block`` bytes or so. ``chunks`` may be cut anywhere."""
         data, begun = bytearray(), False
         state = np.zeros(4, np.int64)
         for chunk in chunks:
+            if begun and not data and len(chunk) >= self._block:  # spares copying it
+                yield from self._parse(chunk, state)
+                data += chunk[state[_POS] :]
+                continue
             data += chunk
             if not begun and len(data) >= _HEADER:
                 data, begun = self._after_header(data), True
@@ -118,7 +125,7 @@ class BinaryCopyReader:
             raise self._bad("22P04", "unrecognized critical flags in COPY file header")
         return data[_HEADER:]
 
-    def _parse(self, data: bytearray, state: Any) -> Iterator[pa.RecordBatch]:
+    def _parse(self, data: _Chunk, state: Any) -> Iterator[pa.RecordBatch]:
         """The whole rows at the start. ``state`` says how far they reach, and if it was the end."""
         buf = readonly(np.frombuffer(data, np.uint8))
         state[_POS], state[_ROWS] = 0, 1

@@ -20,6 +20,7 @@ from workers.columnar.binary_numbers import (
     wrong_size,
 )
 from workers.columnar.binary_times import put_date, put_interval, put_time, put_timestamp
+from workers.columnar.copy_bytes import copy_bytes
 from workers.columnar.kernel import inner_kernel
 from workers.columnar.tuples import INCORRECT, INSUFFICIENT, NO_ROOM, be16, be32, be64
 
@@ -152,11 +153,7 @@ def _rare(kind: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _copy(buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    if size <= 64:
-        for byte in range(size):
-            out[at + byte] = buf[pos + byte]
-    else:
-        out[at : at + size] = buf[pos : pos + size]
+    copy_bytes(out, at, buf, pos, size)
     return at + size
 
 

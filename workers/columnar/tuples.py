@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from workers.columnar.copy_bytes import copy_bytes
 from workers.columnar.kernel import kernel
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -310,13 +311,5 @@ def measure(length: Any, offsets: Any, valid: Any) -> Any:
 def gather(buf: Any, loc: Any, length: Any, offsets: Any, data: Any) -> None:
     """Copy the values of one column side by side."""
     for row in range(len(length)):
-        size = length[row]
-        if size <= 0:
-            continue
-        source = loc[row]
-        target = offsets[row]
-        if size <= 64:
-            for byte in range(size):
-                data[target + byte] = buf[source + byte]
-        else:
-            data[target : target + size] = buf[source : source + size]
+        if length[row] > 0:
+            copy_bytes(data, offsets[row], buf, loc[row], length[row])

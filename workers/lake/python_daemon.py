@@ -13,9 +13,10 @@ import re
 import sys
 from importlib import import_module
 
-# Spark puts its own archives in front. pyspark is installed, and compiled, here; from an archive
-# it is compiled at each start, and each task reads the archive's directory again (0.1 s).
-_ARCHIVE = re.compile(r".*/(pyspark|py4j-[^/]*)\.zip")
+# Spark puts its own archives in front: pyspark and py4j, which are installed, and compiled, here,
+# and the jar that its core is in, where no Python is. From an archive they are compiled at each
+# start, and each task reads the directories of all of them again (0.1 s).
+_ARCHIVE = re.compile(r".*/(pyspark\.zip|py4j-[^/]*\.zip|spark-core_[^/]*\.jar)")
 sys.path[:] = [entry for entry in sys.path if not _ARCHIVE.fullmatch(entry)]
 sys.path_importer_cache.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +17,9 @@ from tests.workers.columnar.records import rows
 from tests.workers.columnar.test_binary import INT4, INT8, NUMERIC, TEXT, forms, int4
 from workers.columnar import kernel, libpq
 from workers.columnar.binary_catalog import TEXT_ONLY, compile_forms
+from workers.columnar.binary_copy import BinaryCopyReader
 from workers.columnar.columns import CHUNK_BYTES, CHUNK_ROWS
-from workers.copy_task import BINARY, CopyReader, CopyTask, read_copy
+from workers.copy_task import BINARY, CopyReader, CopyTask, CopyTaskError, read_copy
 from workers.lake.destination import LakeColumn
 
 pc: Any = pyarrow.compute
@@ -51,6 +52,27 @@ def test_014_a_binary_copy_may_be_cut_anywhere(cut: int) -> None:
     table = [(at, None if at % 3 == 0 else "x" * at) for at in range(20)]
     sent = HEADER + b"".join(copied(int4(at), n.encode() if n else None) for at, n in table) + END
     assert copy(sent[at : at + cut] for at in range(0, len(sent), cut)) == table
+
+
+@pytest.mark.parametrize("block", [1, 20, 60])
+@pytest.mark.parametrize("cut", [19, 20, 21, 61, 200])
+def test_014_what_is_large_enough_is_read_where_it_lies(cut: int, block: int) -> None:
+    """A piece's memory is another's afterwards, so nothing of it is in a row that was read."""
+    table = [(at, "x" * (at % 30)) for at in range(40)]
+    sent = HEADER + b"".join(copied(int4(at), text.encode()) for at, text in table) + END
+    room = bytearray(cut)
+
+    def pieces() -> Iterator[memoryview]:
+        for at in range(0, len(sent), cut):
+            piece = sent[at : at + cut]
+            room[: len(piece)] = piece
+            yield memoryview(room)[: len(piece)]
+            room[:] = b"\xee" * cut
+
+    columns = [(column.name, column.type) for column in COLUMNS]
+    told = (columns, plain_nodes(INT4, TEXT), False, "public.t", CopyTaskError)
+    batches = list(BinaryCopyReader(*told, block=block).batches(pieces()))
+    assert [tuple(each.values()) for each in rows(batches)] == table
 
 
 @pytest.mark.parametrize(
