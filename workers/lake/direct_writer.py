@@ -11,15 +11,16 @@ and large values that the publisher did not send, come back with the places, so 
 whole. What was found is counted here, one by one: a key that two rows have is known as such.
 
 Trace: keys 1, 2, 3 are updated, 9 is deleted, 4 is new. Found are 1, 2 and 9 in files A and B. A
-file with these three deletes, one with the new rows 1 and 2, one with 4: one commit. 3 is counted
-as update_missing. The worker dies before it: the branch is as it was, the files belong to nobody
-and go as orphans. It dies behind it: nobody publishes the branch.
+file with these three deletes, one with the new rows 1, 2 and 4: one commit. 3 is counted as
+update_missing. The worker dies before it: the branch is as it was, the files belong to nobody and
+go as orphans. It dies behind it: nobody publishes the branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -57,9 +58,9 @@ from workers.lake.table_files import (
     linked,
     local,
     together,
+    write_ahead,
     write_deletes,
     write_rows,
-    write_whole,
 )
 from workers.lake.vectors import write_vectors
 
@@ -81,9 +82,10 @@ _NONE: Final = Deletes()
 
 @dataclass(slots=True)
 class _Commit:
-    """What one commit is to bring."""
+    """What one commit is to bring; ``batches`` are rows that are still to be written."""
 
     rows: list[NewFile] = field(default_factory=list)
+    batches: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
     staged: list[OwnFiles] = field(default_factory=list)
     deleted: list[Places] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
@@ -192,6 +194,9 @@ class DirectWriter:
                 self._full(segment, segment.full, commit)
             if segment.append is not None and segment.append.rows:
                 self._append(segment, segment.append, commit)
+            if commit.batches:
+                rows = chain.from_iterable(commit.batches)
+                write_ahead(self.files, rows, commit.rows.append)
             tip = None if found is None else found.tip
             deletes = self._deletes(commit, tip)
         except BaseException:
@@ -231,7 +236,17 @@ class DirectWriter:
         source: str,
         commit: _Commit,
     ) -> None:
-        write_whole(self.files, self.ident, batches, columns, commit.rows.append, source)
+        rows = (as_rows(self.files, batch, columns, source) for batch in batches)
+        self._add(self.files, rows, commit)
+
+    def _add(self, files: TableFiles, batches: Iterable[pa.RecordBatch], commit: _Commit) -> None:
+        """Rows as the table has them. All of a commit are in one file, for each is opened by
+        whoever reads; but rows that bear numbers are not among those that have none."""
+        checked = (check_values(self.ident, batch) for batch in batches)
+        if files is self.files:
+            commit.batches.append(checked)
+        else:
+            write_rows(files, checked, commit.rows.append)
 
     # -- changes of rows that are there -----------------------------------------------------------
 
@@ -256,8 +271,7 @@ class DirectWriter:
         )
         own = found.rows.select([f"o{n}" for n in range(len(found.own))]).take(of[changes])
         rows = self._new_rows(segment, staged, changes, own, found.own)
-        checked = (check_values(self.ident, batch) for batch in rows)
-        write_rows(self._with_own(), checked, commit.rows.append)
+        self._add(self._with_own(), rows, commit)
 
     def _kept(self, segment: Segment) -> list[str]:
         """Columns some of whose values an update leaves as the table has them."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from workers.lake.table_files import (
     table_files,
     together,
     write_deletes,
+    write_groups,
     write_rows,
     write_whole,
 )
@@ -92,7 +94,8 @@ def staged(*columns: Any) -> pa.RecordBatch:
 
 def written(files: TableFiles, *batches: pa.RecordBatch, **more: Any) -> list[NewFile]:
     told: list[NewFile] = []
-    write_rows(files, batches, told.append, **more)
+    groups = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+    write_groups(files, groups, told.append, **more)
     return told
 
 
@@ -185,7 +188,8 @@ def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableF
         raise OSError("full")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workers.lake.table_files.write_rows", full)
+        patch.setattr("workers.lake.table_files.write_groups", full)
+        patch.setattr("workers.lake.table_files.ROW_GROUP", 2)
         with pytest.raises(OSError, match="full"):
             write_whole(files, IDENT, batches(), "ab", told.append)
     assert made == [0, 1]
@@ -355,6 +359,25 @@ def test_a_next_file_is_begun_where_one_is_large_enough(files: TableFiles) -> No
     assert len(in_folder(files)) == 5
 
 
+@pytest.mark.parametrize(
+    ("rows_at_most", "bytes_at_most", "groups"),
+    [(4, 10**6, [4, 4, 2]), (10**6, 50, [4, 5, 1]), (10**6, 10**6, [10])],
+)
+def test_row_groups_are_of_many_batches(
+    files: TableFiles, monkeypatch: Any, rows_at_most: int, bytes_at_most: int, groups: list[int]
+) -> None:
+    """A file of small batches is not one of small row groups."""
+    monkeypatch.setattr("workers.lake.table_files.ROW_GROUP", rows_at_most)
+    monkeypatch.setattr("workers.lake.table_files.GROUP_BYTES", bytes_at_most)
+    batches = [rows(files, *range(n)) for n in (1, 0, 1, 2, 3, 0, 2, 1, 0)]
+    told: list[NewFile] = []
+    write_rows(files, iter(batches), told.append)
+    parquet = pq.ParquetFile(local(told[0].path))
+    found = [parquet.read_row_group(n)["a"].to_pylist() for n in range(parquet.num_row_groups)]
+    assert [*chain(*found)] == [0, 0, 0, 1, 0, 1, 2, 0, 1, 0]
+    assert list(map(len, found)) == groups
+
+
 def test_no_rows_are_no_file(files: TableFiles) -> None:
     assert written(files) == []
     assert written(files, rows(files), rows(files)) == []
@@ -371,8 +394,9 @@ def test_an_error_removes_the_file_that_is_not_finished(
         raise cause
 
     told: list[NewFile] = []
+    groups = (pa.Table.from_batches([batch]) for batch in batches())
     with pytest.raises((RuntimeError, ReplicationError, KeyboardInterrupt)):
-        write_rows(files, batches(), told.append, size=1)
+        write_groups(files, groups, told.append, size=1)
     assert in_folder(files) == {file.path for file in told}
     assert [file.rows for file in told] == [1, 1]
     with pytest.raises((RuntimeError, ReplicationError, KeyboardInterrupt)) as error:
