@@ -27,6 +27,8 @@ LARGE: Final = 500_000
 """Deletes from which on a file is left as it is until upkeep."""
 AT_ONCE: Final = 4_000_000
 """Deletes that upkeep has in memory at a time; what is more waits for the next time."""
+IDLE: Final = 8
+"""Files of deletes beyond one for each data file that are left alone."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,11 @@ class DeleteFiles:
     def forget(self) -> None:
         """Somebody else has written to the branch, and may have replaced them."""
         self.small.clear()
+
+    def drop(self, gone: Sequence[NewFile]) -> None:
+        """These are no files of the branch any more."""
+        paths = {each.path for each in gone}
+        self.small = [file for file in self.small if file.path not in paths]
 
     def add(self, file: NewFile, replaced: Sequence[NewFile]) -> None:
         """It is committed, and has replaced others."""

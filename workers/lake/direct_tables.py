@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from workers.lake.counts import LakeIdent
 from workers.lake.dead_rows import DeadRows
-from workers.lake.delete_files import merge_deletes
-from workers.lake.destination import RowsOf
+from workers.lake.delete_files import IDLE, merge_deletes
+from workers.lake.destination import FileSizes, RowsOf
 from workers.lake.direct_writer import DirectWriter
 from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.known_files import KnownFiles
 from workers.lake.session import LakeSession
+from workers.lake.small_files import join_small
 from workers.lake.staged import NewFile, OwnFiles, Staged
 from workers.lake.staging import Staging
 from workers.lake.table_files import (
@@ -84,11 +85,7 @@ class DirectTables:
         files = self.files(ident)
         if files is None or self._gateway is None:
             return None
-        with self._lock:
-            of, known = self._known.get(ident, ("", KnownFiles()))
-            if of != branch:
-                known = KnownFiles()
-                self._known[ident] = branch, known
+        known = self._known_files(ident, branch)
         where = (self._gateway, session, self._staging, ident, branch)
         return DirectWriter(*where, files, ranges, known, self._dead)
 
@@ -102,6 +99,34 @@ class DirectTables:
         finally:
             self.forget(ident)
         return True
+
+    def join_small(
+        self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
+    ) -> int | None:
+        """Make one file of the branch's small ones, and how many went; None where Spark has to."""
+        files = self.files(ident)
+        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
+            return None
+        known = self._known_files(ident, branch)
+        try:
+            joined = join_small(self._gateway, ident, branch, files, known, self._dead, sizes)
+            if joined is None:
+                return None
+            went, idle = joined
+            if idle > IDLE:
+                self.merge_deletes(session, ident, branch)
+        except BaseException:
+            self.forget(ident)
+            raise
+        return went
+
+    def _known_files(self, ident: LakeIdent, branch: str) -> KnownFiles:
+        with self._lock:
+            of, known = self._known.get(ident, ("", KnownFiles()))
+            if of != branch:
+                known = KnownFiles()
+                self._known[ident] = branch, known
+        return known
 
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files anew."""

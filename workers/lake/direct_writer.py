@@ -403,7 +403,7 @@ class DirectWriter:
             return Deletes()
         if not self.files.has_vectors:
             replaced = self.known.deletes.full()
-            all_places = read_all(replaced, places)
+            all_places = self._of_living_files(read_all(replaced, places), tip)
             file = write_deletes(self.files, all_places)
             return Deletes(places, [(file, all_places.keys())], replaced)
         live = self.known.live
@@ -417,6 +417,14 @@ class DirectWriter:
             raise changed_meanwhile(self.ident) from None
         replaced = [each for path, known in before.items() for each in known if each.of == path]
         return Deletes(places, [(file, [str(file.of)]) for file in vectors], replaced)
+
+    def _of_living_files(self, places: Places, tip: int | None) -> Places:
+        """Without those of data files that the branch has no more, if it is known which."""
+        live = self.known.live
+        if live is None or live.files is None or live.tip != tip:
+            return places
+        paths = {file.path for file in live.files}
+        return {path: each for path, each in places.items() if path in paths}
 
     def _what(self) -> str:
         return f'lake table "{self.ident}"'

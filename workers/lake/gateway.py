@@ -47,12 +47,14 @@ _MISSING: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What a branch's files hold after a commit: ``rows``, deleted ones included, and how many are
-    ``dead``; the snapshot ``tip``, and the one ``before``."""
+    ``dead``; the snapshot ``tip``, and the one ``before``. ``idle_deletes`` are files of deletes
+    beyond one for each data file, below zero for fewer."""
 
     rows: int
     dead: int
     tip: int
     before: int | None
+    idle_deletes: int = 0
 
 
 def gateway_of(url: str) -> Gateway | None:
@@ -199,13 +201,15 @@ class Gateway:
         rows: Sequence[NewFile] = (),
         deletes: Sequence[NewFile] = (),
         replaced: Sequence[NewFile] = (),
+        gone: Sequence[NewFile] = (),
         properties: Mapping[str, str],
         tip: int | None = None,
         what: str,
     ) -> Totals:
         """One snapshot on a branch: files of rows, files of deletes, and what it says.
 
-        ``replaced`` are files of deletes that go. ``shape`` is that of the table the files were
+        ``replaced`` are files of deletes that go, ``gone`` files of rows whose living ones are in
+        ``rows``: of these no deletes may have come. ``shape`` is that of the table the files were
         written for, ``tip`` the snapshot that deletes were looked up in: 40001 where the table has
         another, and where the branch is gone. Never for ``main``.
         """
@@ -217,7 +221,15 @@ class Gateway:
                 raise changed_meanwhile(ident)
             if tip is not None and snapshot.snapshotId() != tip:
                 raise changed_meanwhile(ident)
-            if deletes or replaced:
+            if gone:
+                update = table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
+                for each in gone:
+                    update.deleteFile(api.listed_file(table, each))
+                for each in replaced:
+                    update.deleteFile(api.delete_file(table, each))
+                for each in rows:
+                    update.addFile(api.data_file(table, each))
+            elif deletes or replaced:
                 # A vector that came before is one that is replaced here, none of another's.
                 update = table.newRowDelta().validateFromSnapshot(snapshot.snapshotId())
                 for each in rows:
@@ -235,9 +247,11 @@ class Gateway:
                 update.set(key, value)
             update.commit()
             made = table.snapshot(branch)
-            summary, before = made.summary(), made.parentId()
-            total, dead = summary.get("total-records"), summary.get("total-position-deletes")
-            return Totals(int(total or 0), int(dead or 0), int(made.snapshotId()), before)
+            summary, tip, before = made.summary(), int(made.snapshotId()), made.parentId()
+            names = ("records", "position-deletes", "delete-files", "data-files")
+            total = {name: int(summary.get(f"total-{name}") or 0) for name in names}
+            idle = total["delete-files"] - total["data-files"]
+            return Totals(total["records"], total["position-deletes"], tip, before, idle)
 
     def close(self) -> None:
         """Close the connections."""
@@ -348,6 +362,11 @@ class _Api:
         builder.withFormat("PARQUET").withFileSizeInBytes(file.size)
         return builder.withMetrics(metrics).build()
 
+    def listed_file(self, table: Any, file: NewFile) -> Any:
+        """A file of rows that the table has, to be found by its name there."""
+        builder = self._data_files.builder(table.spec()).withPath(file.path).withFormat("PARQUET")
+        return builder.withFileSizeInBytes(file.size).withRecordCount(file.rows).build()
+
     def _without_bounds(self, metrics: Any, field_ids: Sequence[int]) -> Any:
         bounds = [self._map(metrics.lowerBounds()), self._map(metrics.upperBounds())]
         for each in bounds:
@@ -446,5 +465,14 @@ def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
         f'could not write to lake table "{ident}": it was changed meanwhile',
         detail="The branch is not as it was, or the table's columns or partitions are not.",
         hint="Nothing is to be done: the batch is written again.",
+        sqlstate="40001",
+    )
+
+
+def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
+    """40001: nothing of the batch is visible."""
+    return ReplicationError(
+        f'could not publish to lake table "{ident}": main was moved',
+        detail=detail,
         sqlstate="40001",
     )

@@ -54,7 +54,7 @@ from workers.lake.destination import (
 )
 from workers.lake.direct_tables import DirectTables
 from workers.lake.failures import LakeFailure, is_outrun
-from workers.lake.gateway import gateway_of
+from workers.lake.gateway import gateway_of, main_was_moved
 from workers.lake.generated_check import generated_types
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.maintenance import compact, expire_snapshots
@@ -357,7 +357,7 @@ class IcebergDestination(Destination):
         if self._tips.get((ident, branch)) != stamp:
             found = read_history(self._sessions.get(), ident).tip_stamp(branch)
             if found != stamp:
-                raise _moved(ident, "The branch's last snapshot is not this batch's.")
+                raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
         try:
             return self._fast_forward(ident, branch)
         except ReplicationError as error:
@@ -383,13 +383,13 @@ class IcebergDestination(Destination):
             if self.fence(ident).position(stamp.source) == stamp:
                 return
             why = "The call went unanswered" if unanswered else "Another commit came first"
-            raise _moved(ident, f"{why}; it had no effect.") from None
+            raise main_was_moved(ident, f"{why}; it had no effect.") from None
         history = read_history(self._sessions.get(), ident)
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
             return  # main is at the branch, or ahead of it
         if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
-            raise _moved(ident, "Another commit is on main.") from None
+            raise main_was_moved(ident, "Another commit is on main.") from None
         raise error
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
@@ -408,8 +408,12 @@ class IcebergDestination(Destination):
     ) -> int:
         """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
         self._tips.pop((ident, branch), None)
-        self._direct.forget(ident)
         session = self._sessions.get()
+        if dead_share is None:
+            joined = self._direct.join_small(session, ident, branch, sizes)
+            if joined is not None:
+                return joined
+        self._direct.forget(ident)
         columns = self._columns.get(ident) or self._read_columns(ident)
         merge_deletes = partial(self._direct.merge_deletes, session, ident, branch)
         return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
@@ -489,11 +493,3 @@ class IcebergDestination(Destination):
 def _marks(stamp: Stamp) -> dict[str, str]:
     """What a commit to ``main`` itself says; see ``Destination.create_table`` of shared tables."""
     return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)
-
-
-def _moved(ident: LakeIdent, detail: str) -> ReplicationError:
-    return ReplicationError(
-        f'could not publish to lake table "{ident}": main was moved',
-        detail=detail,
-        sqlstate="40001",
-    )

@@ -26,14 +26,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from workers.lake.counts import LakeIdent
+from workers.lake.delete_files import IDLE
 from workers.lake.destination import FileSizes, LakeColumn
 from workers.lake.session import LakeSession
+from workers.lake.small_files import MIN_FILES
 from workers.lake.snapshots import read_history
 from workers.lake.statements import (
     MAIN,
@@ -45,10 +46,6 @@ from workers.lake.statements import (
     table_path,
     text,
 )
-
-_MIN_FILES: Final = 8
-_DANGLING: Final = 8
-"""Files of deletes beyond one for each data file that are left alone."""
 
 
 def expire_snapshots(
@@ -120,7 +117,7 @@ def compact(
     if dead_share is None:
         options |= {
             "min-file-size-bytes": min(sizes.small, sizes.whole * 3 // 4),
-            "min-input-files": _MIN_FILES,
+            "min-input-files": MIN_FILES,
             "delete-ratio-threshold": 1,
         }
     else:
@@ -138,7 +135,7 @@ def compact(
         f'compacting lake table "{ident}"',
     )
     files = int(found.column("rewritten_data_files_count")[0].as_py()) if found else 0
-    if files and _idle_deletes(session, ident, branch) > _DANGLING and not merge_deletes():
+    if files and _idle_deletes(session, ident, branch) > IDLE and not merge_deletes():
         _drop_dangling_deletes(session, ident, branch, columns)
     return files
 

@@ -1,0 +1,239 @@
+"""Small data files written together without Spark: whoever reads, or writes on, notices nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import ReplicationError
+from tests.fix_lake import Lake
+from tests.workers.lake.contract import Make, Table, append, merge, stamp
+from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb, delete_files, keys
+from tests.workers.lake.test_direct_sequences import Part, Writer
+from tests.workers.lake.watched import Adopted, Watched, delete, update
+from workers.lake import delete_files as deletes
+from workers.lake import small_files
+from workers.lake.counts import Counts, LakeIdent
+from workers.lake.destination import FileSizes, Segment
+from workers.lake.gateway import Gateway
+from workers.lake.rows_at import Unreadable, rows_at
+from workers.lake.small_files import choose_small
+from workers.lake.staged import LiveFile
+
+FEW = 3
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of eight, which take long to write."""
+    monkeypatch.setattr(small_files, "MIN_FILES", FEW)
+
+
+@pytest.fixture
+def never_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark would have to do fails."""
+
+    def compact(*_: object) -> int:
+        raise AssertionError("Spark was asked")
+
+    monkeypatch.setattr("workers.lake.iceberg.compact", compact)
+
+
+def write(table: Watched, branch: str, segments: Sequence[Segment], lsn: int) -> Counts:
+    counts = table.dest.write(table.ident, branch, segments, stamp(lsn))
+    table.dest.publish(table.ident, branch, stamp(lsn))
+    return counts
+
+
+def compact(table: Table, branch: str, sizes: FileSizes | None = None) -> int:
+    return table.dest.compact(table.ident, branch, sizes or FileSizes())
+
+
+def rows_from(first: int, count: int = 10) -> list[tuple[int, str, None]]:
+    return [(n, "x", None) for n in range(first, first + count)]
+
+
+@pytest.mark.usefixtures("never_by_spark")
+def test_what_is_deleted_stays_away_and_what_is_changed_later_is_found(
+    iceberg: Make, lake_ident: LakeIdent, lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    write(table, branch, [append(table.dest, rows_from(1000, 2000))], 20)
+    for n in range(FEW):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 21 + n)
+    write(table, branch, [merge(table.dest, [delete(3), delete(1000)])], 30)
+    write(table, branch, [merge(table.dest, [delete(25), update(11)])], 31)
+    assert compact(table, branch, FileSizes(small=3000)) == FEW + 1
+    # Until the next batch is published, readers have what they had.
+    assert len(table.query("file_path", "data_files")) == 1 + FEW + 1
+    assert table.commits(branch)[:2] == [None, "0/1F"]
+    changes = [update(4, 104), delete(11), *map(delete, (3, 25, 1000))]
+    counts = write(table, branch, [merge(table.dest, changes)], 32)
+    assert (counts.merged, counts.delete_missing) == (2, 3)
+    expected = sorted({*range(30), 104, *range(1001, 3000)} - {3, 4, 11, 25})
+    assert keys(table) == expected
+    assert len(table.query("file_path", "data_files")) == 3
+    assert by_pyiceberg_and_duckdb(lake_server, lake_ident) == [expected] * 2
+    # The file with 25 and 11 is gone. That with 3 and 1000 is not, and is without 3 when it is
+    # written again.
+    assert delete_files(table) == [2, 2]
+    for n in range(2):
+        write(table, branch, [merge(table.dest, [delete(5 + n)])], 40 + n)
+    assert delete_files(table) == [1, 4]
+    assert keys(table) == [key for key in expected if key not in (5, 6)]
+
+
+@pytest.mark.usefixtures("never_by_spark")
+def test_no_file_of_deletes_is_thought_to_be_there_that_the_lake_has_dropped(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It drops those that are older than every file of rows."""
+    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(FEW):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    write(table, branch, [merge(table.dest, [delete(3), delete(25)])], 30)
+    assert compact(table, branch) == FEW
+    for n in range(4):
+        write(table, branch, [merge(table.dest, [delete(10 + n)])], 40 + n)
+    assert delete_files(table) == [1, 3]
+    assert keys(table) == sorted({*range(30)} - {3, 25, 10, 11, 12, 13})
+
+
+@pytest.mark.usefixtures("never_by_spark")
+def test_of_rows_that_are_all_deleted_no_file_is_left(iceberg: Make, lake_ident: LakeIdent) -> None:
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(FEW):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    write(table, branch, [merge(table.dest, [delete(n) for n in range(30)])], 30)
+    assert compact(table, branch) == FEW
+    write(table, branch, [append(table.dest, rows_from(5, 1))], 31)
+    assert keys(table) == [5]
+
+
+@pytest.mark.usefixtures("never_by_spark")
+def test_columns_are_those_of_the_table_as_it_is(
+    iceberg: Make, lake_ident: LakeIdent, lake_server: Lake
+) -> None:
+    """One was renamed, one widened, one dropped and made again, one came later."""
+    definition = "(id INT NOT NULL, v STRING, l ARRAY<INT>, gone INT) USING iceberg TBLPROPERTIES ("
+    modes = ", ".join(f"'write.{each}.mode'='merge-on-read'" for each in ("merge", "update"))
+    more = "'write.delete.mode'='merge-on-read', 'format-version'='2')"
+    table = Adopted(iceberg(), lake_ident, f"{definition}{modes}, {more}")
+    for n in range(FEW):
+        table.command("INSERT INTO", f"VALUES ({n}, 'v{n}', array(1, NULL), 7)")
+    table.command("DELETE FROM", "WHERE id = 1")
+    for alter in (
+        "RENAME COLUMN v TO w",
+        "ALTER COLUMN id TYPE BIGINT",
+        "DROP COLUMN gone",
+        "ADD COLUMN gone INT",
+        "ADD COLUMN later STRING",
+    ):
+        table.command("ALTER TABLE", alter)
+    table.command("INSERT INTO", "VALUES (9, 'v9', NULL, 8, 'there')")
+    before = sorted(table.query("id, w, l, gone, later"), key=str)
+    assert before[0] == (0, "v0", [1, None], None, None)
+    branch = table.branch()
+    assert compact(table, branch) == FEW  # the INSERTs but for 1, whose file is gone
+    table.dest.write(lake_ident, branch, [], stamp(40))
+    table.dest.publish(lake_ident, branch, stamp(40))
+    assert sorted(table.query("id, w, l, gone, later"), key=str) == before
+    assert len(table.query("file_path", "data_files")) == 1
+    assert by_pyiceberg_and_duckdb(lake_server, lake_ident) == [[0, 2, 9]] * 2
+
+
+def test_what_cannot_be_read_here_is_left_to_spark(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing stays of what was begun."""
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(8):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    before = table.on_disk()
+    read: list[Any] = []
+    real = rows_at
+
+    def second_fails(*given: Any) -> Any:
+        read.append(given)
+        if len(read) == 2:
+            raise Unreadable
+        return real(*given)
+
+    monkeypatch.setattr(small_files, "rows_at", second_fails)
+    assert compact(table, branch) == 8
+    assert table.by_spark() == 1
+    assert len(table.on_disk()) == len(before) + 1
+    write(table, branch, [append(table.dest, rows_from(100, 1))], 40)
+    assert keys(table) == [*range(80), 100]
+
+
+def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(FEW):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    write(table, branch, [merge(table.dest, [delete(1)])], 30)
+    dest: Any = table.dest
+    gateway: Gateway = dest._gateway
+    shape = dest._direct.files(lake_ident).shape
+    what = "being somebody else"
+    gateway.commit(lake_ident, branch, shape=shape, properties={"operation": "x"}, what=what)
+    with pytest.raises(ReplicationError) as error:
+        compact(table, branch)
+    assert error.value.code == "40001"
+    assert keys(table) == sorted({*range(30)} - {1})
+
+
+def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
+    def file(name: str, size: int) -> LiveFile:
+        path = tmp_path / name
+        path.write_bytes(b"x" * size)
+        return LiveFile(str(path), 1)
+
+    files = [file(name, size) for name, size in (("a", 10), ("b", 40), ("c", 20), ("d", 20))]
+    sizes = FileSizes(small=30, whole=45)
+    assert [(each.path[-1], size) for each, size in choose_small(files, sizes)] == [
+        ("a", 10),
+        ("c", 20),
+    ]
+    assert choose_small(files, FileSizes(small=30, whole=12)) == []  # 10 is not small then
+
+
+@pytest.mark.usefixtures("never_by_spark")
+@pytest.mark.parametrize("seed", [3, 11])
+def test_batches_at_random_with_upkeep_between_them(
+    iceberg: Make,
+    memory_lake: Make,
+    lake_ident: LakeIdent,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    """On one branch, as an apply worker has it: the rows of the twin in memory."""
+    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    chance = random.Random(seed)
+    writer = Writer(chance)
+    twin = Table(memory_lake(), lake_ident)
+    table = Watched(iceberg(local_relation_rows=10), lake_ident)
+    first = [Part(False, [], False, [(writer.fresh(), writer.text(), "big") for _ in range(30)])]
+    writer.live = list(range(1, 31))
+    branch, joined = table.branch(), 0
+    for n, parts in enumerate([first, *(writer.batch() for _ in range(8))]):
+        expected = twin.batch([part.segment(twin.dest, lake_ident) for part in parts], 20 + n)
+        segments = [part.segment(table.dest, lake_ident) for part in parts]
+        counts = write(table, branch, segments, 20 + n)
+        assert counts == expected
+        if chance.random() < 0.6:
+            joined += compact(table, branch)
+        assert table.rows() == twin.rows()
+    assert joined

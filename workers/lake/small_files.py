@@ -1,0 +1,125 @@
+"""Writing small data files together without Spark, between two batches.
+
+A batch leaves a file of some rows, and whoever reads the table opens all of them: 5 ms for each.
+Spark's rewrite_data_files takes 0.3 s and more, in which the next batch waits, and what is known of
+the branch's files is to be read again behind it. Here the living rows are read by their places, as
+an update's are, and written to one file; one commit replaces the others. Files of deletes that
+concern none but these go with them; in others their places go when those are next written together.
+
+Rows are numbered in format 3, and a file of numbers is not the only one that tells them: those
+tables are Spark's, and whatever is not read here.
+
+Trace: files A, B, C of 3 rows each; B's second row is deleted. D gets the other eight; the commit
+has D for A, B, C. The worker dies before it: D is nobody's and goes as an orphan. Behind it: the
+branch has D, nobody publishes it, ``main`` has A, B, C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from workers.lake.counts import LakeIdent
+from workers.lake.dead_rows import DeadRows
+from workers.lake.destination import FileSizes
+from workers.lake.gateway import Gateway
+from workers.lake.known_files import KnownFiles
+from workers.lake.rows_at import TooMuch, Unreadable, rows_at
+from workers.lake.snapshots import OPERATION
+from workers.lake.staged import Live, LiveFile, NewFile
+from workers.lake.staging_place import table_errors
+from workers.lake.table_files import TableFiles, local, write_rows
+
+MIN_FILES: Final = 8
+"""Fewer small files are left as they are."""
+
+
+def join_small(
+    gateway: Gateway,
+    ident: LakeIdent,
+    branch: str,
+    files: TableFiles,
+    known: KnownFiles,
+    dead: DeadRows,
+    sizes: FileSizes,
+) -> tuple[int, int] | None:
+    """Make one file of the branch's small ones, without deleted rows; None where Spark has to.
+
+    Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none. How
+    many data files went, and how many files of deletes there are then beyond one for each.
+    """
+    what = f'compacting lake table "{ident}"'
+    live = known.live or gateway.live(ident, branch, what)
+    known.live = live
+    if live.files is None:
+        return None
+    small = choose_small(live.files, sizes)
+    if len(small) < MIN_FILES:
+        return 0, 0
+    written: list[NewFile] = []
+    try:
+        living = _living(files, [file for file, _ in small], dead)
+        write_rows(files, living, written.append)
+    except BaseException as error:
+        for file in written:
+            local(file.path).unlink(missing_ok=True)
+        if isinstance(error, TooMuch | Unreadable):
+            return None
+        raise
+    gone = {file.path for file, _ in small}
+    kept = [file for file in live.files if file.path not in gone]
+    dropped = _of_none(live.files, kept)
+    totals = gateway.commit(
+        ident,
+        branch,
+        shape=files.shape,
+        gone=[NewFile(file.path, size, file.rows) for file, size in small],
+        rows=written,
+        replaced=dropped,
+        properties={OPERATION: f"join-{live.tip}"},
+        tip=live.tip,
+        what=what,
+    )
+    new = [LiveFile(file.path, file.rows) for file in written]
+    known.live = Live(totals.tip, (*kept, *new))
+    known.deletes.drop(dropped)
+    return len(small), totals.idle_deletes
+
+
+def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[tuple[LiveFile, int]]:
+    """The small files with their sizes, as many as one file should hold."""
+    chosen: list[tuple[LiveFile, int]] = []
+    small = min(sizes.small, sizes.whole * 3 // 4)
+    room = sizes.whole
+    for file in files:
+        with table_errors():
+            size = local(file.path).stat().st_size
+        if size < small and size <= room:
+            chosen.append((file, size))
+            room -= size
+    return chosen
+
+
+def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
+    """The files of deletes that concern none of the data files that are kept.
+
+    Iceberg drops some of them by itself, those that are older than all data files: so none may stay
+    among those that are known.
+    """
+    still = {each.path for file in kept for each in file.deletes}
+    known = {each.path: each for file in before for each in file.deletes}
+    return [each for path, each in known.items() if path not in still]
+
+
+def _living(
+    files: TableFiles, small: Sequence[LiveFile], dead: DeadRows
+) -> Iterator[pa.RecordBatch]:
+    """The rows that are not deleted, as the table has its columns now."""
+    for file in small:
+        places = np.arange(file.rows)
+        for part in rows_at(file, places[dead.living(file, places)], list(files.schema)):
+            for batch in part.to_batches():
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)
