@@ -306,7 +306,7 @@ class ColumnReader:
         """The change whose message holds the byte at ``loc``, for the row of ``ref``."""
         _, old_off, new_off = self.arrays
         change = source = ref >> 1
-        nearest = -1
+        nearest = 0
         while change >= 0:
             for off in (int(old_off[change]), int(new_off[change])):
                 if nearest < off <= loc:

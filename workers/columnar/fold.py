@@ -350,7 +350,7 @@ def _update(
 ) -> Any:
     loc, length = scratch
     new = change * 2 + 1
-    old = change * 2 if changes[1][change] >= 0 else new
+    old = change * 2 if changes[1][change] > 0 else new
     error = place_key(buf, changes, old, key, loc, length, 0)
     if error:
         return error

@@ -112,7 +112,9 @@ class Frame:
     """Row changes in commit order, as arrays of one length, beside controls and transactions.
 
     ``kind`` is ``I``, ``U`` or ``D``; ``old_kind`` ``K``, ``O`` or 0; ``old_off`` and ``new_off``
-    are offsets into ``buf`` of a tuple's 16-bit column count, -1 when there is none.
+    are offsets into ``buf`` of a tuple's 16-bit column count, 0 when there is none (a record's
+    header is before each). What is 0 is never written, and so takes no memory: of ten million
+    rows that one transaction inserts, 130 MB.
     """
 
     buf: Bytes
@@ -164,9 +166,9 @@ def frame(
 
     walk(lambda pos, stop: _count(view, pos, stop, end, counts, state))
     changes, controls, transactions = (int(count) for count in counts)
-    kind, old_kind = np.empty(changes, np.uint8), np.empty(changes, np.uint8)
-    relid, txn = np.empty(changes, np.uint32), np.empty(changes, np.int32)
-    old_off, new_off = np.empty(changes, np.int64), np.empty(changes, np.int64)
+    kind, old_kind = np.empty(changes, np.uint8), np.zeros(changes, np.uint8)
+    relid, txn = np.empty(changes, np.uint32), np.zeros(changes, np.int32)
+    old_off, new_off = np.zeros(changes, np.int64), np.zeros(changes, np.int64)
     control = np.empty((controls, 5), np.int64)
     txns = np.empty((7, transactions + 1), np.int64)
     arrays, filled = (kind, relid, txn, old_kind, old_off, new_off), np.zeros(4, np.int64)
@@ -280,7 +282,8 @@ def _fill(
         byte = buf[at]
         if byte in (_I, _U, _D):
             code = _change(buf, at, after, changes, nchange) if opened else _OUT_OF_ORDER
-            changes[2][nchange] = ntxn - 1
+            if ntxn > 1:
+                changes[2][nchange] = ntxn - 1
             nchange += 1
         elif byte == _B:
             code = _begin(buf, at, after, txns, ntxn) if not opened else _OUT_OF_ORDER
@@ -340,7 +343,6 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
         return _MALFORMED
     byte = buf[at]
     kind[index], relid[index] = byte, be32(buf, at + 1)
-    old_kind[index], old_off[index], new_off[index] = 0, -1, -1
     mark = buf[at + 5]
     pos = at + 6
     if byte != _I and mark in (_K, _O):

@@ -60,7 +60,7 @@ def mark_alone(
         alone[change] = True
         for new in range(2):
             off = new_off[change] if new else old_off[change]
-            if off < 0:
+            if off == 0:
                 continue
             # What place_key begins with; a call with tuples of arrays costs more than all of it.
             missing = _place_key(buf, off, slot, highest, loc, length, 0, False, not new)
@@ -95,7 +95,7 @@ def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any,
     missing = _place_key(buf, off, slot, highest, loc, length, row, False, not ref & 1)
     if missing <= 0:
         return -missing
-    if not ref & 1 or old_off[change] < 0:
+    if not ref & 1 or old_off[change] == 0:
         return KEY_MISSING
     missing = _place_key(buf, old_off[change], slot, highest, loc, length, row, True, True)
     return -missing if missing <= 0 else KEY_MISSING

@@ -63,7 +63,7 @@ def gives_keys(changes: Changes) -> bool:
     If not, no row can meet another one, and the table need not be asked.
     """
     inserted = changes.kind == INSERT
-    moved = (changes.kind != DELETE) & (changes.old_off >= 0)
+    moved = (changes.kind != DELETE) & (changes.old_off > 0)
     return bool((inserted | moved).any())
 
 
@@ -147,14 +147,14 @@ def _intern_keys(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], pa.Table]:
     """The number of each change's old and new key (-1: none); a ref and the values of each."""
     given = np.flatnonzero(changes.kind != DELETE)
-    left = np.flatnonzero((changes.kind != INSERT) & (changes.old_off >= 0))
+    left = np.flatnonzero((changes.kind != INSERT) & (changes.old_off > 0))
     refs = np.concatenate([given * 2 + 1, left * 2])
     columns = _key_columns(changes, layout, refs)
     codes = key_codes(columns)
     key_of = np.full((len(changes), 2), -1, np.int32)
     key_of[given, 1] = codes[: len(given)]
     key_of[left, 0] = codes[len(given) :]
-    stays = (changes.kind != INSERT) & (changes.old_off < 0)
+    stays = (changes.kind != INSERT) & (changes.old_off == 0)
     key_of[stays, 0] = key_of[stays, 1]
     firsts, keys = distinct_keys(codes, columns)
     return key_of, refs[firsts], keys

@@ -185,7 +185,7 @@ def _complete(
     old_kind, old_off, new_off = changes
     slot, every, key = slots
     while missing > 0:
-        if old_off[change] >= 0:
+        if old_off[change] > 0:
             taken = every if old_kind[change] == _O else key
             found = fill(buf, old_off[change], slot, taken, loc, length, row, True)
             if found < 0:
@@ -229,7 +229,7 @@ def first_in_other_form(buf: Any, old_off: Any, new_off: Any, roots: Any, binary
     for change in range(len(new_off)):
         for which in range(2):
             off = new_off[change] if which else old_off[change]
-            if off < 0:
+            if off == 0:
                 continue
             pos = off + 2
             columns = be16(buf, off)
