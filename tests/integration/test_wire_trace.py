@@ -41,6 +41,13 @@ PLACEHOLDERS = {
                            "<system identifier> | 1 | <position> | <database>"),
 }  # fmt: skip
 
+IDLE = [
+    "<- keepalive, no reply asked",
+    "=> write = flush = apply = the keepalive's position, no reply asked",
+]
+"""A stream in which nothing comes. A sync worker with nothing to catch up with may end it before
+the first keepalive."""
+
 SYNC_SLOT = re.compile(r"pg_\d+_sync_\d+_\d+")
 
 
@@ -193,7 +200,12 @@ def test_a_15_publisher_hears_what_it_hears_from_postgres(
         for point in points:
             said = said.replace(point, "<consistent point>")
         lines += SYNC_SLOT.sub("<sync slot>", said).splitlines()
-    assert lines == expected(sync_slot)
+    wanted = expected(sync_slot)
+    if "keepalive" not in kinds(heard[2]):  # through before the publisher said a word
+        at = len(wanted) - wanted[::-1].index(IDLE[0]) - 1
+        assert wanted[at : at + 2] == IDLE
+        del wanted[at : at + 2]
+    assert lines == wanted
 
 
 def test_no_status_is_ahead_of_what_was_heard(heard: list[Conversation]) -> None:
