@@ -57,6 +57,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import Destination, FileSizes, LakeTable
+from workers.log import unexpected
 from workers.shared_targets import TableLocks
 from workers.written import OpenTable, Written
 
@@ -362,14 +363,17 @@ def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
 
 
 def _job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
-    """An error is an outcome: what others do meanwhile is to end, and to be told."""
+    """An error is an outcome: what others do meanwhile is to end, and to be told.
+
+    Any error: the batch is published, and is nothing to stop or disable a subscription for.
+    """
 
     def run() -> int | ReplicationError:
         begun = time.monotonic()
         try:
             done = work(table)
-        except ReplicationError as error:
-            return error
+        except Exception as error:
+            return unexpected(error)
         log.info(f"{words} seconds=%.1f", table.rel.srrelid, done, time.monotonic() - begun)
         return done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,17 @@ def test_a_server_that_went_away_is_no_failure_of_upkeep(
     worker.play(10)
     assert worker.dest.compacted == [10]
     assert bool(recorded(world)) is told
+
+
+def test_a_bug_in_upkeep_stops_nobody(world: Subscribed, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Expiring(world)
+    worker.dest.failing = True
+    bug: Any = RuntimeError("of a value")
+    worker.dest.error = bug
+    worker.play(11)
+    assert len(world.rows("a")) == 11
+    assert "unexpected RuntimeError at " in (recorded(world)[COMPACTION].error or "")
+    assert "of a value" not in caplog.text
 
 
 @pytest.mark.parametrize("failing", [False, True])

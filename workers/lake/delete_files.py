@@ -62,9 +62,9 @@ class DeleteFiles:
             self.small.append(file)
 
 
-def read_all(files: Iterable[NewFile], *more: Places) -> Places:
-    """All places that files hold, and more of them."""
-    return together([*(read_deletes(file.path) for file in files), *more])
+def read_all(files: Iterable[NewFile]) -> Places:
+    """All places that files hold."""
+    return together(read_deletes(file.path) for file in files)
 
 
 def merge_deletes(

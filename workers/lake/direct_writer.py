@@ -403,7 +403,7 @@ class DirectWriter:
             return Deletes()
         if not self.files.has_vectors:
             replaced = self.known.deletes.full()
-            all_places = self._of_living_files(read_all(replaced, places), tip)
+            all_places = together([places, self._of_living_files(read_all(replaced), tip)])
             file = write_deletes(self.files, all_places)
             return Deletes(places, [(file, all_places.keys())], replaced)
         live = self.known.live

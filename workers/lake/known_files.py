@@ -49,6 +49,8 @@ def after_commit(
     it are not known. ``dead`` is told of what it deleted."""
     if live is None or live.files is None or totals.before != live.tip:
         return None
+    if not deletes.places.keys() <= {file.path for file in live.files}:
+        return None
     gone = {(file.path, file.vector) for file in deletes.replaced}
     files = []
     for file in live.files:

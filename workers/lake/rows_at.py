@@ -90,6 +90,8 @@ def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> l
     parts: list[pa.Table] = []
     kept = 0
     with reading(), open_file(file.path) as parquet:
+        if parquet.metadata.num_rows != file.rows:  # the table was told another number of rows
+            raise Unreadable
         names = names_of(parquet)
         columns = [names[number_of(each)] for each in fields if number_of(each) in names]
         start = 0

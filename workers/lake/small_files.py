@@ -27,7 +27,7 @@ from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import FileSizes
 from workers.lake.gateway import Gateway
 from workers.lake.known_files import KnownFiles
-from workers.lake.rows_at import TooMuch, Unreadable, rows_at
+from workers.lake.rows_at import TooMuch, Unreadable, reading, rows_at
 from workers.lake.snapshots import OPERATION
 from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.staging_place import table_errors
@@ -66,7 +66,7 @@ def join_small(
     except BaseException as error:
         for file in written:
             local(file.path).unlink(missing_ok=True)
-        if isinstance(error, TooMuch | Unreadable):
+        if isinstance(error, TooMuch | Unreadable | pa.ArrowException):
             return None
         raise
     gone = {file.path for file, _ in small}
@@ -83,6 +83,9 @@ def join_small(
         tip=live.tip,
         what=what,
     )
+    if totals.before != live.tip:  # by whom ever: what is there is not what was listed
+        known.forget()
+        return len(small), totals.idle_deletes
     new = [LiveFile(file.path, file.rows) for file in written]
     known.live = Live(totals.tip, (*kept, *new))
     known.deletes.drop(dropped)
@@ -120,6 +123,8 @@ def _living(
     """The rows that are not deleted, as the table has its columns now."""
     for file in small:
         places = np.arange(file.rows)
-        for part in rows_at(file, places[dead.living(file, places)], list(files.schema)):
+        with reading():
+            places = places[dead.living(file, places)]
+        for part in rows_at(file, places, list(files.schema)):
             for batch in part.to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

@@ -339,7 +339,6 @@ def _write_file(
 ) -> NewFile:
     path, place = files.new_file(attempt)
     place.parent.mkdir(parents=True, exist_ok=True)
-    footer: list[Any] = []
     try:
         with place.open("xb") as file:
             rows = 0
@@ -352,14 +351,15 @@ def _write_file(
                 data_page_size=_PAGE,
                 store_decimal_as_integer=True,
                 store_schema=False,
-                metadata_collector=footer,
             ) as writer:
                 group: pa.Table | None = first
                 while group is not None:
                     rows += group.num_rows
                     writer.write_table(group, row_group_size=ROW_GROUP)
                     group = next(rest, None) if file.tell() < size else None
-            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer[0]))
+            # Collected by the writer it would hide, where it cannot be written, why.
+            footer = writer.writer.metadata
+            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
     except BaseException:
         place.unlink(missing_ok=True)
         raise

@@ -108,6 +108,11 @@ def test_behind_another_commit_nothing_is_known() -> None:
     assert after_commit(live, Totals(0, 0, 9, 7), [], Deletes(), dead) == replace(live, tip=9)
 
 
+def test_what_was_deleted_in_a_file_by_another_name_is_not_known() -> None:
+    live, deletes = Live(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
+    assert after_commit(live, Totals(0, 0, 9, 7), [], deletes, DeadRows()) is None
+
+
 # -- vectors --------------------------------------------------------------------------------------
 
 
