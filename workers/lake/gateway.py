@@ -38,6 +38,8 @@ MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 _REMOVING_POOL: Final = "executorService"
+_THREAD_POOLS: Final = "org.apache.iceberg.util.ThreadPools"
+_READING_POOL: Final = "DELETE_WORKER_POOL"
 _CAUSES: Final = 8
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
@@ -310,6 +312,7 @@ class _Api:
         self.in_this_thread = executors.newDirectExecutorService()
         if self.warehouse is not None and local_folder(self.warehouse) is not None:
             _remove_at_once(gateway, self.in_this_thread)
+            _read_deletes_at_once(gateway, self.in_this_thread)
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read anew."""
@@ -408,6 +411,22 @@ def _remove_at_once(gateway: Any, in_this_thread: Any) -> None:
         pool = gateway.jvm.java.lang.Class.forName(_FILE_IO).getDeclaredField(_REMOVING_POOL)
         pool.setAccessible(True)
         pool.set(None, in_this_thread)
+
+
+def _read_deletes_at_once(gateway: Any, in_this_thread: Any) -> None:
+    """Have the task that reads a data file read its files of deletes, too.
+
+    Iceberg hands these to a pool and looks every 10 ms whether they are read: a scan of 3 M rows
+    took 1.47 times what it takes without deletes, and takes 1.26. The pool is a constant.
+    """
+    with contextlib.suppress(Py4JJavaError):  # another Iceberg or Java, which has no such field
+        of = gateway.jvm.java.lang.Class.forName
+        held = of("sun.misc.Unsafe").getDeclaredField("theUnsafe")
+        held.setAccessible(True)
+        unsafe = held.get(None)
+        pool = of(_THREAD_POOLS).getDeclaredField(_READING_POOL)
+        where = unsafe.staticFieldBase(pool), unsafe.staticFieldOffset(pool)
+        unsafe.putObjectVolatile(*where, in_this_thread)
 
 
 def _is_plain(task: Mapping[str, Any]) -> bool:

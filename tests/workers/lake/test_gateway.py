@@ -221,6 +221,13 @@ def test_no_commit_waits_for_a_pool_of_threads(
     assert "Direct" in own._ready().in_this_thread.getClass().getName()
 
 
+def test_no_reader_waits_for_a_pool_of_threads(own: Gateway) -> None:
+    """The same of 10 ms for each data file with deletes, in each scan."""
+    own._ready()
+    pools = own._gateway.jvm.org.apache.iceberg.util.ThreadPools
+    assert "Direct" in pools.getDeleteWorkerPool().getClass().getName()
+
+
 @pytest.mark.parametrize(
     "given",
     [
