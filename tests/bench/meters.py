@@ -66,6 +66,11 @@ def proportional_mb(pid: int) -> float:
     return _told_mb(pid, "smaps_rollup", "Pss:")
 
 
+def anonymous_mb(pid: int) -> float:
+    """What a process has in memory that is in no file, in MB; 0 where the system does not tell."""
+    return _told_mb(pid, "smaps_rollup", "Anonymous:")
+
+
 def _told_mb(pid: int, file: str, name: str) -> float:
     """A size that the system tells in kB."""
     with contextlib.suppress(OSError):

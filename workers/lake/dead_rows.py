@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from workers.lake.rows_at import reading
 from workers.lake.staged import LiveFile, NewFile
 from workers.lake.table_files import NO_PLACES, Array, Places, read_deletes
 from workers.lake.vectors import read_vector
@@ -44,11 +45,13 @@ class DeadRows:
         """Which of a file's rows are not deleted; Unreadable where Spark has to tell."""
         if not file.deletes:
             return np.ones(len(places), np.bool_)
-        bits = self._get(file)
-        if bits is None:
-            bits = _bits(file.rows, [self._read(each, file.path) for each in file.deletes])
-            self._put(file, bits)
-        found: npt.NDArray[np.bool_] = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1 == 0
+        with reading():
+            bits = self._get(file)
+            if bits is None:
+                bits = _bits(file.rows, [self._read(each, file.path) for each in file.deletes])
+                self._put(file, bits)
+            shifted = bits[places >> 3] >> (places & 7).astype(np.uint8)
+            found: npt.NDArray[np.bool_] = shifted & 1 == 0
         return found
 
     def deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:

@@ -175,8 +175,7 @@ class RowLookup:
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
-        with reading():
-            living = dead.living(file, found["p"].to_numpy())
+        living = dead.living(file, found["p"].to_numpy())
         return [found.filter(pa.array(living))] if living.any() else []
 
     def _in_groups(self, parquet: Any, names: dict[bytes, str], piece: Piece) -> Iterator[pa.Table]:

@@ -26,8 +26,8 @@ from workers.lake.counts import LakeIdent
 from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import FileSizes
 from workers.lake.gateway import Gateway
-from workers.lake.known_files import KnownFiles
-from workers.lake.rows_at import TooMuch, Unreadable, reading, rows_at
+from workers.lake.known_files import Deletes, KnownFiles, after_commit
+from workers.lake.rows_at import TooMuch, Unreadable, rows_at
 from workers.lake.snapshots import OPERATION
 from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.staging_place import table_errors
@@ -83,12 +83,10 @@ def join_small(
         tip=live.tip,
         what=what,
     )
-    if totals.before != live.tip:  # by whom ever: what is there is not what was listed
-        known.forget()
-        return len(small), totals.idle_deletes
-    new = [LiveFile(file.path, file.rows) for file in written]
-    known.live = Live(totals.tip, (*kept, *new))
     known.deletes.drop(dropped)
+    known.live = after_commit(Live(live.tip, tuple(kept)), totals, written, Deletes(), dead)
+    if known.live is None:
+        known.forget()
     return len(small), totals.idle_deletes
 
 
@@ -123,8 +121,6 @@ def _living(
     """The rows that are not deleted, as the table has its columns now."""
     for file in small:
         places = np.arange(file.rows)
-        with reading():
-            places = places[dead.living(file, places)]
-        for part in rows_at(file, places, list(files.schema)):
+        for part in rows_at(file, places[dead.living(file, places)], list(files.schema)):
             for batch in part.to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import IoError
-from tests.workers.lake.test_table_files import IDENT, in_folder, known, metadata, rows
+from tests.workers.lake.test_table_files import IDENT, in_folder, known, metadata, rows, written
 from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import FileSizes
 from workers.lake.gateway import Totals
@@ -30,11 +30,9 @@ def files(tmp_path: Path) -> TableFiles:
     return known(metadata(location=str(tmp_path)))
 
 
-def written(files: TableFiles, *batches: pa.RecordBatch) -> list[LiveFile]:
-    told: list[NewFile] = []
-    for batch in batches:
-        write_rows(files, [batch], told.append)
-    return [LiveFile(file.path, file.rows) for file in told]
+def living(files: TableFiles, *batches: pa.RecordBatch) -> list[LiveFile]:
+    """A file for each batch."""
+    return [LiveFile(file.path, file.rows) for file in written(files, *batches, size=1)]
 
 
 class Gateway:
@@ -63,7 +61,7 @@ def joined(
 def test_a_file_of_another_number_of_rows_than_the_table_was_told_is_not_read(
     files: TableFiles, told: int
 ) -> None:
-    (file,) = written(files, rows(files, 1, 2, 3))
+    (file,) = living(files, rows(files, 1, 2, 3))
     assert [part.num_rows for part in rows_at(file, np.arange(2), list(files.schema))] == [2]
     with pytest.raises(Unreadable):
         rows_at(replace(file, rows=told), np.arange(2), list(files.schema))
@@ -85,7 +83,7 @@ def of_fewer_rows(_: TableFiles, live: list[LiveFile]) -> LiveFile:
 
 @pytest.mark.parametrize("change", [damaged, beyond, of_fewer_rows])
 def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, change: Any) -> None:
-    live = written(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
     live[0] = change(files, live)
     before = in_folder(files)
     assert joined(files, live)[0] is None
@@ -93,7 +91,7 @@ def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, chang
 
 
 def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableFiles) -> None:
-    live = written(files, *(rows(files, n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n) for n in range(MIN_FILES)))
     later = metadata("long", "string", "int", required=True, location=files.location)
     before = in_folder(files)
     assert joined(known(later), live)[0] is None
@@ -102,7 +100,7 @@ def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableF
 
 def test_what_is_known_is_what_was_listed_and_no_more(files: TableFiles) -> None:
     """A commit that came between is another snapshot's business."""
-    live = written(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
     live[0] = replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([1])}),))
     done, after, committed = joined(files, live, before=7)
     assert (done, committed) == ((MIN_FILES, 0), 2 * MIN_FILES - 1)
