@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from catalog.errcodes import ReplicationError
@@ -341,7 +342,7 @@ def _write_file(
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         with place.open("xb") as file:
-            rows = 0
+            rows, unbounded = 0, set[int]()
             with pq.ParquetWriter(
                 file,
                 files.schema,
@@ -355,11 +356,13 @@ def _write_file(
                 group: pa.Table | None = first
                 while group is not None:
                     rows += group.num_rows
+                    unbounded |= _with_nan(group)
                     writer.write_table(group, row_group_size=ROW_GROUP)
                     group = next(rest, None) if file.tell() < size else None
             # Collected by the writer it would hide, where it cannot be written, why.
             footer = writer.writer.metadata
-            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
+            ids = tuple(sorted(unbounded | _unbounded(files, footer)))
+            return NewFile(path, file.tell(), rows, unbounded=ids)
     except BaseException:
         place.unlink(missing_ok=True)
         raise
@@ -373,7 +376,20 @@ def linked(files: TableFiles, file: NewFile) -> NewFile:
     return replace(file, path=path)
 
 
-def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
+def _with_nan(group: pa.Table) -> set[int]:
+    """The columns with a NaN, which is left out of what is the least and the greatest.
+
+    Iceberg is told of no NaN by a footer: ``DELETE … WHERE x <= 4`` would take it with the others.
+    """
+    found: dict[int, Any] = {
+        int((field.metadata or {})[FIELD_ID]): pc.any(pc.is_nan(group.column(field.name)))
+        for field in group.schema
+        if pa.types.is_floating(field.type)
+    }
+    return {field_id for field_id, has_nan in found.items() if has_nan.as_py()}
+
+
+def _unbounded(files: TableFiles, footer: Any) -> set[int]:
     """The columns of whose values a row group does not tell the least and the greatest.
 
     Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.
@@ -386,7 +402,7 @@ def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
         for at, field_id in enumerate(ids):  # each has one leaf, whatever it is a list of
             if _is_unbounded(group.column(at)):
                 found.add(field_id)
-    return tuple(sorted(found))
+    return found
 
 
 def _is_unbounded(chunk: Any) -> bool:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from catalog.errcodes import FamilyProcessGone, ReplicationError
@@ -406,9 +407,12 @@ def test_a_table_without_a_row_takes_changes(table: Watched) -> None:
 # -- large values, and many -----------------------------------------------------------------------
 
 
-def test_a_reader_finds_rows_beside_a_long_value(table: Watched) -> None:
+def test_a_reader_finds_rows_beside_a_long_value(
+    table: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a row group with a value of more than 4 kB Arrow writes no bounds; a file's would be those
     of its others. A DELETE would take all of the file for a part of it."""
+    monkeypatch.setattr("workers.lake.table_files.ROW_GROUP", 7)
     long = [(n, f"y{n}" if n else "z" * 5000, None) for n in range(6)]
     blocks = [[(n, f"b{n}", None) for n in range(10, 16)], long]
     segments = [
@@ -417,6 +421,8 @@ def test_a_reader_finds_rows_beside_a_long_value(table: Watched) -> None:
         )
     ]
     table.batch(segments, 20)
+    [[path]] = table.query("file_path", "data_files")
+    assert pq.ParquetFile(local(path)).num_row_groups == 2
     assert table.query("count(*), count_if(v > 'c'), count_if(v = 'y3')") == [(12, 6, 1)]
     for where, rows in (("v > 'c'", 6), ("v = 'y3'", 1), ("v < 'c'", 6), ("id = 3", 1)):
         sql = join("SELECT count(*) AS n FROM", table_path(table.ident), "WHERE", where)

@@ -1,0 +1,95 @@
+"""Files with a NaN, which is in no bounds: Iceberg must not take them for what all rows are within.
+
+NaN is greater than every number, in Spark as in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.workers.lake.contract import Make, stamp
+from tests.workers.lake.test_table_files import known, metadata, staged, written
+from workers.lake.counts import LakeIdent
+from workers.lake.destination import FileSizes, LakeColumn, RowsOf, Segment
+from workers.lake.statements import join, table_path
+from workers.lake.table_files import as_rows
+
+NAN = math.nan
+BRANCH = "pgsub_1_1_1"
+COLUMNS = [
+    LakeColumn("id", pa.int64()),
+    LakeColumn("r", pa.float32()),
+    LakeColumn("d", pa.float64()),
+]
+NAMES = tuple(column.name for column in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("real", "double", "unbounded"),
+    [
+        ([1.0, 2.0], [1.0, None], ()),
+        ([1.0, NAN], [1.0, math.inf], (12,)),
+        ([None, 1.0], [NAN, 1.0], (13,)),
+        ([NAN, NAN], [NAN, 1.0], (12, 13)),
+    ],
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_column_with_one_is_told_to_have_no_bounds(
+    tmp_path: Path, real: Any, double: Any, unbounded: tuple[int, ...], groups: int
+) -> None:
+    files = known(metadata("long", "float", "double", location=str(tmp_path)))
+    columns: list[Any] = [
+        pa.array([1, 2]),
+        pa.array(real, pa.float32()),
+        pa.array(double, pa.float64()),
+    ]
+    batch = as_rows(files, staged(*columns), "abc")
+    plain = as_rows(files, staged(*(column.slice(0, 0) for column in columns)), "abc")
+    batches = [batch.slice(0, 1), batch.slice(1), plain] if groups == 2 else [batch]
+    (file,) = written(files, *batches)
+    assert file.unbounded == unbounded
+
+
+def put(dest: Any, ident: LakeIdent, lsn: int, *rows: tuple[int, float]) -> None:
+    """Rows of one number in both types; each call is a file."""
+    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(COLUMNS)])
+    batch = pa.RecordBatch.from_pylist([{"c0": n, "c1": x, "c2": x} for n, x in rows], schema)
+    taken = dest.stage([batch], schema, RowsOf(ident, NAMES))
+    dest.write(ident, BRANCH, [Segment(NAMES, ("id",), append=taken)], stamp(lsn))
+    dest.publish(ident, BRANCH, stamp(lsn))
+
+
+def ids(dest: Any, ident: LakeIdent, where: str) -> list[int]:
+    sql = join("SELECT id FROM", table_path(ident), "WHERE", where, "ORDER BY id")
+    found: list[int] = dest._sessions.get().query(sql, "looking").column(0).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["written", "joined"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_with_a_nan_are_found_and_outlive_a_delete_of_the_others(
+    iceberg: Make,
+    lake_ident: LakeIdent,
+    version: int,
+    joined: bool,
+) -> None:
+    dest: Any = iceberg(format_version=version)
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, BRANCH)
+    put(dest, lake_ident, 20, (1, 7.0), (2, NAN))
+    if joined:
+        put(dest, lake_ident, 21, (3, 7.0))
+        assert dest.compact(lake_ident, BRANCH, FileSizes(few=2)) == 2
+        put(dest, lake_ident, 22, (4, NAN))
+    others = [2, 4] if joined else [2]
+    for column in ("r", "d"):
+        assert ids(dest, lake_ident, f"{column} <> 7") == others
+        assert ids(dest, lake_ident, f"isnan({column})") == others
+    delete = join("DELETE FROM", table_path(lake_ident), "WHERE d <= 7 AND r <= 7")
+    dest._sessions.get().command(delete, "deleting")
+    assert ids(dest, lake_ident, "true") == others
