@@ -14,7 +14,7 @@ from workers.columnar.kernel import inner_kernel, kernel
 from workers.columnar.tuples import BINARY_VALUE, NO_ROOM, Bytes, measure
 from workers.columnar.values import Unrepresentable
 
-MOST_TEXT: Final = 64 << 20
+MOST_TEXT: Final = 16 << 20
 """Bytes of text in one array, at most, unless one value alone has more."""
 
 _LONGEST: Final = 0x7FFFFFFF  # what Arrow's offsets can say

@@ -49,7 +49,7 @@ from workers.columnar.values import Unrepresentable, typed
 CHUNK_ROWS: Final = 65_536
 """Rows of an output chunk, at most."""
 
-CHUNK_BYTES: Final = 64 << 20
+CHUNK_BYTES: Final = 16 << 20
 """Bytes of text in an output chunk, at most, unless one row alone has more."""
 
 CELLS: Final = 2 << 20

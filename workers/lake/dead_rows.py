@@ -55,7 +55,13 @@ class DeadRows:
         return found
 
     def deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
-        """A commit has deleted some more of a file's rows."""
+        """A commit has deleted some more of a file's rows.
+
+        Of one that has more than the table was told (somebody else's) nothing is kept.
+        """
+        if len(places) and places[-1] >= before.rows:
+            self.forget([before.path])
+            return
         bits = self._get(before) if before.deletes else np.zeros(_size(before.rows), np.uint8)
         if bits is not None:
             mask = np.unpackbits(bits, bitorder="little")

@@ -37,7 +37,7 @@ from workers.lake.known_files import Deletes, KnownFiles, after_commit
 from workers.lake.merge import DELETE, UPDATE, find_positions, find_rows
 from workers.lake.outcomes import duplicate
 from workers.lake.row_lookup import RowLookup, is_found_here
-from workers.lake.rows_at import TooMuch, Unreadable
+from workers.lake.rows_at import Ordered, TooMuch, Unreadable
 from workers.lake.session import LakeSession
 from workers.lake.staged import Live, NewFile, OwnFiles, Staged
 from workers.lake.staging import (
@@ -48,6 +48,7 @@ from workers.lake.staging import (
     staged_schema,
 )
 from workers.lake.table_files import (
+    GROUP_BYTES,
     ROW_NUMBER,
     Places,
     TableFiles,
@@ -269,8 +270,8 @@ class DirectWriter:
             update_missing=missing,
             delete_missing=staged.rows - matched - missing,
         )
-        own = found.rows.select([f"o{n}" for n in range(len(found.own))]).take(of[changes])
-        rows = self._new_rows(segment, staged, changes, own, found.own)
+        own = found.rows.select([f"o{n}" for n in range(len(found.own))])
+        rows = self._new_rows(segment, staged, changes, Ordered(own, of[changes]), found.own)
         self._add(self._with_own(), rows, commit)
 
     def _kept(self, segment: Segment) -> list[str]:
@@ -313,19 +314,21 @@ class DirectWriter:
         return places
 
     def _new_rows(
-        self, segment: Segment, staged: Staged, at: Any, found: pa.Table, own: Sequence[str]
+        self, segment: Segment, staged: Staged, at: Any, found: Ordered, own: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows that updates leave, some at a time: what was sent, and what the table had.
 
         ``at`` are their numbers among the staged ones, in ascending order; ``found`` goes with it.
         """
+        most = max(1, GROUP_BYTES * found.rows.num_rows // max(1, found.rows.nbytes))
         start = 0
         for batch in staged_batches(staged):
             low, high = np.searchsorted(at, [start, start + batch.num_rows])
-            if low < high:
-                all_of_it = high - low == batch.num_rows
-                sent = batch if all_of_it else batch.take(pa.array(at[low:high] - start))
-                yield self._new(segment, sent, found.slice(low, high - low), own)
+            for first in range(low, high, most):
+                some = slice(first, min(first + most, high))
+                all_of_it = some.stop - first == batch.num_rows
+                sent = batch if all_of_it else batch.take(pa.array(at[some] - start))
+                yield self._new(segment, sent, found.some(some), own)
             start += batch.num_rows
 
     def _new(

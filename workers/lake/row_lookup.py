@@ -26,8 +26,10 @@ from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import SOURCE_COLUMN
 from workers.lake.rows_at import (
     MOST_BYTES,
+    Ordered,
     TooMuch,
     as_type,
+    check_rows,
     names_of,
     number_of,
     open_file,
@@ -144,7 +146,8 @@ class RowLookup:
             kept += sum(part.nbytes for part in taken)
             if kept > MOST_BYTES:
                 raise TooMuch
-        rows = pa.concat_tables(parts).take(np.argsort(order))
+        rows = pa.concat_tables(parts).combine_chunks()
+        rows = Ordered(rows, np.argsort(order)).some(slice(0, len(order)))
         return dict(zip(rows.column_names, rows.columns, strict=True))
 
     def _in_files(
@@ -168,6 +171,7 @@ class RowLookup:
 
     def _in_file(self, file: LiveFile, dead: DeadRows, piece: Piece = _WHOLE) -> list[pa.Table]:
         with reading(), open_file(file.path) as parquet:
+            check_rows(parquet, file)
             names = names_of(parquet)
             if any(number_of(each) not in names for each in self._fields):
                 return []  # a column that came later: NULL in all of its rows

@@ -21,7 +21,7 @@ from workers.lake.table_files import FIELD_ID, ROW_NUMBER, Array, local
 
 MOST_BYTES: Final = 256 << 20
 """Values that are brought at a time: more of them stay where they are."""
-_AT_ONCE: Final = 16 << 20
+_AT_ONCE: Final = 8 << 20
 _ROWS: Final = 4_096
 """Bytes and rows that are read in one go, of columns that may be large."""
 _NUMBERS: Final = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
@@ -36,6 +36,22 @@ class Unreadable(Exception):  # noqa: N818 - no error: Spark reads it
 
 class TooMuch(Exception):  # noqa: N818 - no error: Spark moves them
     """The values that were asked for are more than there should be memory for."""
+
+
+class Ordered:
+    """Rows by their numbers among others, some at a time, for values may be large; where they are
+    in that order already none is copied."""
+
+    def __init__(self, rows: pa.Table, numbers: Array) -> None:
+        self.rows = rows
+        self._numbers = None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
+
+    def some(self, which: slice) -> pa.Table:
+        """Those in so many places of the order."""
+        if self._numbers is None:
+            return self.rows.slice(which.start, which.stop - which.start)
+        numbers: Any = pa.array(self._numbers[which])
+        return self.rows.take(numbers)
 
 
 @contextlib.contextmanager
@@ -54,6 +70,12 @@ def reading() -> Iterator[None]:
 def open_file(path: str) -> Any:
     """A data file; close it."""
     return pq.ParquetFile(local(path), buffer_size=_BUFFER)
+
+
+def check_rows(parquet: Any, file: LiveFile) -> None:
+    """Unreadable where the table was told another number of rows than there is."""
+    if parquet.metadata.num_rows != file.rows:
+        raise Unreadable
 
 
 def number_of(field: pa.Field[Any]) -> bytes:
@@ -90,8 +112,7 @@ def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> l
     parts: list[pa.Table] = []
     kept = 0
     with reading(), open_file(file.path) as parquet:
-        if parquet.metadata.num_rows != file.rows:  # the table was told another number of rows
-            raise Unreadable
+        check_rows(parquet, file)
         names = names_of(parquet)
         columns = [names[number_of(each)] for each in fields if number_of(each) in names]
         start = 0

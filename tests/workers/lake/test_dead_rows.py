@@ -143,3 +143,17 @@ def test_a_damaged_vector_is_not_believed(table: TableFiles, at: int) -> None:
     local(vector.path).write_bytes(content[: start + size - 1])
     with pytest.raises(Unreadable):
         read_vector(vector)
+
+
+@pytest.mark.parametrize("beyond", [8, 40])
+def test_of_a_file_with_more_rows_than_the_table_was_told_nothing_is_kept(
+    table: TableFiles, beyond: int
+) -> None:
+    """The deletes are committed by then: nothing may fail for their sake."""
+    before, dead = LiveFile("a", 8, deleting(table, "a", [0])), DeadRows()
+    assert living(dead, before) == [1, 2, 3, 4, 5, 6, 7]
+    after = replace(before, deletes=(*before.deletes, *deleting(table, "a", [3, beyond])))
+    dead.deleted(before, after, places(3, beyond))
+    assert dead._held == 0
+    with pytest.raises(Unreadable):
+        living(dead, after)

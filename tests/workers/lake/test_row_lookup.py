@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,11 @@ def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unreadable):
         RowLookup(stored.table, ["a"], pa.table({"k": [0], "b0": ["word"]}))
     stored.add([1], ["x"])
+    file = stored.files[0]
+    stored.files[0] = replace(file, rows=2)
+    with pytest.raises(Unreadable):  # the table was told another number of rows
+        stored.find([1])
+    stored.files[0] = file
     pq.write_table(pa.table({"a": [1], "b": ["x"]}), local(stored.files[0].path))
     with pytest.raises(Unreadable):
         stored.find([1])
