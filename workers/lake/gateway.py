@@ -407,7 +407,7 @@ def _remove_at_once(gateway: Any, in_this_thread: Any) -> None:
     of the 20 ms that publishing a table takes. There is no public way to say who is to do it, and
     it is said for all removals by Hadoop's file systems in this server.
     """
-    with contextlib.suppress(Py4JJavaError):  # another Iceberg, which has no such field
+    with contextlib.suppress(Py4JError):  # another Iceberg, which has no such field
         pool = gateway.jvm.java.lang.Class.forName(_FILE_IO).getDeclaredField(_REMOVING_POOL)
         pool.setAccessible(True)
         pool.set(None, in_this_thread)
@@ -419,7 +419,7 @@ def _read_deletes_at_once(gateway: Any, in_this_thread: Any) -> None:
     Iceberg hands these to a pool and looks every 10 ms whether they are read: a scan of 3 M rows
     took 1.47 times what it takes without deletes, and takes 1.26. The pool is a constant.
     """
-    with contextlib.suppress(Py4JJavaError):  # another Iceberg or Java, which has no such field
+    with contextlib.suppress(Py4JError):  # another Iceberg or Java, which has no such thing
         of = gateway.jvm.java.lang.Class.forName
         held = of("sun.misc.Unsafe").getDeclaredField("theUnsafe")
         held.setAccessible(True)
