@@ -287,7 +287,9 @@ class Settings(BaseModel):
         "of less than 10,000 rows counts for ten",
     )
     compaction_small_size: Memory = Field(
-        2**20, description="lake files below this size are written together"
+        2**20,
+        description="lake files below this size are written together; so are four that are up to "
+        "four times as large, and so on up to a quarter of compaction_target_size",
     )
     compaction_target_size: Memory = Field(
         64 * 2**20, description="size of the lake files that a rewrite leaves"

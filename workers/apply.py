@@ -355,6 +355,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
             process.close_unused_sessions()
+            applier.writer.rest(applier.rels.values())
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")
@@ -362,6 +363,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()
+        applier.writer.tend()
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
         if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
             wait_for_more(latch, delay, partial(_is_enough, process, stream))

@@ -25,6 +25,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Final, TypeVar
 
+import pyarrow as pa
+
 from catalog.errcodes import (
     InternalError,
     ObjectNotInPrerequisiteState,
@@ -98,6 +100,7 @@ class LakeWriter:
         self._tables: dict[int, OpenTable] = {}
         self.upkeep = upkeep or Upkeep(dest)
         self._given_up: set[int] = set()
+        self._untended: dict[int, None] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -233,6 +236,7 @@ class LakeWriter:
             effect = self._dest.put(
                 ready.lake.ident, ready.branch or "", work.segments, stamp, table.base
             )
+            pa.default_memory_pool().release_unused()  # by this thread, which used most of it
             if not table.own_branch:
                 failpoints.reach("apply.table_written")
         except BaseException as error:
@@ -341,7 +345,7 @@ class LakeWriter:
         finally:
             self._locks.release()
         self.keep(published)
-        self._tend(published)
+        self._to_be_tended(published)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
@@ -364,10 +368,35 @@ class LakeWriter:
         failpoints.reach("apply.origin_advanced")
         return published
 
-    def _tend(self, published: Sequence[Written]) -> None:
+    def _to_be_tended(self, published: Sequence[Written]) -> None:
+        for each in published:
+            self.upkeep.count(each)
+        self._untended |= dict.fromkeys(each.table.rel.srrelid for each in published)
+
+    def tend(self) -> None:
+        """Upkeep of the tables that were published since the last one; the next batch waits for it.
+
+        Apart from ``publish``, so that the publisher hears first that the batch is durable.
+        """
+        relids, self._untended = self._untended, {}
+        tables = [self._tables[relid] for relid in relids if relid in self._tables]
         submit = self._pool.submit
-        for relid in self.upkeep.tend(published, lambda jobs: _results(map(submit, jobs))):
+        for relid in self.upkeep.tend(tables, lambda jobs: _results(map(submit, jobs))):
             self._give_up_branch(relid)
+
+    def rest(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Nothing comes: tidy one of these, if it is time, and show it by an empty batch."""
+        known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
+        tables = [table for table, rel in known if table and same_sync(table.rel, rel)]
+        table = self.upkeep.left_untidy(tables)
+        if table is None:
+            return
+        relid = table.rel.srrelid
+        rewritten = self.upkeep.rest(table)
+        if rewritten is None:
+            self._give_up_branch(relid)
+        elif rewritten:
+            self.publish(self.write({relid: []}, table.lsn), table.lsn)
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""

@@ -79,5 +79,5 @@ class SyncWriter(LakeWriter):
     def _check(self, rel: SubscriptionRel) -> None:
         still_fits(self._store, self._sub, rel)
 
-    def _tend(self, published: object) -> None:
+    def _to_be_tended(self, published: object) -> None:
         """Maintenance stays away from a table that is not ready."""

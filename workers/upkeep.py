@@ -22,6 +22,10 @@ autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, one t
 each autovacuum_naptime. It rewrites some files; once it finds none, what is still counted as dead
 (deletes of files that are gone) counts no more.
 
+A table that changes no more keeps the files of its last batches, and its dead rows. So once in each
+autovacuum_naptime in which nothing comes one of those is tidied, and what it has then is shown by
+an empty batch (``LakeWriter.rest``).
+
 Of the tables that a batch changed a tenth have upkeep after it, those first that have waited
 longest; their rewrites run side by side. Tables that are changed together are due together: forty
 of them, 0.4 s each, held the next batch up for 15 s after every tenth one.
@@ -34,7 +38,8 @@ lock meanwhile. A table that is not ready has no upkeep, and an expiry that has 
 table leaves never does.
 
 What was done, or failed, is counted in the catalog for ``status``: one small write for each time.
-Where the lake server went away nothing is: that ends the worker, and says nothing of the table.
+Where the lake server went away nothing is: that ends the worker, and says nothing of the table. One
+that is broken ends it here, after the others were told: their batches may not need what is.
 """
 
 from __future__ import annotations
@@ -51,7 +56,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from catalog.errcodes import FamilyProcessGone, ReplicationError
+from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
@@ -65,6 +70,10 @@ log = logging.getLogger(__name__)
 
 SMALL_BATCH: Final = 10_000
 """Rows from which on a batch's files may be large enough to stay as they are."""
+QUIET: Final = 1.0
+"""Seconds without a batch after which none waits for the upkeep of a table that has some files."""
+UNTIDY: Final = 30
+"""What counts as some: three small batches' files."""
 AT_LEAST: Final = 10
 """Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
 
@@ -147,7 +156,7 @@ class Upkeep:
         self._clock = clock
         self._now = now
         self._dead: dict[int, Dead] = {}
-        self._vacuumed = clock()
+        self._vacuumed = self._rested = self._counted = clock()
         self._next = order
         self._order: dict[int, float] = {}
         self._snapshots: dict[int, array[float]] = {}
@@ -163,16 +172,14 @@ class Upkeep:
         self._untidy[relid] = min(lake.files, few)
         self._dead.pop(relid, None)
 
-    def tend(self, published: Sequence[Written], together: Together = in_turn) -> set[int]:
-        """A batch was published. The tables (relids) whose branch must not be used any more.
+    def tend(self, changed: Sequence[OpenTable], together: Together = in_turn) -> set[int]:
+        """After a batch that changed these. The tables whose branch must not be used any more.
 
         One of them is vacuumed at most, the one whose turn is longest ago: so the batches go on
         between two rewrites, however many tables are due.
         """
-        for each in published:
-            self._count(each)
-        most = -(-len(published) // AT_LEAST)
-        tables = [each.table for each in published if _is_ready(each.table.rel)]
+        most = -(-len(changed) // AT_LEAST)
+        tables = [table for table in changed if _is_ready(table.rel)]
         self._expire(tables)
         standing = [table for table in tables if _stands(table)]
         spoiled = self._compact(standing, most, together)
@@ -205,6 +212,41 @@ class Upkeep:
                 del self._expiring[ident]
                 self._tell_all(EXPIRY, [expiry.table], [expiry.answer.result()])
 
+    def left_untidy(self, tables: Iterable[OpenTable]) -> OpenTable | None:
+        """The one to ``rest`` while nothing comes, once in autovacuum_naptime; the clock is set."""
+        settings, now = self._settings(), self._clock()
+        quiet = now - self._counted >= QUIET
+        if not (
+            settings.autovacuum and quiet and now - self._rested >= settings.autovacuum_naptime
+        ):
+            return None
+        untidy = [
+            (self._untidy.get(table.rel.srrelid, 0), table)
+            for table in tables
+            if _is_ready(table.rel) and _stands(table)
+        ]
+        left = [each for each in untidy if each[0] >= UNTIDY or self._due(each[1].rel.srrelid)]
+        if not left:
+            return None
+        self._rested = now
+        return max(left, key=lambda each: each[0])[1]
+
+    def rest(self, table: OpenTable) -> bool | None:
+        """Tidy a table that no batch waits for, where few files are enough.
+
+        Whether its branch may have something to be shown; None if that must not be used any more.
+        """
+        relid = table.rel.srrelid
+        done: int | ReplicationError = 0
+        if self._untidy.get(relid, 0) >= UNTIDY:
+            self._untidy[relid] = 0
+            done = self._joining(table, replace(_sizes(self._settings()), few=2))()
+            if self._tell_all(COMPACTION, [table], [done]):
+                return None
+        if not self._due(relid):
+            return done != 0
+        return True if self._vacuum(table) else None
+
     def tidy(self, table: OpenTable) -> bool:
         """Rewrite files, if it is time. False if the branch must not be used any more."""
         if not _is_ready(table.rel):
@@ -212,7 +254,9 @@ class Upkeep:
         due = self._due(table.rel.srrelid)
         return not self._compact([table], 1, in_turn) and (not due or self._vacuum(table))
 
-    def _count(self, written: Written) -> None:
+    def count(self, written: Written) -> None:
+        """A batch of a table was published."""
+        self._counted = self._clock()
         relid, counts = written.table.rel.srrelid, written.counts
         small = counts.appended + counts.merged < SMALL_BATCH
         self._batches[relid] += 1
@@ -235,11 +279,14 @@ class Upkeep:
         for table in due:
             self._untidy[table.rel.srrelid] = 0
 
-        def compact(table: OpenTable) -> int:
-            return self._dest.compact(table.lake.ident, table.branch or "", _sizes(settings))
-
-        done = together([_job(compact, table, "action=compact relid=%d files=%d") for table in due])
+        done = together([self._joining(table, _sizes(settings)) for table in due])
         return self._tell_all(COMPACTION, due, done)
+
+    def _joining(self, table: OpenTable, sizes: FileSizes) -> Job:
+        def compact(table: OpenTable) -> int:
+            return self._dest.compact(table.lake.ident, table.branch or "", sizes)
+
+        return _job(compact, table, "action=compact relid=%d files=%d")
 
     def _due(self, relid: int) -> bool:
         settings = self._settings()
@@ -261,7 +308,9 @@ class Upkeep:
 
         files = _job(vacuum, table, "action=vacuum relid=%d files=%d")()
         if isinstance(files, ReplicationError):
-            return self._failed(table, AUTOVACUUM, files)
+            self._failed(table, AUTOVACUUM, files)
+            _end_where_broken([files])
+            return False
         if not files:
             self._dead[relid] = replace(dead, left=dead.dead)
         return self._went_well(table, AUTOVACUUM)
@@ -320,6 +369,7 @@ class Upkeep:
                 spoiled.add(table.rel.srrelid)
             else:
                 self._went_well(table, kind)
+        _end_where_broken(done)
         return spoiled
 
     def _old(self, relid: int, settings: Settings) -> int:
@@ -333,7 +383,7 @@ class Upkeep:
         self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, times=1, done=self._microseconds()))
         return True
 
-    def _failed(self, table: OpenTable, kind: str, error: ReplicationError) -> bool:
+    def _failed(self, table: OpenTable, kind: str, error: ReplicationError) -> None:
         rel = table.rel
         _tell(rel.srrelid, error)
         if not isinstance(error, FamilyProcessGone):
@@ -341,7 +391,6 @@ class Upkeep:
             # The primary message alone: a DETAIL may be long, and is in the log.
             said = LakeUpkeep(rel.srsubid, rel.srrelid, kind, failed=at, error=error.primary)
             self._store(said)
-        return False
 
     def _store(self, done: LakeUpkeep) -> None:
         """The batch is published: what cannot be counted must not look as if that had failed."""
@@ -395,6 +444,13 @@ def _sizes(settings: Settings) -> FileSizes:
 def _stands(table: OpenTable) -> bool:
     """Its branch takes the next batch, too, and what upkeep leaves there is published with it."""
     return bool(table.branch) and not table.source
+
+
+def _end_where_broken(done: Sequence[int | ReplicationError]) -> None:
+    """A server that is damaged has to be started again, though batches may still do without."""
+    for outcome in done:
+        if isinstance(outcome, LakeBroken):
+            raise outcome
 
 
 def _tell(relid: int, error: ReplicationError) -> None:

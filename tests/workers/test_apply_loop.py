@@ -31,6 +31,7 @@ from workers.exits import WorkerExit
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import Orphans, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
+from workers.lake_writer import LakeWriter
 from workers.latch import Latch
 from workers.orphans import OrphanRemoval
 from workers.process import WorkerProcess
@@ -179,6 +180,16 @@ def test_each_turn_hears_how_expiries_ended(loop: Loop, monkeypatch: pytest.Monk
     loop.run(*inserts(0, 3))
     assert len(heard) >= 3
     assert all(sorted(each) == relids for each in heard)
+
+
+def test_the_publisher_hears_of_a_batch_before_its_upkeep(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A COMMIT that waits for the lake (synchronous_standby_names) waits for no rewrite."""
+    heard: list[int] = []
+    monkeypatch.setattr(LakeWriter, "tend", lambda _: heard.append(loop.receiver.durable[-1]))
+    loop.run(*inserts(0, 3))
+    assert heard == loop.receiver.durable == [100, 200, 300]
 
 
 def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:

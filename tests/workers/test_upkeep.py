@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, FamilyProcessGone, IoError, ReplicationError
+from catalog.errcodes import (
+    ConnectionFailure,
+    FamilyProcessGone,
+    IoError,
+    LakeBroken,
+    ReplicationError,
+)
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
@@ -19,7 +26,7 @@ from tests.workers.transactions import batch, row
 from workers import upkeep
 from workers.applier import Applier
 from workers.lake.destination import FileSizes
-from workers.lake.memory import MemoryLake
+from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
 from workers.upkeep import Dead, Upkeep, vacuum_is_due
 
@@ -267,6 +274,31 @@ def test_a_server_that_went_away_is_no_failure_of_upkeep(
     worker.play(10)
     assert worker.dest.compacted == [10]
     assert bool(recorded(world)) is told
+
+
+def test_a_broken_server_ends_the_worker_when_the_others_were_told(world: Subscribed) -> None:
+    """Batches may go on without what is broken: nobody would start it again."""
+    worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+    worker.play(9)
+    worker.dest.failing, worker.dest.error = True, LakeBroken("cannot unpack a library")
+    with pytest.raises(LakeBroken):
+        worker.play(1)
+    assert len(world.rows("a")) == 10
+    assert worker.dest.expired == [10]
+    assert recorded(world) == {}
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_what_others_did_beside_a_broken_server_is_told(world: Subscribed, broken: int) -> None:
+    upkeep = Upkeep(MemoryDestination(world.lake), record=world.store.add_lake_upkeep)
+    rels = [world.rel("a"), world.rel("b")]
+    tables: Any = [SimpleNamespace(rel=rel) for rel in rels]
+    done: list[int | ReplicationError] = [1, 1]
+    done[broken] = LakeBroken("cannot unpack a library")
+    with pytest.raises(LakeBroken):
+        upkeep._tell_all(COMPACTION, tables, done)
+    [told] = world.store.lake_upkeep(world.sub.oid)
+    assert (told.relid, told.times) == (rels[1 - broken].srrelid, 1)
 
 
 def test_a_bug_in_upkeep_stops_nobody(world: Subscribed, caplog: pytest.LogCaptureFixture) -> None:

@@ -59,7 +59,9 @@ class Many:
         self.turns.append([])
         tables = [self.tables[relid] for relid in changed] or self.tables
         written = [SimpleNamespace(table=table, counts=Counts(appended=1)) for table in tables]
-        return self.upkeep.tend(cast("Any", written), self.together)
+        for each in written:
+            self.upkeep.count(cast("Any", each))
+        return self.upkeep.tend(tables, self.together)
 
     def together(self, jobs: Sequence[Any]) -> list[Any]:
         """The last one ends first."""

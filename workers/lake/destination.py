@@ -184,11 +184,13 @@ class Segment:
 @dataclass(frozen=True, slots=True)
 class FileSizes:
     """Of data files, in bytes: from where on one is not ``small``, how large a ``whole`` one is,
-    and how much of files with deleted rows is rewritten ``at_once``."""
+    and how much of files with deleted rows is rewritten ``at_once``. Fewer small ones than ``few``
+    are left as they are."""
 
     small: int = 1 << 20
     whole: int = 64 << 20
     at_once: int = 128 << 20
+    few: int = 8
 
 
 @dataclass(frozen=True, slots=True)

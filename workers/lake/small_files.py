@@ -6,6 +6,10 @@ the branch's files is to be read again behind it. Here the living rows are read 
 an update's are, and written to one file; one commit replaces the others. Files of deletes that
 concern none but these go with them; in others their places go when those are next written together.
 
+What comes of that is small, too, beside a whole file: at a hundred transactions a second 1 MB every
+five minutes, and whoever looks for a row opens them all. So where there are four of one size, these
+are written together as well.
+
 Rows are numbered in format 3, and a file of numbers is not the only one that tells them: those
 tables are Spark's, and whatever is not read here.
 
@@ -33,8 +37,8 @@ from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.staging_place import table_errors
 from workers.lake.table_files import TableFiles, local, write_rows
 
-MIN_FILES: Final = 8
-"""Fewer small files are left as they are."""
+_STEP: Final = 4
+"""How many files of a size become one of the next, and how many times as large that one may be."""
 
 
 def join_small(
@@ -57,7 +61,7 @@ def join_small(
     if live.files is None:
         return None
     small = choose_small(live.files, sizes)
-    if len(small) < MIN_FILES:
+    if not small:
         return 0, 0
     written: list[NewFile] = []
     try:
@@ -91,17 +95,32 @@ def join_small(
 
 
 def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[tuple[LiveFile, int]]:
-    """The small files with their sizes, as many as one file should hold."""
+    """The small files with their sizes, as many as one file should hold; none if they are few."""
+    with table_errors():
+        known = [(file, local(file.path).stat().st_size) for file in files]
+    bar, enough = what_is_small([size for _, size in known], sizes)
     chosen: list[tuple[LiveFile, int]] = []
-    small = min(sizes.small, sizes.whole * 3 // 4)
     room = sizes.whole
-    for file in files:
-        with table_errors():
-            size = local(file.path).stat().st_size
-        if size < small and size <= room:
+    for file, size in known:
+        if size < bar and size <= room:
             chosen.append((file, size))
             room -= size
-    return chosen
+    return chosen if len(chosen) >= enough else []
+
+
+def what_is_small(found: Sequence[int], sizes: FileSizes) -> tuple[int, int]:
+    """Below which size files are to be written together, and how many of them are enough for that.
+
+    As ``sizes`` says; or some steps above, up to a part of a whole file, where there are enough of
+    a size that these would have become one before: each step is once that a row is written again.
+    """
+    bar, enough = min(sizes.small, sizes.whole * 3 // 4), sizes.few
+    step = bar * _STEP
+    while 0 < step <= sizes.whole // _STEP:
+        if sum(step // _STEP <= size < step for size in found) >= _STEP:
+            bar, enough = step, _STEP
+        step *= _STEP
+    return bar, enough
 
 
 def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:

@@ -135,6 +135,27 @@ def test_small_files_are_written_together_between_batches(
     assert dest.compact(lake_ident, branch, FileSizes()) == 0  # too few to be worth it
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_was_written_together_is_so_again_when_there_is_enough_of_it(
+    iceberg: Make, lake_ident: LakeIdent, version: int
+) -> None:
+    dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    for n in range(4):
+        dest.write(lake_ident, branch, [append(dest, n * 10, 10)], stamp(20 + n))
+        dest.publish(lake_ident, branch, stamp(20 + n))
+    sizes = join("SELECT min(file_size_in_bytes) FROM", table_path(lake_ident, "data_files"))
+    least = dest._sessions.get().query(sizes, "looking").column(0)[0].as_py()
+    small = least // 2  # none of the four
+    assert dest.compact(lake_ident, branch, FileSizes(small=small, whole=4 * 4 * small - 1)) == 0
+    assert dest.compact(lake_ident, branch, FileSizes(small=small, whole=4 * 4 * small)) == 4
+    dest.write(lake_ident, branch, [append(dest, 100, 1)], stamp(50))
+    dest.publish(lake_ident, branch, stamp(50))
+    assert dest.table(lake_ident).files == 2
+    assert count(dest, lake_ident) == 41
+
+
 @pytest.mark.parametrize("vectors", [False, True], ids=["deletes", "vectors"])
 def test_a_small_batch_leaves_one_file_of_rows(
     iceberg: Make, lake_ident: LakeIdent, vectors: bool

@@ -20,9 +20,11 @@ from workers.lake.destination import FileSizes
 from workers.lake.gateway import Totals
 from workers.lake.known_files import KnownFiles
 from workers.lake.rows_at import Unreadable, rows_at
-from workers.lake.small_files import MIN_FILES, join_small
+from workers.lake.small_files import join_small
 from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.table_files import TableFiles, local, write_deletes, write_rows
+
+FEW = 3
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def joined(
 ) -> tuple[object, KnownFiles, int]:
     files_known = KnownFiles(live=Live(7, tuple(live)))
     gateway: Any = Gateway(before)
-    done = join_small(gateway, IDENT, "b", files, files_known, DeadRows(), FileSizes())
+    done = join_small(gateway, IDENT, "b", files, files_known, DeadRows(), FileSizes(few=FEW))
     return done, files_known, gateway.committed
 
 
@@ -83,7 +85,7 @@ def of_fewer_rows(_: TableFiles, live: list[LiveFile]) -> LiveFile:
 
 @pytest.mark.parametrize("change", [damaged, beyond, of_fewer_rows])
 def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, change: Any) -> None:
-    live = living(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
     live[0] = change(files, live)
     before = in_folder(files)
     assert joined(files, live)[0] is None
@@ -91,7 +93,7 @@ def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, chang
 
 
 def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableFiles) -> None:
-    live = living(files, *(rows(files, n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n) for n in range(FEW)))
     later = metadata("long", "string", "int", required=True, location=files.location)
     before = in_folder(files)
     assert joined(known(later), live)[0] is None
@@ -100,14 +102,14 @@ def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableF
 
 def test_what_is_known_is_what_was_listed_and_no_more(files: TableFiles) -> None:
     """A commit that came between is another snapshot's business."""
-    live = living(files, *(rows(files, n, 100 + n) for n in range(MIN_FILES)))
+    live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
     live[0] = replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([1])}),))
     done, after, committed = joined(files, live, before=7)
-    assert (done, committed) == ((MIN_FILES, 0), 2 * MIN_FILES - 1)
+    assert (done, committed) == ((FEW, 0), 2 * FEW - 1)
     assert after.live is not None
     assert after.live.tip == 9
     done, after, _ = joined(files, live, before=8)
-    assert done == (MIN_FILES, 0)
+    assert done == (FEW, 0)
     assert after.live is None
 
 

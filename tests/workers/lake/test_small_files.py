@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,21 +16,15 @@ from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb, dele
 from tests.workers.lake.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake import delete_files as deletes
-from workers.lake import small_files
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import FileSizes, Segment
 from workers.lake.gateway import Gateway
 from workers.lake.rows_at import Unreadable, rows_at
-from workers.lake.small_files import choose_small
+from workers.lake.small_files import choose_small, what_is_small
 from workers.lake.staged import LiveFile
 
 FEW = 3
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of eight, which take long to write."""
-    monkeypatch.setattr(small_files, "MIN_FILES", FEW)
+"""Instead of eight, which take long to write."""
 
 
 @pytest.fixture
@@ -49,7 +44,7 @@ def write(table: Watched, branch: str, segments: Sequence[Segment], lsn: int) ->
 
 
 def compact(table: Table, branch: str, sizes: FileSizes | None = None) -> int:
-    return table.dest.compact(table.ident, branch, sizes or FileSizes())
+    return table.dest.compact(table.ident, branch, sizes or FileSizes(few=FEW))
 
 
 def rows_from(first: int, count: int = 10) -> list[tuple[int, str, None]]:
@@ -68,7 +63,7 @@ def test_what_is_deleted_stays_away_and_what_is_changed_later_is_found(
         write(table, branch, [append(table.dest, rows_from(10 * n))], 21 + n)
     write(table, branch, [merge(table.dest, [delete(3), delete(1000)])], 30)
     write(table, branch, [merge(table.dest, [delete(25), update(11)])], 31)
-    assert compact(table, branch, FileSizes(small=3000)) == FEW + 1
+    assert compact(table, branch, FileSizes(small=3000, few=FEW)) == FEW + 1
     # Until the next batch is published, readers have what they had.
     assert len(table.query("file_path", "data_files")) == 1 + FEW + 1
     assert table.commits(branch)[:2] == [None, "0/1F"]
@@ -104,6 +99,21 @@ def test_no_file_of_deletes_is_thought_to_be_there_that_the_lake_has_dropped(
         write(table, branch, [merge(table.dest, [delete(10 + n)])], 40 + n)
     assert delete_files(table) == [1, 3]
     assert keys(table) == sorted({*range(30)} - {3, 25, 10, 11, 12, 13})
+
+
+@pytest.mark.usefixtures("never_by_spark")
+def test_an_empty_batch_at_the_same_position_shows_it(iceberg: Make, lake_ident: LakeIdent) -> None:
+    """So it is shown while nothing comes; and the next batch goes on from there."""
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(2):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    assert compact(table, branch, FileSizes(few=2)) == 2
+    write(table, branch, [], 21)
+    assert len(table.query("file_path", "data_files")) == 1
+    assert (table.lsn(), keys(table)) == (21, list(range(20)))
+    write(table, branch, [merge(table.dest, [delete(3), update(11)])], 22)
+    assert (table.lsn(), keys(table)) == (22, sorted({*range(20)} - {3}))
 
 
 @pytest.mark.usefixtures("never_by_spark")
@@ -168,7 +178,7 @@ def test_what_cannot_be_read_here_is_left_to_spark(
             raise Unreadable
         return real(*given)
 
-    monkeypatch.setattr(small_files, "rows_at", second_fails)
+    monkeypatch.setattr("workers.lake.small_files.rows_at", second_fails)
     assert compact(table, branch) == 8
     assert table.by_spark() == 1
     assert len(table.on_disk()) == len(before) + 1
@@ -202,12 +212,37 @@ def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
         return LiveFile(str(path), 1)
 
     files = [file(name, size) for name, size in (("a", 10), ("b", 40), ("c", 20), ("d", 20))]
-    sizes = FileSizes(small=30, whole=45)
+    sizes = FileSizes(small=30, whole=45, few=2)
     assert [(each.path[-1], size) for each, size in choose_small(files, sizes)] == [
         ("a", 10),
         ("c", 20),
     ]
-    assert choose_small(files, FileSizes(small=30, whole=12)) == []  # 10 is not small then
+    assert choose_small(files, replace(sizes, few=3)) == []
+    assert choose_small(files, replace(sizes, whole=12)) == []  # 10 is not small then
+    more = [*files, file("e", 20)]
+    sizes = FileSizes(small=16, whole=256)
+    # Four of one size, from 16 to 64; "a" goes with them.
+    assert [each for each, _ in choose_small(more, sizes)] == more
+    assert [each for each, _ in choose_small(more[1:], sizes)] == more[1:]
+    assert choose_small(more[:-1], sizes) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "whole", "small"),
+    [
+        ([], 6400, (8, 5)),
+        ([1, 1, 1, 1, 10, 10, 10], 6400, (8, 5)),
+        ([8, 31, 10, 10], 128, (32, 4)),
+        ([8, 31, 10, 10], 127, (8, 5)),  # they would be more than is whole
+        ([7, 32, 10, 10], 6400, (8, 5)),
+        ([32, 127, 100, 40], 6400, (128, 4)),
+        ([10, 10, 10, 10, 32, 127, 100, 40], 6400, (128, 4)),
+        ([10, 10, 10, 10, 32, 127, 100], 6400, (32, 4)),
+        ([0, 0, 0, 0], 0, (0, 5)),
+    ],
+)
+def test_which_size_is_small(found: list[int], whole: int, small: tuple[int, int]) -> None:
+    assert what_is_small(found, FileSizes(small=8, whole=whole, few=5)) == small
 
 
 @pytest.mark.usefixtures("never_by_spark")
