@@ -73,7 +73,7 @@ bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=nam
 	$(BIN)/python -P docs/make_performance.py
 	$(BIN)/python -P docs/make_scaling.py
 
-bench-long: setup ## the same for what is large, long or wide (two hours, 30 GB of disk; CASE=name SCALE=1)
+bench-long: setup ## the same for what is large, long or wide (an hour and a half, 30 GB of disk; CASE=name SCALE=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --long --only "$(CASE)" --scale $(or $(SCALE),1)
 	$(BIN)/python -P docs/make_performance.py
 	$(BIN)/python -P docs/make_scaling.py

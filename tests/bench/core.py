@@ -19,7 +19,7 @@ from catalog.pg_lsn import LSN
 from subscriber.publisher import EmbeddedPublisher
 from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
-from tests.bench.meters import MB, Peaks, proportional_mb
+from tests.bench.meters import MB, Peaks, high_water, proportional_mb
 from tests.bench.sides import PUBLISHER_CONF, PYTHON, SCHEMA, Native, Ours, Side
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
@@ -64,7 +64,7 @@ class Memory(Peaks):
         self.start()
 
     def _sizes(self, side: Side) -> dict[str, float]:
-        seen = rss_mb(side)
+        seen = rss_mb(side, highest=True)
         if next(self._looks) % 4 == 0:
             ours = [pid for pid, role in side.pids().items() if role in PYTHON]
             seen |= {_TOGETHER: sum(map(proportional_mb, ours))} if ours else {}
@@ -77,11 +77,14 @@ class Memory(Peaks):
         return {"rss_mb": sizes} | ({"python_mb": together} if together else {})
 
 
-def rss_mb(side: Side) -> dict[str, float]:
-    """The largest process of each kind now."""
+def rss_mb(side: Side, *, highest: bool = False) -> dict[str, float]:
+    """The largest process of each kind now; with ``highest`` of workers the most they ever had,
+    between two looks as well: they live for one case."""
     seen: dict[str, float] = {}
     for pid, role in side.pids().items():
         rss = psutil.Process(pid).memory_info().rss / MB
+        if highest and role.endswith("worker"):
+            rss = max(rss, high_water(pid))
         seen[role] = max(seen.get(role, 0.0), rss)
     return seen
 

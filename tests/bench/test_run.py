@@ -12,6 +12,7 @@ from tests.bench import run
 from tests.bench.results import TARGETS, targets
 
 MORE_IS_BETTER = ("ratio", "tps_ratio", "steady_tps_ratio", "ours_rows_per_cpu_s")
+OF_ALL = "all"
 EVERY = run.names_of(run.COLD, run.CASES, run.LONG)
 
 
@@ -21,16 +22,16 @@ def test_every_result_has_one_name() -> None:
 
 def test_a_target_is_of_a_case_and_has_one_bar() -> None:
     for target in targets():
-        assert target["case"] in EVERY
+        assert target["case"] in (*EVERY, OF_ALL)
         assert len({"at_least", "at_most"} & set(target)) == 1
         assert ("at_least" in target) == (target["figure"] in MORE_IS_BETTER)
 
 
 def test_every_case_is_on_the_page_but_the_cold_ones() -> None:
     listed = tomllib.loads(TARGETS.read_text())
-    shown = {row["case"] for rows in listed.values() for row in rows}
+    shown = {row["case"] for rows in listed.values() for row in rows} - {OF_ALL}
     assert shown == set(EVERY) - set(run.names_of(run.COLD))
-    assert shown - {target["case"] for target in targets()} == {"key_probe"}
+    assert shown - {target["case"] for target in targets()} - {OF_ALL} == {"key_probe"}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,34 @@ def test_what_the_command_line_asks_for(
     monkeypatch.setattr(sys, "argv", ["run", *words])
     assert run.main() == 0
     assert asked == [path, cases]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "status"),
+    [
+        ([{"copy": 0.5, "insert": 0.4}], 0),
+        ([{"copy": 0.49, "insert": 0.4}, {"copy": 0.6, "insert": 0.4}], 0),
+        ([{"copy": 0.49, "insert": 0.4}, {"copy": 0.6, "insert": 0.39}], 0),
+        ([{"copy": 0.49, "insert": 0.4}, {"copy": 0.4, "insert": 0.4}], 1),
+        ([{"copy": 1.0}, {"copy": 1.0}], 1),
+    ],
+    ids=["as before", "once", "another one", "again", "not measured"],
+)
+def test_quick_fails_where_a_ratio_is_below_half_of_its_record_twice(
+    rounds: list[dict[str, float]],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = tmp_path / "record.json"
+    record.write_text('{"copy": 1.0, "insert": 0.8}')
+    monkeypatch.setattr(run, "QUICK_RECORD", record)
+    coming = [[{"case": case, "ratio": ratio} for case, ratio in each.items()] for each in rounds]
+    monkeypatch.setattr(run, "measure", lambda *_, **__: coming.pop(0))
+    assert run.quick() == status
+    assert coming == []
+    assert ("slipped: " in capsys.readouterr().out) == (len(rounds) > 1)
 
 
 def test_a_case_that_there_is_not(

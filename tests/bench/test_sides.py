@@ -12,6 +12,7 @@ from catalog.pg_lsn import LSN
 from tests.bench.sides import LAKE_SERVER, SCHEMA, Ours, current_snapshot, lake_metadata, role_of
 from tests.harness import Pgsub
 
+FORKING = ["python", "-c", "from multiprocessing.forkserver import main; main(11, 13)"]
 MILLISECONDS = 1_700_000_000_000
 
 
@@ -75,9 +76,10 @@ def test_a_lake_that_is_not_there_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("exe", "name", "cmdline", "role"),
     [
-        ("/usr/bin/python3.11", "pgsub apply", ["python", "-m", "fork_server"], "apply worker"),
-        ("/usr/bin/python3.11", "pgsub tablesync", ["python", "-m", "fork_server"], "sync worker"),
+        ("/usr/bin/python3.11", "pgsub tablesync", FORKING, "sync worker"),
         ("/usr/bin/python3.11", "pgsub", ["pgsub", "up"], "launcher"),
+        ("/usr/bin/python3.11", "python", FORKING, "fork server"),
+        ("/usr/bin/python3.11", "pgsub apply", FORKING, "apply worker"),
         ("/jvm/bin/java", "java", ["java", "-cp", "jars"], LAKE_SERVER),
         ("/jvm/bin/java", "Executor task l", ["java", "-cp", "jars"], LAKE_SERVER),
         ("/usr/bin/python3.11", "python", ["python", "-m", "python_daemon"], "Spark's Python"),

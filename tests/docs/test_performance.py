@@ -121,6 +121,21 @@ def test_the_largest_memory_of_each_kind_of_process() -> None:
     ]
 
 
+def test_what_is_held_against_all_cases() -> None:
+    """A worker's size is in the case where it is largest, whatever that case is aimed at."""
+    found = {
+        "a": {"ours_rss_mb": {"apply worker": 300.0, "lake server": 1700.0}, "ours_python_mb": 700},
+        "b": {"ours_rss_mb": {"apply worker": 366.4}},
+        "c": {"native_rss_mb": {"logical replication apply worker": 20.0}},
+    }
+    most = {"native_worker_mb": 20.0, "ours_worker_mb": 366.4, "ours_python_mb": 700}
+    assert page.largest(found) == most
+    assert page.largest({"c": {}}) == {}
+    target = {"case": page.ALL_CASES, "what": "it", "figure": "ours_worker_mb", "at_most": 366}
+    row = page.target_row(target, {page.ALL_CASES: most})
+    assert row == ["it", "20 MB", "366 MB", "", "≤ 366 MB", "**no**"]
+
+
 def test_lines_are_drawn_of_the_series() -> None:
     series = {"ours_series": [[0.0, 1.0], [3.0, 2.0]], "native_series": [[0.0, 0.1]]}
     found = {"many_inserts": {"series_of": ["at_s", "delay_s"], **series}}
