@@ -22,6 +22,9 @@ END = "<!-- end: generated -->\n"
 
 TB = 1e12
 DAY = 24.0
+FORTY = 40
+"""Tables of the cases that change many, and how many they are scaled up to."""
+SCALED = (40, 100, 1000, 10_000)
 
 VALUES = 85
 """Bytes of a row of the benchmark's seven columns, as text, on average."""
@@ -29,8 +32,7 @@ COPIED, CHANGED, DELETED = VALUES + 7, 8 + 7 * 5 + VALUES, 8 + (5 + 6) + 6
 """Bytes of such a row in a COPY; of an Insert or Update message; of a Delete message by its key."""
 
 RATES = (
-    ("copy_1x2m", "copy, server warm", COPIED),
-    ("copy_first", "copy, the first after the server's start", COPIED),
+    ("copy_1x2m", "copy", COPIED),
     ("insert_1tx", "inserts, one transaction", CHANGED),
     ("insert_1000tx", "inserts, 1,000 transactions", CHANGED),
     ("update_random", "updates of random rows in 3 M", CHANGED),
@@ -44,6 +46,15 @@ LEFT = (
 )
 TABLES_OF_SOAK = 2
 
+MANY = (
+    ("inserts", "median", "many_inserts", "ours_median_s"),
+    ("inserts", "p95", "many_inserts", "ours_s"),
+    ("updates", "median", "many_updates", "ours_median_s"),
+    ("updates", "p95", "many_updates", "ours_s"),
+)
+MINUTES = 120
+"""Seconds from which on they are shown as minutes."""
+
 
 def results() -> dict[str, Mapping[str, Any]]:
     """What was measured last of each case, in full size."""
@@ -53,18 +64,33 @@ def results() -> dict[str, Mapping[str, Any]]:
 
 
 def rates(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Rows and megabytes a second, and how many hours 1 TB of such messages takes."""
-    table = [("what", "case", "rows/s", "bytes a row", "MB/s", "1 TB takes")]
+    """Rows and megabytes a second, how many hours 1 TB of such messages takes, and how many times
+    as fast as 1 TB in a day that is."""
+    table = [("what", "case", "rows/s", "bytes a row", "MB/s", "1 TB takes", "1 TB a day, times")]
     for case, what, size in RATES:
         entry = found.get(case)
         if entry is None:
-            table.append((what, f"`{case}`", "not measured", str(size), "", ""))
+            table.append((what, f"`{case}`", "not measured", str(size), "", "", ""))
             continue
         rate = entry["rows"] / entry["ours_s"]
         hours = TB / (rate * size) / 3600
-        takes = f"{hours:,.1f} h" + (", more than a day" if hours > DAY else "")
         speed = f"{rate * size / 1e6:.1f}"
-        table.append((what, f"`{case}`", f"{rate:,.0f}", str(size), speed, takes))
+        takes, times = f"{hours:,.1f} h", f"{DAY / hours:.1f}"
+        table.append((what, f"`{case}`", f"{rate:,.0f}", str(size), speed, takes, times))
+    return _markdown(table)
+
+
+def many(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """When a change in each of so many tables is visible, if it stays as it is with forty."""
+    table = [
+        ("tables that each transaction changes", *(f"{what}, {how}" for what, how, *_ in MANY))
+    ]
+    for count in SCALED:
+        row = [f"{count:,}"]
+        for _, _, case, figure in MANY:
+            seconds = found[case][figure] / FORTY * count
+            row.append(f"{seconds:.1f} s" if seconds < MINUTES else f"{seconds / 60:.0f} minutes")
+        table.append(tuple(row))
     return _markdown(table)
 
 
@@ -86,7 +112,9 @@ def _markdown(table: Sequence[Sequence[str]]) -> str:
 
 def generated() -> Iterator[tuple[str, str]]:
     """Each block by its name."""
-    yield "rates", rates(results())
+    found = results()
+    yield "rates", rates(found)
+    yield "many", many(found)
     with SOAK.open(encoding="utf-8", newline="") as file:
         yield "left", left_behind(list(csv.DictReader(file)))
 

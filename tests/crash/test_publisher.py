@@ -340,7 +340,7 @@ def test_a_walsender_is_kept_alive_while_the_spool_is_full(
         assert later > replied, "by what it says unasked"
         (told,) = wait_until(lambda: _paused(subscribed), 60, family.log_tail)
         assert (told["relid"], told["spool_max_size"]) == (None, 2**20)
-        assert told["spool_bytes"] > 2**20
+        assert 2**20 < told["spool_bytes"] < 10 * 2**20, "of 22 MB that it might have read"
         paused = "reading from the publisher is paused"
         assert paused in family.pgsub.command("status").stdout
         assert family.log_since(since).count(paused) == 1
