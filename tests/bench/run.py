@@ -67,7 +67,7 @@ LONG: Final[Cases] = {
     "update_random_v3 delete_random_v3": lambda bench: cases.changes(bench, 3, format_version=3),
     "transaction_10m": long_cases.transaction,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
-    "reader_scan": lambda bench: long_cases.reader(bench, 1800, 9),
+    "reader_scan": lambda bench: long_cases.reader(bench, 1800, 21),
     "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),
     "many_updates": lambda bench: long_cases.many_tables(bench, "many_updates", 180, updates=True),
     "key_probe": lambda bench: cases.key_probe(bench, 3),
