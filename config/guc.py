@@ -288,8 +288,8 @@ class Settings(BaseModel):
     )
     compaction_small_size: Memory = Field(
         2**20,
-        description="lake files below this size are written together; so are four that are up to "
-        "four times as large, and so on up to a quarter of compaction_target_size",
+        description="lake files below this size are written together; by the worker itself also "
+        "four of up to four times the size, and so on up to a quarter of compaction_target_size",
     )
     compaction_target_size: Memory = Field(
         64 * 2**20, description="size of the lake files that a rewrite leaves"

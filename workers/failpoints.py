@@ -40,10 +40,12 @@ APPLY: Final = (
     "apply.before_feedback",
     "apply.flush_remembered",
     "apply.feedback_sent",
+    "apply.branch_rewritten",
 )
 """Around publishing a batch, in the order they are reached.
 
-``branch_created`` comes with a worker's first batch of a table only.
+``branch_created`` comes with a worker's first batch of a table only, ``branch_rewritten`` where
+upkeep behind a batch has rewritten files, which the next one will show.
 """
 
 FENCE: Final = ("apply.before_fence", "apply.fenced")

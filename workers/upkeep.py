@@ -26,6 +26,9 @@ A table that changes no more keeps the files of its last batches, and its dead r
 autovacuum_naptime in which nothing comes one of those is tidied, and what it has then is shown by
 an empty batch (``LakeWriter.rest``).
 
+Writing small files together may take a tenth of a table's time: after two seconds of it there are
+eighteen without.
+
 Of the tables that a batch changed a tenth have upkeep after it, those first that have waited
 longest; their rewrites run side by side. Tables that are changed together are due together: forty
 of them, 0.4 s each, held the next batch up for 15 s after every tenth one.
@@ -60,6 +63,7 @@ from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
+from workers import failpoints
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import Destination, FileSizes, LakeTable
 from workers.log import unexpected
@@ -74,6 +78,8 @@ QUIET: Final = 1.0
 """Seconds without a batch after which none waits for the upkeep of a table that has some files."""
 UNTIDY: Final = 30
 """What counts as some: three small batches' files."""
+PAUSE: Final = 9
+"""How many times as long as it took small files are left alone."""
 AT_LEAST: Final = 10
 """Batches of a worker before the first upkeep of a table; a small one is enough for its files."""
 
@@ -162,6 +168,7 @@ class Upkeep:
         self._snapshots: dict[int, array[float]] = {}
         self._batches: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
+        self._not_before: dict[int, float] = {}
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin with what ``main`` holds."""
@@ -243,6 +250,7 @@ class Upkeep:
             done = self._joining(table, replace(_sizes(self._settings()), few=2))()
             if self._tell_all(COMPACTION, [table], [done]):
                 return None
+            _rewritten(done)
         if not self._due(relid):
             return done != 0
         return True if self._vacuum(table) else None
@@ -274,17 +282,30 @@ class Upkeep:
         if not settings.autovacuum:
             return set()
         untidy = [(self._untidy.get(table.rel.srrelid, 0), table) for table in tables]
-        long_ago = [each for each in untidy if each[0] >= settings.compaction_batches]
+        now = self._clock()
+        long_ago = [
+            each
+            for each in untidy
+            if each[0] >= settings.compaction_batches
+            and now >= self._not_before.get(each[1].rel.srrelid, now)
+        ]
         due = self._longest(long_ago, most)
         for table in due:
             self._untidy[table.rel.srrelid] = 0
 
         done = together([self._joining(table, _sizes(settings)) for table in due])
-        return self._tell_all(COMPACTION, due, done)
+        spoiled = self._tell_all(COMPACTION, due, done)
+        _rewritten(*done)
+        return spoiled
 
     def _joining(self, table: OpenTable, sizes: FileSizes) -> Job:
         def compact(table: OpenTable) -> int:
-            return self._dest.compact(table.lake.ident, table.branch or "", sizes)
+            begun = self._clock()
+            try:
+                return self._dest.compact(table.lake.ident, table.branch or "", sizes)
+            finally:
+                now = self._clock()
+                self._not_before[table.rel.srrelid] = now + PAUSE * (now - begun)
 
         return _job(compact, table, "action=compact relid=%d files=%d")
 
@@ -313,7 +334,9 @@ class Upkeep:
             return False
         if not files:
             self._dead[relid] = replace(dead, left=dead.dead)
-        return self._went_well(table, AUTOVACUUM)
+        self._went_well(table, AUTOVACUUM)
+        _rewritten(files)
+        return True
 
     def _expire(self, tables: Sequence[OpenTable]) -> None:
         """Ask for expiries of the tables that have most to drop, of a tenth of them at most.
@@ -378,10 +401,9 @@ class Upkeep:
         old = bisect_left(known, self._now() - age) if age else len(known)
         return max(min(len(known) - settings.snapshot_retain_last, old), 0)
 
-    def _went_well(self, table: OpenTable, kind: str) -> bool:
+    def _went_well(self, table: OpenTable, kind: str) -> None:
         rel = table.rel
         self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, times=1, done=self._microseconds()))
-        return True
 
     def _failed(self, table: OpenTable, kind: str, error: ReplicationError) -> None:
         rel = table.rel
@@ -444,6 +466,11 @@ def _sizes(settings: Settings) -> FileSizes:
 def _stands(table: OpenTable) -> bool:
     """Its branch takes the next batch, too, and what upkeep leaves there is published with it."""
     return bool(table.branch) and not table.source
+
+
+def _rewritten(*files: int | ReplicationError) -> None:
+    if any(isinstance(each, int) and each for each in files):
+        failpoints.reach("apply.branch_rewritten")
 
 
 def _end_where_broken(done: Sequence[int | ReplicationError]) -> None:

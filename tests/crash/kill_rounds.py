@@ -58,6 +58,7 @@ ONE_BY_ONE: Final = (
     ("apply.before_feedback",),
     ("apply.flush_remembered",),
     ("apply.feedback_sent",),
+    ("apply.branch_rewritten",),
 )
 """Places of an apply worker; those armed together are its own and its successor's."""
 
@@ -114,7 +115,7 @@ TOGETHER: Final = (
     Round((*FENCE, *UNDO, "apply.branch_created")),
     Round(
         ("apply.ready_stored", "tablesync.range_copied"),
-        ("apply.flush_remembered", "apply.feedback_sent"),
+        ("apply.flush_remembered", "apply.feedback_sent", "apply.branch_rewritten"),
     ),
 )
 

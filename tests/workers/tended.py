@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ class Kept(MemoryDestination):
         self.rows = (0, 0)
         self.batches = 0
         self.failing = False
+        self.takes: Callable[[], None] = lambda: None
         self.error = ReplicationError("no")
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
@@ -52,6 +53,7 @@ class Kept(MemoryDestination):
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
     ) -> int:
         self.sizes = sizes
+        self.takes()
         if dead_share is None:
             self.compacted.append(self.batches)
         else:

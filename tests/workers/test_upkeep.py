@@ -41,6 +41,18 @@ def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
     assert dest.compacted == due
 
 
+def test_small_files_take_a_tenth_of_the_time(world: Subscribed) -> None:
+    """A rewrite of two seconds is followed by eighteen without one."""
+    dest, clock = Kept(world.lake), Clock()
+    dest.takes = lambda: setattr(clock, "now", clock.now + 2)
+    worker = world.worker(dest)
+    worker.writer.upkeep = Upkeep(dest, clock=clock)
+    for _ in range(40):
+        play(worker, dest, 1)
+        clock.now += 1
+    assert dest.compacted == [10, 28]
+
+
 def test_a_table_that_is_not_ready_has_no_upkeep(world: Subscribed) -> None:
     key = (world.sub.oid, world.rel("a").srrelid)
     world.store.set_rel_state(*key, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)

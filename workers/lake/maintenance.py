@@ -3,8 +3,7 @@
 Each batch leaves files of its own, and what a MERGE costs grows with their number: in a table of
 some thousand rows a batch took 0.3 s at first and 3.5 s after thirty. So the small files are
 written together now and then, on the branch, between two batches: the next one is published with
-it, and what came of that when there is enough of it (``small_files``). Files of some size stay as
-they are, until a share of their rows is deleted: in format 2 every
+it. Files of some size stay as they are, until a share of their rows is deleted: in format 2 every
 MERGE reads the deletes of the files it meets and writes them again, so that the tenth of twelve
 batches of 100,000 random updates in 3 M rows took twice as long as the sixth. Those are
 rewritten a few at a time, no more than the worker can spare between two batches.
@@ -35,7 +34,6 @@ from workers.lake.counts import LakeIdent
 from workers.lake.delete_files import IDLE
 from workers.lake.destination import FileSizes, LakeColumn
 from workers.lake.session import LakeSession
-from workers.lake.small_files import what_is_small
 from workers.lake.snapshots import read_history
 from workers.lake.statements import (
     MAIN,
@@ -116,10 +114,9 @@ def compact(
         "max-file-size-bytes": 2**62,  # nothing is split
     }
     if dead_share is None:
-        bar, enough = what_is_small(_file_sizes(session, ident), sizes)
         options |= {
-            "min-file-size-bytes": bar,
-            "min-input-files": max(enough, 2),
+            "min-file-size-bytes": min(sizes.small, sizes.whole * 3 // 4),
+            "min-input-files": sizes.few,
             "delete-ratio-threshold": 1,
         }
     else:
@@ -140,13 +137,6 @@ def compact(
     if files and _idle_deletes(session, ident, branch) > IDLE and not merge_deletes():
         _drop_dangling_deletes(session, ident, branch, columns)
     return files
-
-
-def _file_sizes(session: LakeSession, ident: LakeIdent) -> list[int]:
-    """Bytes of each data file that readers have; the branch may have some more."""
-    sql = join("SELECT file_size_in_bytes AS n FROM", table_path(ident, "data_files"))
-    found = session.query(sql, f'looking at the files of lake table "{ident}"')
-    return [int(size.as_py()) for size in found.column(0)]
 
 
 def _usual_size(session: LakeSession, ident: LakeIdent) -> int:

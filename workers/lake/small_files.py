@@ -37,6 +37,8 @@ from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.staging_place import table_errors
 from workers.lake.table_files import TableFiles, local, write_rows
 
+MOST_ROWS: Final = 1_000_000
+"""Rows that are written at a time: the next batch waits for a second, not for many."""
 _STEP: Final = 4
 """How many files of a size become one of the next, and how many times as large that one may be."""
 
@@ -100,11 +102,11 @@ def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[tuple[Live
         known = [(file, local(file.path).stat().st_size) for file in files]
     bar, enough = what_is_small([size for _, size in known], sizes)
     chosen: list[tuple[LiveFile, int]] = []
-    room = sizes.whole
+    room, rows = sizes.whole, MOST_ROWS
     for file, size in known:
-        if size < bar and size <= room:
+        if size < bar and size <= room and file.rows <= rows:
             chosen.append((file, size))
-            room -= size
+            room, rows = room - size, rows - file.rows
     return chosen if len(chosen) >= enough else []
 
 

@@ -135,11 +135,10 @@ def test_small_files_are_written_together_between_batches(
     assert dest.compact(lake_ident, branch, FileSizes()) == 0  # too few to be worth it
 
 
-@pytest.mark.parametrize("version", [2, 3])
 def test_what_was_written_together_is_so_again_when_there_is_enough_of_it(
-    iceberg: Make, lake_ident: LakeIdent, version: int
+    iceberg: Make, lake_ident: LakeIdent
 ) -> None:
-    dest, branch = iceberg(format_version=version), "pgsub_1_1_1"
+    dest, branch = iceberg(), "pgsub_1_1_1"
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, branch)
     for n in range(4):

@@ -205,7 +205,9 @@ def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
     assert keys(table) == sorted({*range(30)} - {1})
 
 
-def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
+def test_as_many_as_one_file_should_hold_are_taken(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def file(name: str, size: int) -> LiveFile:
         path = tmp_path / name
         path.write_bytes(b"x" * size)
@@ -225,6 +227,10 @@ def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
     assert [each for each, _ in choose_small(more, sizes)] == more
     assert [each for each, _ in choose_small(more[1:], sizes)] == more[1:]
     assert choose_small(more[:-1], sizes) == []
+    monkeypatch.setattr("workers.lake.small_files.MOST_ROWS", 4)
+    assert [each for each, _ in choose_small(more, sizes)] == more[:4]
+    monkeypatch.setattr("workers.lake.small_files.MOST_ROWS", 3)
+    assert choose_small(more, sizes) == []
 
 
 @pytest.mark.parametrize(
