@@ -21,9 +21,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers import failpoints
 from workers.batch import Run
+from workers.futures import results
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import BRANCH_PREFIX, Destination, LakeTable, Stamp
 from workers.lake_position import check_stamp, copy_again
@@ -58,8 +59,6 @@ from workers.upkeep import Upkeep
 from workers.written import Alongside, OpenTable, Written, by_lake_table, same_sync
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _PUBLISH_ATTEMPTS: Final = 5
 """How often a batch is redone because somebody else moved main."""
@@ -136,7 +135,7 @@ class LakeWriter:
 
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
         """``open`` for several tables at a time; those that must be read are read in parallel."""
-        return _results([self._pool.submit(self.open, rel) for rel in rels])
+        return results([self._pool.submit(self.open, rel) for rel in rels])
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
         """A table whose branch exists already and stands at ``at`` (a sync worker's own)."""
@@ -179,7 +178,7 @@ class LakeWriter:
             for tables in units.values()
         ]
         try:
-            return self._counted([written for unit in _results(futures) for written in unit])
+            return self._counted([written for unit in results(futures) for written in unit])
         except BaseException:
             self._locks.release()
             for future in futures:
@@ -197,7 +196,7 @@ class LakeWriter:
         asked = [
             self._pool.submit(self._dest.count, [each.effect for each in part]) for part in parts
         ]
-        counts = [found for part in _results(asked) for found in part]
+        counts = [found for part in results(asked) for found in part]
         return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
 
     def _write_tables(
@@ -355,8 +354,8 @@ class LakeWriter:
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
         failpoints.reach("apply.in_flight_stored")
         units = by_lake_table(written, lambda each: each.table).values()
-        results = _results([self._pool.submit(self._publish_tables, unit) for unit in units])
-        published = [each for unit in results for each in unit]
+        shown = results([self._pool.submit(self._publish_tables, unit) for unit in units])
+        published = [each for unit in shown for each in unit]
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
@@ -381,11 +380,13 @@ class LakeWriter:
         relids, self._untended = self._untended, {}
         tables = [self._tables[relid] for relid in relids if relid in self._tables]
         submit = self._pool.submit
-        for relid in self.upkeep.tend(tables, lambda jobs: _results(map(submit, jobs))):
+        for relid in self.upkeep.tend(tables, lambda jobs: results(map(submit, jobs))):
             self._give_up_branch(relid)
 
     def rest(self, rels: Iterable[SubscriptionRel]) -> None:
-        """Nothing comes: tidy one of these, if it is time, and show it by an empty batch."""
+        """Tidy one of these that changes no more, if it is time, and show it by an empty batch."""
+        if not self.upkeep.has_rested():
+            return
         known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
         tables = [table for table, rel in known if table and same_sync(table.rel, rel)]
         table = self.upkeep.left_untidy(tables)
@@ -396,7 +397,12 @@ class LakeWriter:
         if rewritten is None:
             self._give_up_branch(relid)
         elif rewritten:
-            self.publish(self.write({relid: []}, table.lsn), table.lsn)
+            try:
+                self.publish(self.write({relid: []}, table.lsn), table.lsn)
+            except ReplicationError as error:
+                if error.code != MAIN_MOVED:
+                    raise
+                self._give_up_branch(relid)  # somebody else added rows: nothing of ours is lost
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""
@@ -473,7 +479,7 @@ class LakeWriter:
         """Fence every table whose batch was being published, so that its position can be read."""
         open_outcomes = self._store.in_flight(self._sub.oid)
         submit = self._pool.submit
-        _results(submit(self._settle, relid, lsn, ident_of(relid)) for relid, lsn in open_outcomes)
+        results(submit(self._settle, relid, lsn, ident_of(relid)) for relid, lsn in open_outcomes)
         self._store.clear_in_flight(self._sub.oid, [relid for relid, _ in open_outcomes])
 
     def _settle(self, relid: int, lsn: LSN, ident: LakeIdent | None) -> None:
@@ -491,10 +497,3 @@ class LakeWriter:
     def close(self) -> None:
         """End the threads; what they run is finished first."""
         self._pool.shutdown(wait=True)
-
-
-def _results(futures: Iterable[Future[T]]) -> list[T]:
-    """Wait for all, then the results, or the first error."""
-    futures = list(futures)
-    wait(futures)
-    return [future.result() for future in futures]

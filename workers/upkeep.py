@@ -23,8 +23,8 @@ each autovacuum_naptime. It rewrites some files; once it finds none, what is sti
 (deletes of files that are gone) counts no more.
 
 A table that changes no more keeps the files of its last batches, and its dead rows. So once in each
-autovacuum_naptime in which nothing comes one of those is tidied, and what it has then is shown by
-an empty batch (``LakeWriter.rest``).
+autovacuum_naptime one of those is tidied, whether others change or not, and what it has then is
+shown by an empty batch (``LakeWriter.rest``).
 
 Writing small files together may take a tenth of a table's time: after two seconds of it there are
 eighteen without.
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 SMALL_BATCH: Final = 10_000
 """Rows from which on a batch's files may be large enough to stay as they are."""
 QUIET: Final = 1.0
-"""Seconds without a batch after which none waits for the upkeep of a table that has some files."""
+"""Seconds without a change after which a table's upkeep waits for no other batch of it."""
 UNTIDY: Final = 30
 """What counts as some: three small batches' files."""
 PAUSE: Final = 9
@@ -162,13 +162,14 @@ class Upkeep:
         self._clock = clock
         self._now = now
         self._dead: dict[int, Dead] = {}
-        self._vacuumed = self._rested = self._counted = clock()
+        self._vacuumed = self._rested = clock()
         self._next = order
         self._order: dict[int, float] = {}
         self._snapshots: dict[int, array[float]] = {}
         self._batches: dict[int, int] = {}
         self._untidy: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
+        self._changed: dict[int, float] = {}
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin with what ``main`` holds."""
@@ -219,18 +220,21 @@ class Upkeep:
                 del self._expiring[ident]
                 self._tell_all(EXPIRY, [expiry.table], [expiry.answer.result()])
 
+    def has_rested(self) -> bool:
+        """Whether a table that changes no more may be looked for."""
+        settings = self._settings()
+        rested = self._clock() - self._rested >= settings.autovacuum_naptime
+        return settings.autovacuum and rested
+
     def left_untidy(self, tables: Iterable[OpenTable]) -> OpenTable | None:
-        """The one to ``rest`` while nothing comes, once in autovacuum_naptime; the clock is set."""
-        settings, now = self._settings(), self._clock()
-        quiet = now - self._counted >= QUIET
-        if not (
-            settings.autovacuum and quiet and now - self._rested >= settings.autovacuum_naptime
-        ):
-            return None
+        """The one to ``rest``, if ``has_rested``; then it has not."""
+        now = self._clock()
         untidy = [
             (self._untidy.get(table.rel.srrelid, 0), table)
             for table in tables
-            if _is_ready(table.rel) and _stands(table)
+            if _is_ready(table.rel)
+            and _stands(table)
+            and now - self._changed.get(table.rel.srrelid, now) >= QUIET
         ]
         left = [each for each in untidy if each[0] >= UNTIDY or self._due(each[1].rel.srrelid)]
         if not left:
@@ -264,8 +268,8 @@ class Upkeep:
 
     def count(self, written: Written) -> None:
         """A batch of a table was published."""
-        self._counted = self._clock()
         relid, counts = written.table.rel.srrelid, written.counts
+        self._changed[relid] = self._clock()
         small = counts.appended + counts.merged < SMALL_BATCH
         self._batches[relid] += 1
         if self._settings().snapshot_expiry_batches:  # nobody would ever take them out again

@@ -43,8 +43,8 @@ class Ordered:
     in that order already none is copied."""
 
     def __init__(self, rows: pa.Table, numbers: Array) -> None:
-        self.rows = rows
         self._numbers = None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
+        self.rows = rows if self._numbers is None else rows.combine_chunks()
 
     def some(self, which: slice) -> pa.Table:
         """Those in so many places of the order."""
@@ -103,14 +103,29 @@ def as_type(column: Any, type: pa.DataType) -> Any:
 
 
 def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> list[pa.Table]:
-    """Columns of a file's rows, by ascending places: ``o0…``. Raises Unreadable, TooMuch.
+    """All that ``rows_of`` brings. Raises Unreadable, TooMuch.
 
     The number of a row is in the file if the row is older than that; else its place tells it.
     """
-    if not len(places):
-        return []
     parts: list[pa.Table] = []
     kept = 0
+    for part in rows_of(file, places, fields):
+        parts.append(part)
+        kept += part.nbytes
+        if kept > MOST_BYTES:
+            raise TooMuch
+    if parts and ROW_NUMBER in fields and file.first_row_id is not None:
+        rows = pa.concat_tables(parts)
+        at = fields.index(ROW_NUMBER)
+        numbers: Any = pc.coalesce(rows.column(at), pa.array(places + file.first_row_id))
+        return [rows.set_column(at, f"o{at}", numbers)]
+    return parts
+
+
+def rows_of(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> Iterator[pa.Table]:
+    """Columns of a file's rows, by ascending places, some at a time: ``o0…``. Raises Unreadable."""
+    if not len(places):
+        return
     with reading(), open_file(file.path) as parquet:
         check_rows(parquet, file)
         names = names_of(parquet)
@@ -120,19 +135,8 @@ def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> l
             end = start + parquet.metadata.row_group(group).num_rows
             low, high = np.searchsorted(places, [start, end])
             if low < high:
-                wanted = places[low:high] - start
-                taken = _taken(parquet, group, columns, wanted, fields, names)
-                parts += taken
-                kept += sum(part.nbytes for part in taken)
-                if kept > MOST_BYTES:
-                    raise TooMuch
+                yield from _taken(parquet, group, columns, places[low:high] - start, fields, names)
             start = end
-    if ROW_NUMBER in fields and file.first_row_id is not None:
-        rows = pa.concat_tables(parts)
-        at = fields.index(ROW_NUMBER)
-        numbers: Any = pc.coalesce(rows.column(at), pa.array(places + file.first_row_id))
-        return [rows.set_column(at, f"o{at}", numbers)]
-    return parts
 
 
 def _taken(
@@ -142,12 +146,12 @@ def _taken(
     places: Array,
     fields: Sequence[pa.Field[Any]],
     names: dict[bytes, str],
-) -> list[pa.Table]:
+) -> Iterator[pa.Table]:
     if not columns:  # all of them came later
         nulls = {f"o{n}": pa.nulls(len(places), each.type) for n, each in enumerate(fields)}
-        return [pa.table(nulls)]
-    parts = []
-    start = kept = 0
+        yield pa.table(nulls)
+        return
+    start = 0
     at_once = _rows_at_once(parquet.metadata.row_group(group), columns)
     for batch in parquet.iter_batches(at_once, [group], columns, use_threads=False):
         low, high = np.searchsorted(places, [start, start + batch.num_rows])
@@ -159,14 +163,10 @@ def _taken(
                 else pa.nulls(taken.num_rows, each.type)
                 for each in fields
             ]
-            parts.append(pa.table({f"o{n}": array for n, array in enumerate(arrays)}))
-            kept += parts[-1].nbytes
-            if kept > MOST_BYTES:
-                raise TooMuch
+            yield pa.table({f"o{n}": array for n, array in enumerate(arrays)})
         start += batch.num_rows
         if high == len(places):
             break
-    return parts
 
 
 def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:

@@ -7,8 +7,9 @@ an update's are, and written to one file; one commit replaces the others. Files 
 concern none but these go with them; in others their places go when those are next written together.
 
 What comes of that is small, too, beside a whole file: at a hundred transactions a second 1 MB every
-five minutes, and whoever looks for a row opens them all. So where there are four of one size, these
-are written together as well.
+five minutes, and whoever looks for a row opens them all. So four files of one size are written
+together as well, if they are of so few rows that four of them are not too many: those of a copy
+stay as they are, though they may be no larger.
 
 Rows are numbered in format 3, and a file of numbers is not the only one that tells them: those
 tables are Spark's, and whatever is not read here.
@@ -20,7 +21,7 @@ branch has D, nobody publishes it, ``main`` has A, B, C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -31,16 +32,19 @@ from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import FileSizes
 from workers.lake.gateway import Gateway
 from workers.lake.known_files import Deletes, KnownFiles, after_commit
-from workers.lake.rows_at import TooMuch, Unreadable, rows_at
+from workers.lake.rows_at import Unreadable, rows_of
 from workers.lake.snapshots import OPERATION
 from workers.lake.staged import Live, LiveFile, NewFile
 from workers.lake.staging_place import table_errors
 from workers.lake.table_files import TableFiles, local, write_rows
 
 MOST_ROWS: Final = 1_000_000
-"""Rows that are written at a time: the next batch waits for a second, not for many."""
+"""Rows of files above the small size at a time: the next batch waits for a second, not for many."""
 _STEP: Final = 4
 """How many files of a size become one of the next, and how many times as large that one may be."""
+
+Sized = tuple[LiveFile, int]
+"""A data file and its bytes."""
 
 
 def join_small(
@@ -72,9 +76,11 @@ def join_small(
     except BaseException as error:
         for file in written:
             local(file.path).unlink(missing_ok=True)
-        if isinstance(error, TooMuch | Unreadable | pa.ArrowException):
+        if isinstance(error, Unreadable | pa.ArrowException):
             return None
         raise
+    finally:
+        pa.default_memory_pool().release_unused()
     gone = {file.path for file, _ in small}
     kept = [file for file in live.files if file.path not in gone]
     dropped = _of_none(live.files, kept)
@@ -96,33 +102,43 @@ def join_small(
     return len(small), totals.idle_deletes
 
 
-def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[tuple[LiveFile, int]]:
+def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
     """The small files with their sizes, as many as one file should hold; none if they are few."""
     with table_errors():
-        known = [(file, local(file.path).stat().st_size) for file in files]
-    bar, enough = what_is_small([size for _, size in known], sizes)
-    chosen: list[tuple[LiveFile, int]] = []
-    room, rows = sizes.whole, MOST_ROWS
-    for file, size in known:
-        if size < bar and size <= room and file.rows <= rows:
+        return choose([(file, local(file.path).stat().st_size) for file in files], sizes)
+
+
+def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
+    """``choose_small`` of files whose sizes are known."""
+    base = min(sizes.small, sizes.whole * 3 // 4)
+    small = _as_many(((file, size) for file, size in known if size < base), sizes.whole)
+    larger = _four_of_a_size(known, base, sizes.whole)
+    return [*small, *larger] if larger or len(small) >= sizes.few else []
+
+
+def _four_of_a_size(known: Sequence[Sized], base: int, whole: int) -> list[Sized]:
+    """Files of the highest step with enough of them, and of those below; none if none has."""
+    above = [(file, size) for file, size in known if size >= base]
+    light = [(file, size) for file, size in above if file.rows <= MOST_ROWS // _STEP]
+    bars = [base * _STEP]
+    while bars[-1] * _STEP <= whole // _STEP and bars[-1]:
+        bars.append(bars[-1] * _STEP)
+    for bar in reversed(bars):
+        alike = sum(bar // _STEP <= size < bar for _, size in light)
+        if bar <= whole // _STEP and alike >= _STEP:
+            return _as_many(((file, size) for file, size in light if size < bar), whole, MOST_ROWS)
+    return []
+
+
+def _as_many(of: Iterable[Sized], room: int, rows: int | None = None) -> list[Sized]:
+    """As there is room for, those of few rows first."""
+    chosen = []
+    for file, size in sorted(of, key=lambda each: each[0].rows):
+        if size <= room and (rows is None or file.rows <= rows):
             chosen.append((file, size))
-            room, rows = room - size, rows - file.rows
-    return chosen if len(chosen) >= enough else []
-
-
-def what_is_small(found: Sequence[int], sizes: FileSizes) -> tuple[int, int]:
-    """Below which size files are to be written together, and how many of them are enough for that.
-
-    As ``sizes`` says; or some steps above, up to a part of a whole file, where there are enough of
-    a size that these would have become one before: each step is once that a row is written again.
-    """
-    bar, enough = min(sizes.small, sizes.whole * 3 // 4), sizes.few
-    step = bar * _STEP
-    while 0 < step <= sizes.whole // _STEP:
-        if sum(step // _STEP <= size < step for size in found) >= _STEP:
-            bar, enough = step, _STEP
-        step *= _STEP
-    return bar, enough
+            room -= size
+            rows = None if rows is None else rows - file.rows
+    return chosen
 
 
 def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
@@ -142,6 +158,6 @@ def _living(
     """The rows that are not deleted, as the table has its columns now."""
     for file in small:
         places = np.arange(file.rows)
-        for part in rows_at(file, places[dead.living(file, places)], list(files.schema)):
+        for part in rows_of(file, places[dead.living(file, places)], list(files.schema)):
             for batch in part.to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

@@ -23,7 +23,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from catalog.errcodes import ReplicationError
@@ -342,7 +341,7 @@ def _write_file(
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         with place.open("xb") as file:
-            rows, unbounded = 0, set[int]()
+            rows = 0
             with pq.ParquetWriter(
                 file,
                 files.schema,
@@ -350,19 +349,18 @@ def _write_file(
                 compression_level=files.level,
                 dictionary_pagesize_limit=_DICTIONARY,
                 data_page_size=_PAGE,
+                write_statistics=_bounded(files.schema),
                 store_decimal_as_integer=True,
                 store_schema=False,
             ) as writer:
                 group: pa.Table | None = first
                 while group is not None:
                     rows += group.num_rows
-                    unbounded |= _with_nan(group)
                     writer.write_table(group, row_group_size=ROW_GROUP)
                     group = next(rest, None) if file.tell() < size else None
             # Collected by the writer it would hide, where it cannot be written, why.
             footer = writer.writer.metadata
-            ids = tuple(sorted(unbounded | _unbounded(files, footer)))
-            return NewFile(path, file.tell(), rows, unbounded=ids)
+            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
     except BaseException:
         place.unlink(missing_ok=True)
         raise
@@ -376,20 +374,20 @@ def linked(files: TableFiles, file: NewFile) -> NewFile:
     return replace(file, path=path)
 
 
-def _with_nan(group: pa.Table) -> set[int]:
-    """The columns with a NaN, which is left out of what is the least and the greatest.
+def _bounded(schema: pa.Schema) -> bool | list[str]:
+    """The columns whose least and greatest value is written; True for all.
 
-    Iceberg is told of no NaN by a footer: ``DELETE … WHERE x <= 4`` would take it with the others.
+    Not of those that may have a NaN, which Arrow leaves out of both, and Iceberg is told of none:
+    it is greater than every number, so readers of ``x > 4`` would not have it, and
+    ``DELETE … WHERE x <= 4`` would take it with a file of others.
     """
-    found: dict[int, Any] = {
-        int((field.metadata or {})[FIELD_ID]): pc.any(pc.is_nan(group.column(field.name)))
-        for field in group.schema
-        if pa.types.is_floating(field.type)
-    }
-    return {field_id for field_id, has_nan in found.items() if has_nan.as_py()}
+    if not any(pa.types.is_floating(field.type) for field in schema):
+        return True
+    unlike = (pa.types.is_floating, pa.types.is_nested)
+    return [field.name for field in schema if not any(each(field.type) for each in unlike)]
 
 
-def _unbounded(files: TableFiles, footer: Any) -> set[int]:
+def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
     """The columns of whose values a row group does not tell the least and the greatest.
 
     Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.
@@ -402,7 +400,7 @@ def _unbounded(files: TableFiles, footer: Any) -> set[int]:
         for at, field_id in enumerate(ids):  # each has one leaf, whatever it is a list of
             if _is_unbounded(group.column(at)):
                 found.add(field_id)
-    return found
+    return tuple(sorted(found))
 
 
 def _is_unbounded(chunk: Any) -> bool:

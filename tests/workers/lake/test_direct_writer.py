@@ -143,7 +143,11 @@ def test_what_was_not_sent_stays_as_the_table_has_it(
         return counts
 
     batch(Segment(names, ("id",), append=stage(dest, **values([1, 2, 3], 0))), 20)
-    scalars = [old for type, old, _ in VALUES.values() if not pa.types.is_list(type)]
+    scalars = [
+        None if pa.types.is_floating(type) else old  # a NaN is in no bounds
+        for type, old, _ in VALUES.values()
+        if not pa.types.is_list(type)
+    ]
     assert bounds(dest, lake_ident) == [(each, each) for each in scalars]
     empty = {name: pa.nulls(1, array.type) for name, array in values([4], 0).items()}
     empty["c0"] = pa.array([4], pa.int64())

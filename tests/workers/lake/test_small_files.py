@@ -19,8 +19,8 @@ from workers.lake import delete_files as deletes
 from workers.lake.counts import Counts, LakeIdent
 from workers.lake.destination import FileSizes, Segment
 from workers.lake.gateway import Gateway
-from workers.lake.rows_at import Unreadable, rows_at
-from workers.lake.small_files import choose_small, what_is_small
+from workers.lake.rows_at import Unreadable, rows_of
+from workers.lake.small_files import choose, choose_small
 from workers.lake.staged import LiveFile
 
 FEW = 3
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_here_is_left_to_spark(
         write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
     before = table.on_disk()
     read: list[Any] = []
-    real = rows_at
+    real = rows_of
 
     def second_fails(*given: Any) -> Any:
         read.append(given)
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_here_is_left_to_spark(
             raise Unreadable
         return real(*given)
 
-    monkeypatch.setattr("workers.lake.small_files.rows_at", second_fails)
+    monkeypatch.setattr("workers.lake.small_files.rows_of", second_fails)
     assert compact(table, branch) == 8
     assert table.by_spark() == 1
     assert len(table.on_disk()) == len(before) + 1
@@ -205,9 +205,7 @@ def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
     assert keys(table) == sorted({*range(30)} - {1})
 
 
-def test_as_many_as_one_file_should_hold_are_taken(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
     def file(name: str, size: int) -> LiveFile:
         path = tmp_path / name
         path.write_bytes(b"x" * size)
@@ -221,34 +219,67 @@ def test_as_many_as_one_file_should_hold_are_taken(
     ]
     assert choose_small(files, replace(sizes, few=3)) == []
     assert choose_small(files, replace(sizes, whole=12)) == []  # 10 is not small then
-    more = [*files, file("e", 20)]
-    sizes = FileSizes(small=16, whole=256)
-    # Four of one size, from 16 to 64; "a" goes with them.
-    assert [each for each, _ in choose_small(more, sizes)] == more
-    assert [each for each, _ in choose_small(more[1:], sizes)] == more[1:]
-    assert choose_small(more[:-1], sizes) == []
-    monkeypatch.setattr("workers.lake.small_files.MOST_ROWS", 4)
-    assert [each for each, _ in choose_small(more, sizes)] == more[:4]
-    monkeypatch.setattr("workers.lake.small_files.MOST_ROWS", 3)
-    assert choose_small(more, sizes) == []
 
 
 @pytest.mark.parametrize(
-    ("found", "whole", "small"),
+    ("found", "whole", "chosen"),
     [
-        ([], 6400, (8, 5)),
-        ([1, 1, 1, 1, 10, 10, 10], 6400, (8, 5)),
-        ([8, 31, 10, 10], 128, (32, 4)),
-        ([8, 31, 10, 10], 127, (8, 5)),  # they would be more than is whole
-        ([7, 32, 10, 10], 6400, (8, 5)),
-        ([32, 127, 100, 40], 6400, (128, 4)),
-        ([10, 10, 10, 10, 32, 127, 100, 40], 6400, (128, 4)),
-        ([10, 10, 10, 10, 32, 127, 100], 6400, (32, 4)),
-        ([0, 0, 0, 0], 0, (0, 5)),
+        ([], 6400, []),
+        ([1, 2, 3, 4, 10, 10, 10], 6400, []),
+        ([1, 2, 3, 4, 5, 10, 10, 10], 6400, [1, 2, 3, 4, 5]),
+        ([8, 31, 10, 11], 128, [8, 10, 11, 31]),
+        ([8, 31, 10, 11], 127, []),  # they would be more than is whole
+        ([7, 32, 10, 10, 10], 6400, []),
+        ([1, 8, 31, 10, 11, 32], 6400, [1, 8, 10, 11, 31]),
+        ([32, 127, 100, 40], 6400, [32, 40, 100, 127]),
+        ([10, 11, 32, 127, 100, 40, 128], 6400, [10, 11, 32, 40, 100, 127]),
+        ([10, 11, 12, 13, 32, 127, 100], 6400, [10, 11, 12, 13]),
+        ([31, 31, 31, 31, 31], 128, [31, 31, 31, 31]),
+        ([0, 0, 0, 0], 0, []),
     ],
 )
-def test_which_size_is_small(found: list[int], whole: int, small: tuple[int, int]) -> None:
-    assert what_is_small(found, FileSizes(small=8, whole=whole, few=5)) == small
+def test_which_are_small(found: list[int], whole: int, chosen: list[int]) -> None:
+    files = [(LiveFile(str(n), 1), size) for n, size in enumerate(found)]
+    taken = choose(files, FileSizes(small=8, whole=whole, few=5))
+    assert sorted(size for _, size in taken) == chosen
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        ([250_000] * 4, [250_000] * 4),
+        ([250_000] * 5, [250_000] * 4),
+        ([250_001] * 9, []),  # of a copy, say: one at a time would be written again for ever
+        ([600_000] * 9 + [9] * 3, []),
+        ([600_000] * 9 + [9] * 5, [9] * 5),
+        ([600_000] * 9 + [250_000] * 4 + [9], [9] + [250_000] * 4),
+    ],
+)
+def test_files_of_many_rows_are_left_alone(rows: list[int], chosen: list[int]) -> None:
+    files = [(LiveFile(str(n), count), 20 if count > 9 else 1) for n, count in enumerate(rows)]
+    taken = choose(files, FileSizes(small=8, whole=6400, few=5))
+    assert sorted(file.rows for file, _ in taken) == chosen
+
+
+def test_joining_again_and_again_comes_to_an_end() -> None:
+    """And leaves no more than three of each size, whatever there was."""
+    chance = random.Random(7)
+    sizes = FileSizes(small=8, whole=6400, few=5)
+    files = [
+        (LiveFile(str(n), chance.randrange(1, 10**6)), chance.randrange(1, 1700))
+        for n in range(300)
+    ]
+    for _ in range(300):
+        taken = choose(files, sizes)
+        if not taken:
+            break
+        left = [each for each in files if each not in taken]
+        size = sum(size for _, size in taken)
+        files = [*left, (LiveFile("new", sum(file.rows for file, _ in taken)), size)]
+    assert choose(files, sizes) == []
+    light = [size for file, size in files if file.rows <= 250_000]
+    assert all(sum(bar // 4 <= size < bar for size in light) < 4 for bar in (32, 128, 512))
+    assert sum(size < 8 for size in light) < 5
 
 
 @pytest.mark.usefixtures("never_by_spark")
