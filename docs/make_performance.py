@@ -73,21 +73,16 @@ def results() -> dict[str, Entry]:
 
 def largest(found: Entries) -> dict[str, float]:
     """What the apply worker, and all our Python together, had in memory where it was most."""
-    worker, python = "apply worker", "ours_python_mb"
+    workers = {"ours": "apply worker", "native": "logical replication apply worker"}
     figures = {
-        "native_worker_mb": [
-            _rss(entry, f"logical replication {worker}") for entry in found.values()
-        ],
-        "ours_worker_mb": [_rss(entry, worker) for entry in found.values()],
-        python: [entry.get(python) or 0 for entry in found.values()],
+        f"{side}_worker_mb": [
+            entry.get(f"{side}_rss_mb", {}).get(role, 0) for entry in found.values()
+        ]
+        for side, role in workers.items()
     }
+    python = "ours_python_mb"
+    figures[python] = [entry.get(python) or 0 for entry in found.values()]
     return {figure: most for figure, sizes in figures.items() if (most := max(sizes, default=0))}
-
-
-def _rss(entry: Entry, role: str) -> float:
-    sides = (entry.get(f"{side}_rss_mb", {}) for side in ("ours", "native"))
-    found: float = max(sizes.get(role, 0) for sizes in sides)
-    return found
 
 
 def unit(figure: str) -> str:

@@ -24,7 +24,7 @@ TB = 1e12
 DAY = 24.0
 FORTY = 40
 """Tables of the cases that change many, and how many they are scaled up to."""
-SCALED = (40, 100, 1000, 10_000)
+SCALED = (FORTY, 100, 1000, 10_000)
 
 VALUES = 85
 """Bytes of a row of the benchmark's seven columns, as text, on average."""

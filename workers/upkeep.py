@@ -332,13 +332,10 @@ class Upkeep:
             )
 
         files = _job(vacuum, table, "action=vacuum relid=%d files=%d")()
-        if isinstance(files, ReplicationError):
-            self._failed(table, AUTOVACUUM, files)
-            _end_where_broken([files])
-            return False
-        if not files:
+        if files == 0:
             self._dead[relid] = replace(dead, left=dead.dead)
-        self._went_well(table, AUTOVACUUM)
+        if self._tell_all(AUTOVACUUM, [table], [files]):
+            return False
         _rewritten(files)
         return True
 
@@ -396,7 +393,9 @@ class Upkeep:
                 spoiled.add(table.rel.srrelid)
             else:
                 self._went_well(table, kind)
-        _end_where_broken(done)
+        for outcome in done:
+            if isinstance(outcome, LakeBroken):  # it has to be started again
+                raise outcome
         return spoiled
 
     def _old(self, relid: int, settings: Settings) -> int:
@@ -475,13 +474,6 @@ def _stands(table: OpenTable) -> bool:
 def _rewritten(*files: int | ReplicationError) -> None:
     if any(isinstance(each, int) and each for each in files):
         failpoints.reach("apply.branch_rewritten")
-
-
-def _end_where_broken(done: Sequence[int | ReplicationError]) -> None:
-    """A server that is damaged has to be started again, though batches may still do without."""
-    for outcome in done:
-        if isinstance(outcome, LakeBroken):
-            raise outcome
 
 
 def _tell(relid: int, error: ReplicationError) -> None:

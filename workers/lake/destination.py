@@ -192,6 +192,11 @@ class FileSizes:
     at_once: int = 128 << 20
     few: int = 8
 
+    @property
+    def bar(self) -> int:
+        """Below it a file is small: never one that came out a little smaller than whole."""
+        return min(self.small, self.whole * 3 // 4)
+
 
 @dataclass(frozen=True, slots=True)
 class Orphans:

@@ -115,7 +115,7 @@ def compact(
     }
     if dead_share is None:
         options |= {
-            "min-file-size-bytes": min(sizes.small, sizes.whole * 3 // 4),
+            "min-file-size-bytes": sizes.bar,
             "min-input-files": sizes.few,
             "delete-ratio-threshold": 1,
         }

@@ -22,6 +22,7 @@ branch has D, nobody publishes it, ``main`` has A, B, C.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, takewhile
 from typing import Final
 
 import numpy as np
@@ -110,23 +111,21 @@ def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
 
 def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
     """``choose_small`` of files whose sizes are known."""
-    base = min(sizes.small, sizes.whole * 3 // 4)
-    small = _as_many(((file, size) for file, size in known if size < base), sizes.whole)
-    larger = _four_of_a_size(known, base, sizes.whole)
+    small = _as_many(((file, size) for file, size in known if size < sizes.bar), sizes.whole)
+    larger = _four_of_a_size(known, sizes)
     return [*small, *larger] if larger or len(small) >= sizes.few else []
 
 
-def _four_of_a_size(known: Sequence[Sized], base: int, whole: int) -> list[Sized]:
+def _four_of_a_size(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
     """Files of the highest step with enough of them, and of those below; none if none has."""
-    above = [(file, size) for file, size in known if size >= base]
-    light = [(file, size) for file, size in above if file.rows <= MOST_ROWS // _STEP]
-    bars = [base * _STEP]
-    while bars[-1] * _STEP <= whole // _STEP and bars[-1]:
-        bars.append(bars[-1] * _STEP)
-    for bar in reversed(bars):
-        alike = sum(bar // _STEP <= size < bar for _, size in light)
-        if bar <= whole // _STEP and alike >= _STEP:
-            return _as_many(((file, size) for file, size in light if size < bar), whole, MOST_ROWS)
+    most = MOST_ROWS // _STEP
+    light = [each for each in known if each[1] >= sizes.bar and each[0].rows <= most]
+    steps = (sizes.bar * _STEP**n for n in count(1))
+    bars = takewhile(lambda bar: 0 < bar <= sizes.whole // _STEP, steps)
+    for bar in reversed(list(bars)):
+        if sum(bar // _STEP <= size < bar for _, size in light) >= _STEP:
+            below = ((file, size) for file, size in light if size < bar)
+            return _as_many(below, sizes.whole, MOST_ROWS)
     return []
 
 
