@@ -156,7 +156,7 @@ def _connected(
         watch, standby = watch_standby(
             conn, sub, process.interrupted, process.settings.wal_receiver_timeout
         )
-        sub = identify_publisher(conn, process.store, sub, origin)
+        sub, process.behind = identify_publisher(conn, process.store, sub, origin)
         if as_text:
             _wait_for_slot(process, conn, slot)
         binary = None if as_text else stream_forms(conn, sub, process.interrupted)
@@ -346,8 +346,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             if idle > applier.gated:
                 watch.check()
                 applier.gated = idle
-            if idle != InvalidXLogRecPtr:  # something came, and nothing of it is left to do
-                process.went_well()
+            process.nothing_left(idle)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE)
             continue

@@ -49,10 +49,11 @@ class Walsender(PublisherConn, Protocol):
 
 def identify_publisher(
     conn: Walsender, store: CatalogStore, sub: Subscription, origin: LSN
-) -> Subscription:
+) -> tuple[Subscription, LSN]:
     """Check that our positions mean something on this server and its slot, and remember both.
 
-    The row as it is then; 55000 with the gap and the remedies if they do not.
+    The row as it is then, and where the server stands; 55000 with the gap and the remedies if they
+    do not.
     """
     # Before the server is asked: a sync worker that goes on meanwhile may store a position that
     # the server had not reached when it answered.
@@ -66,7 +67,7 @@ def identify_publisher(
         # At first it is what the slot says; from here on nobody else may move it.
         known["max_flush_lsn"] = slot.confirmed_flush_lsn or InvalidXLogRecPtr
     if all(getattr(sub, name) == value for name, value in known.items()):
-        return sub
+        return sub, identity.xlogpos
     with store.transaction():
         if sub.timeline is not None and identity.timeline != sub.timeline:
             highest = highest_lsn(sub, origin, store.rels(sub.oid))
@@ -81,7 +82,7 @@ def identify_publisher(
                 identity.timeline,
                 highest,
             )
-        return store.update_subscription(sub.oid, **known)
+        return store.update_subscription(sub.oid, **known), identity.xlogpos
 
 
 def fetch_history(conn: Walsender, sub: Subscription, identity: SystemIdentity) -> TimeLineHistory:

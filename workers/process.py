@@ -15,6 +15,7 @@ from pathlib import Path
 
 from catalog.errcodes import ReplicationError
 from catalog.last_error import LastError
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
@@ -37,7 +38,9 @@ class WorkerProcess:
     """One worker's surroundings; ``relid`` is 0 in an apply worker.
 
     ``applying``: it is where PostgreSQL counts errors and acts on ``disable_on_error``. An apply
-    worker is not before it streams, a sync worker is from its first connection on.
+    worker is not before it streams, a sync worker is from its first connection on. ``behind``:
+    where the publisher stood when an apply worker met it; the transaction that ended its
+    predecessor ends there or before.
     """
 
     data_dir: Path
@@ -52,6 +55,7 @@ class WorkerProcess:
     swept: float = 0.0
     well: bool = False
     applying: bool = False
+    behind: LSN = InvalidXLogRecPtr
 
     @property
     def spool_dir(self) -> Path:
@@ -90,6 +94,14 @@ class WorkerProcess:
         if not self.well:
             self.well = True
             self.store.forget_last_error(self.subid, self.relid)
+
+    def nothing_left(self, idle: LSN) -> None:
+        """Everything up to ``idle`` was done, or is none of ours.
+
+        A keepalive alone says little: it comes before the transaction that ended the predecessor.
+        """
+        if idle >= self.behind:
+            self.went_well()
 
     def remember_error(self, error: ReplicationError) -> bool:
         """Store what ends this worker, for ``status``.

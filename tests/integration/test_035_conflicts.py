@@ -76,8 +76,8 @@ def _stopped(flow: Flow, name: str, statement: str) -> dict[str, Any]:
         return [row for row in flow.pgsub.status("last_errors") if row["subname"] == name]
 
     wait_until(met, 120, flow.pgsub.log_tail)
-    wait_until(lambda: bool(told()), 120, flow.pgsub.log_tail)  # counted first, told when it ends
-    return told()[0]
+    # Counted first, told when the worker ends.
+    return wait_until(told, 120, flow.pgsub.log_tail)[0]
 
 
 def _counted(flow: Flow, name: str) -> tuple[int, int]:

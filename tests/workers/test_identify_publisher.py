@@ -52,7 +52,7 @@ def left(world: Subscribed, **columns: object) -> Subscription:
 
 def test_at_first_everything_is_remembered(world: Subscribed) -> None:
     sub = left(world, sysid=None, timeline=None, datoid=None, max_flush_lsn=LSN(0))
-    met = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
+    met, _ = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
     assert (met.sysid, met.timeline, met.datoid, met.max_flush_lsn) == ("1", 1, 16384, 400)
     assert world.store.subscription(sub.oid) == met
 
@@ -60,13 +60,13 @@ def test_at_first_everything_is_remembered(world: Subscribed) -> None:
 def test_the_same_again_changes_nothing(world: Subscribed) -> None:
     conn, sub = ServerTwin(), left(world)
     version = world.store.data_version()
-    assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
+    assert identify_publisher(conn, world.store, sub, LSN(500)) == (sub, SERVER.xlogpos)
     assert (conn.asked, world.store.data_version()) == ([], version)
 
 
 def test_an_older_data_directory_takes_the_database_that_it_meets_first(world: Subscribed) -> None:
     sub = left(world, datoid=None)
-    met = identify_publisher(ServerTwin(), world.store, sub, LSN(500))
+    met, _ = identify_publisher(ServerTwin(), world.store, sub, LSN(500))
     assert met == replace(sub, datoid=16384) == world.store.subscription(sub.oid)
     with pytest.raises(ObjectNotInPrerequisiteState, match="another database"):
         identify_publisher(ServerTwin(replace(SERVER, datoid=5)), world.store, met, LSN(500))
@@ -75,7 +75,7 @@ def test_an_older_data_directory_takes_the_database_that_it_meets_first(world: S
 
 def test_a_timeline_that_goes_on_is_remembered(world: Subscribed) -> None:
     conn = ServerTwin(replace(SERVER, timeline=3), "1\t0/1F4\tx\n2\t0/300\ty\n")
-    met = identify_publisher(conn, world.store, left(world), LSN(500))
+    met, _ = identify_publisher(conn, world.store, left(world), LSN(500))
     assert (conn.asked, met.timeline) == ([3], 3)
     assert world.store.subscription(met.oid) == met
 
@@ -122,7 +122,7 @@ def test_an_s_beyond_what_the_server_had_when_it_answered_is_no_gap(world: Subsc
         world.store.update_rel(sub.oid, rel.srrelid, lake_lsn=LSN(1100))
 
     conn = ServerTwin(meanwhile=finished)
-    assert identify_publisher(conn, world.store, sub, LSN(500)) == sub
+    assert identify_publisher(conn, world.store, sub, LSN(500)) == (sub, SERVER.xlogpos)
 
 
 @pytest.mark.parametrize("changes", [{"timeline": 2}, {"systemid": "2"}, {"datoid": 5}])

@@ -184,6 +184,23 @@ def test_an_error_is_over_when_a_worker_gets_on(store: CatalogStore, tmp_path: P
     assert failed(store, tmp_path, ours), "it is new again"
 
 
+def test_an_error_is_not_over_while_its_transaction_may_come(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    """It would be gone from ``status`` between two attempts, and each would be told again."""
+    ours = subscribed(store, "ours")
+    start_launcher(tmp_path)
+    assert failed(store, tmp_path, ours)
+    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", Link()), Settings())
+    process.behind = LSN(1000)
+    for before in (0, 400, 999):
+        process.nothing_left(LSN(before))
+    assert len(store.last_errors()) == 1
+    assert not failed(store, tmp_path, ours)
+    process.nothing_left(LSN(1000))
+    assert store.last_errors() == []
+
+
 def test_an_error_of_a_subscription_that_is_gone_is_told(
     store: CatalogStore, tmp_path: Path
 ) -> None:
