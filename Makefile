@@ -67,6 +67,7 @@ chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=
 
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
+	$(BIN)/python -P docs/make_scaling.py
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1); renews docs/performance.md
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from config.guc import Settings
 from tests.docs.pages import rows, script, text
 
@@ -9,9 +11,10 @@ PAGE = "scaling.md"
 page = script("make_scaling")
 
 
-def test_generated_parts_are_up_to_date() -> None:
+@pytest.mark.parametrize("name", [PAGE, "reliability.md"])
+def test_generated_parts_are_up_to_date(name: str) -> None:
     """If not: ``python -P docs/make_scaling.py``."""
-    assert page.updated(text(PAGE)) == text(PAGE)
+    assert page.updated(page.DOCS / name) == text(name)
 
 
 def test_a_rate_is_rows_by_time_and_a_terabyte_follows() -> None:
@@ -23,17 +26,26 @@ def test_a_rate_is_rows_by_time_and_a_terabyte_follows() -> None:
 
 def test_what_was_not_measured_is_called_that() -> None:
     assert {row[2] for row in rows(page.rates({}))} == {"not measured"}
+    inserts = {"many_inserts": {"ours_median_s": 2.0, "ours_s": 4.0}}
+    assert rows(page.many(inserts))[0] == ["40", "2.0 s", "4.0 s", "not measured", "not measured"]
 
 
 def test_what_a_table_leaves_is_a_median_by_table() -> None:
     early = {"metadata_mb": "900", "data_files": "9000", "snapshots": "900"}
     late = {"metadata_mb": "40", "data_files": "1200", "snapshots": "500"}
-    found = rows(page.left_behind([early] * 10 + [late] * 2))
+    samples = [{"at": str(at), **(late if at > 300 else early)} for at in range(0, 361, 10)]
+    found = rows(page.left_behind(samples))
     assert [row[1:] for row in found] == [
         ["20.0", "200,000"],
         ["600", "6,000,000"],
         ["250", "2,500,000"],
     ]
+
+
+def test_an_hour_is_its_second_sixth_and_its_last() -> None:
+    names = [name for name, *_ in page.HOUR]
+    samples = [{"at": str(at)} | dict.fromkeys(names, str(at * 100)) for at in range(0, 61, 2)]
+    assert rows(page.hour(samples))[0] == ["apply worker, MB", "1,500", "5,500"]
 
 
 def test_the_arithmetic_of_the_page() -> None:
