@@ -117,7 +117,7 @@ class KeyNumbers:
         rows = np.empty(len(numbers), np.int64)
         keys = np.empty(len(numbers), np.int64)
         table = (self._keys, self._slots, self._bits, *self._shifts)
-        count = search_keys(numbers, *table, rows, keys)
+        count = search_keys(_constant(numbers), *table, rows, keys)
         return rows[:count].copy(), keys[:count].copy()
 
 

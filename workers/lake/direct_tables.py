@@ -20,6 +20,7 @@ from workers.lake.direct_writer import DirectWriter
 from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.key_bounds import KeyRanges
 from workers.lake.known_files import KnownFiles
+from workers.lake.known_keys import KnownKeys
 from workers.lake.session import LakeSession
 from workers.lake.small_files import join_small
 from workers.lake.staged import NewFile, OwnFiles, Staged
@@ -42,6 +43,7 @@ class DirectTables:
         self._lock = threading.Lock()
         self._files: dict[LakeIdent, TableFiles | None] = {}
         self._dead = DeadRows()
+        self._keys = KnownKeys()
         self._known: dict[LakeIdent, tuple[str, KnownFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableFiles | None:
@@ -87,7 +89,7 @@ class DirectTables:
             return None
         known = self._known_files(ident, branch)
         where = (self._gateway, session, self._staging, ident, branch)
-        return DirectWriter(*where, files, ranges, known, self._dead)
+        return DirectWriter(*where, files, ranges, known, self._dead, self._keys)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Make one file of what each data file has of them; False where Spark has to."""

@@ -34,6 +34,7 @@ from workers.lake.destination import SOURCE_COLUMN, FullSegment, Segment
 from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.key_bounds import KeyRanges, choose_bounds
 from workers.lake.known_files import Deletes, KnownFiles, after_commit
+from workers.lake.known_keys import KnownKeys
 from workers.lake.merge import DELETE, UPDATE, find_positions, find_rows
 from workers.lake.outcomes import duplicate
 from workers.lake.row_lookup import RowLookup, is_found_here
@@ -115,6 +116,7 @@ class DirectWriter:
     key_ranges: KeyRanges
     known: KnownFiles
     dead: DeadRows
+    keys: KnownKeys
 
     def takes(self, segment: Segment) -> bool:
         """Whether all that the segment does can be done here."""
@@ -164,7 +166,8 @@ class DirectWriter:
         self.known.live = live
         if live.files is not None:
             try:
-                lookup = RowLookup(self._with_own(), segment.key, keys, segment.source)
+                table, known = self._with_own(), self.keys
+                lookup = RowLookup(table, segment.key, keys, segment.source, known)
                 return Found(lookup.find(live.files, self.dead, own), own, live.tip)
             except TooMuch:
                 return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.workers.lake.test_table_files import a_list, known, metadata, written
 from workers.lake import row_lookup
 from workers.lake.dead_rows import DeadRows
 from workers.lake.destination import SOURCE_COLUMN
+from workers.lake.known_keys import KnownKeys
 from workers.lake.row_lookup import RowLookup, is_found_here
 from workers.lake.rows_at import TooMuch, Unreadable, _rows_at_once
 from workers.lake.staged import LiveFile
@@ -48,10 +49,11 @@ class Stored:
 
     table: TableFiles
     files: list[LiveFile]
+    known: KnownKeys = field(default_factory=KnownKeys)
 
     def add(self, *columns: Sequence[Any], deleted: Sequence[Sequence[int]] = ()) -> LiveFile:
         fields = zip(columns, self.table.schema, strict=True)
-        arrays = [pa.array(values, field.type) for values, field in fields]
+        arrays = [pa.array(values, each.type) for values, each in fields]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.table.schema)
         (file,) = written(self.table, rows)
         places = [np.array(each, np.int64) for each in deleted if each]
@@ -60,20 +62,30 @@ class Stored:
         return self.files[-1]
 
     def find(
-        self, *keys: Sequence[Any], own: Sequence[str] = (), source: str = ""
+        self,
+        *keys: Sequence[Any],
+        own: Sequence[str] = (),
+        source: str = "",
+        again: bool = True,
     ) -> list[tuple[Any, ...]]:
-        """Number of the key, number of the file, position, and what is asked for."""
+        """Number of the key, number of the file, position, and what is asked for.
+
+        Looked up with nothing in mind, and ``again`` with what that leaves.
+        """
         names = self.table.names[: len(keys)]
         fields = zip(keys, names, strict=True)
         arrays = [pa.array(values, self.table.schema.field(name).type) for values, name in fields]
         columns = {f"b{n}": array for n, array in enumerate(arrays)}
         wanted = pa.table({"k": pa.array(range(len(keys[0])), pa.int64()), **columns})
-        lookup = RowLookup(self.table, names, wanted, source)
-        found = lookup.find(self.files, DeadRows(), own)
+        found, *more = [
+            RowLookup(self.table, names, wanted, source, known).find(self.files, DeadRows(), own)
+            for known in (None, *([self.known] * 2 if again else []))
+        ]
+        assert all(each.equals(found) for each in more)
         assert found.schema.field("k").type == found.schema.field("p").type == pa.int64()
         paths = [file.path for file in self.files]
         rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
-        return sorted((k, paths.index(f), *more) for k, f, *more in rows)
+        return sorted((k, paths.index(f), *rest) for k, f, *rest in rows)
 
 
 def a_table(folder: Path, *types: Any) -> Stored:
@@ -122,16 +134,27 @@ def test_row_groups_without_a_key_are_not_read(
     read: list[int] = []
     searched = RowLookup._in_batch
 
-    def counted(self: RowLookup, arrays: Any, start: int) -> Any:
+    def counted(self: RowLookup, arrays: Any, numbers: Any, start: int) -> Any:
         read.append(start)
-        return searched(self, arrays, start)
+        return searched(self, arrays, numbers, start)
 
     monkeypatch.setattr(RowLookup, "_in_batch", counted)
     expected = [(n, 0, 50 + n, "x") for n in range(20) if n not in (0, 1, 5)]
-    assert stored.find(range(50, 70), own="b") == expected
+    assert stored.find(range(50, 70), own="b", again=False) == expected
     assert read == [50, 60]
-    assert stored.find([7, 93]) == [(0, 0, 7), (1, 0, 93)]
+    assert stored.find([7, 93], again=False) == [(0, 0, 7), (1, 0, 93)]
     assert read[2:] == list(range(0, 100, 10))
+    # To be remembered: all of a file that is small, of a larger one what is read anyway.
+    assert stored.find(range(50, 70), own="b") == expected
+    assert read[14:] == list(range(0, 100, 10)), "and once"
+    monkeypatch.setattr(row_lookup, "_FEW", 99)
+    stored.known = KnownKeys()
+    assert stored.find([55, 65], again=False) == [(1, 0, 65)]
+    for _ in range(2):
+        assert stored.find([56, 66]) == [(0, 0, 56), (1, 0, 66)]
+    assert read[24:] == [50, 60] * 7
+    assert len(stored.find([7, 93])) == 2
+    assert len(read) == 24 + 14 + 20, "not the second time"
 
 
 def test_a_file_has_the_columns_of_its_day(tmp_path: Path) -> None:
