@@ -362,7 +362,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()
-        applier.writer.tend()
+        applier.writer.tend(applier.rels.values())
         applier.writer.rest(applier.rels.values())
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
         if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):

@@ -28,6 +28,7 @@ from typing import Final
 import pyarrow as pa
 
 from catalog.errcodes import (
+    FamilyProcessGone,
     InternalError,
     ObjectNotInPrerequisiteState,
     ReplicationError,
@@ -99,7 +100,7 @@ class LakeWriter:
         self._tables: dict[int, OpenTable] = {}
         self.upkeep = upkeep or Upkeep(dest)
         self._given_up: set[int] = set()
-        self._untended: dict[int, None] = {}
+        self._untended: set[int] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lake")
 
     # -- tables -------------------------------------------------------------------------------
@@ -344,7 +345,9 @@ class LakeWriter:
         finally:
             self._locks.release()
         self.keep(published)
-        self._to_be_tended(published)
+        for each in published:
+            self.upkeep.count(each)
+            self._untended.add(each.table.rel.srrelid)
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
@@ -367,29 +370,21 @@ class LakeWriter:
         failpoints.reach("apply.origin_advanced")
         return published
 
-    def _to_be_tended(self, published: Sequence[Written]) -> None:
-        for each in published:
-            self.upkeep.count(each)
-        self._untended |= dict.fromkeys(each.table.rel.srrelid for each in published)
+    def tend(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Upkeep of what was published since the last one: the next batch waits, the publisher not.
 
-    def tend(self) -> None:
-        """Upkeep of the tables that were published since the last one; the next batch waits for it.
-
-        Apart from ``publish``, so that the publisher hears first that the batch is durable.
+        ``rels`` as in ``rest``: what is another table by now is not ours to thin out.
         """
-        relids, self._untended = self._untended, {}
-        tables = [self._tables[relid] for relid in relids if relid in self._tables]
-        submit = self._pool.submit
-        for relid in self.upkeep.tend(tables, lambda jobs: results(map(submit, jobs))):
+        relids, self._untended = self._untended, set()
+        tables = [table for table in self._still(rels) if table.rel.srrelid in relids]
+        for relid in self.upkeep.tend(tables, lambda jobs: results(map(self._pool.submit, jobs))):
             self._give_up_branch(relid)
 
     def rest(self, rels: Iterable[SubscriptionRel]) -> None:
         """Tidy one of these that changes no more, if it is time, and show it by an empty batch."""
         if not self.upkeep.has_rested():
             return
-        known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
-        tables = [table for table, rel in known if table and same_sync(table.rel, rel)]
-        table = self.upkeep.left_untidy(tables)
+        table = self.upkeep.left_untidy(self._still(rels))
         if table is None:
             return
         relid = table.rel.srrelid
@@ -399,10 +394,16 @@ class LakeWriter:
         elif rewritten:
             try:
                 self.publish(self.write({relid: []}, table.lsn), table.lsn)
+            except FamilyProcessGone:
+                raise
             except ReplicationError as error:
+                self._give_up_branch(relid)  # nothing of ours is lost with it
                 if error.code != MAIN_MOVED:
-                    raise
-                self._give_up_branch(relid)  # somebody else added rows: nothing of ours is lost
+                    self.upkeep.not_shown(table, error)
+
+    def _still(self, rels: Iterable[SubscriptionRel]) -> list[OpenTable]:
+        known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
+        return [table for table, rel in known if table and same_sync(table.rel, rel)]
 
     def _publish_tables(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Fast-forward one lake table; if somebody else moved main, redo from what is staged."""

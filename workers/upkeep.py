@@ -48,7 +48,6 @@ that is broken ends it here, after the others were told: their batches may not n
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from array import array
@@ -68,6 +67,7 @@ from workers.lake.counts import LakeIdent
 from workers.lake.destination import Destination, FileSizes, LakeTable
 from workers.log import unexpected
 from workers.shared_targets import TableLocks
+from workers.vacuum_due import NONE_DEAD, Dead, vacuum_is_due
 from workers.written import OpenTable, Written
 
 log = logging.getLogger(__name__)
@@ -110,20 +110,6 @@ Record = Callable[[LakeUpkeep], None]
 
 def unrecorded(_: LakeUpkeep) -> None:
     """Nobody asks what was done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """Of a table: the rows in its files, the deletes that are counted, those of them that were
-    ``left`` when no file was found to rewrite, and when that was last tried."""
-
-    rows: int = 0
-    dead: int = 0
-    left: int = 0
-    at: float = -math.inf
-
-
-NONE_DEAD: Final = Dead()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +156,7 @@ class Upkeep:
         self._untidy: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
         self._changed: dict[int, float] = {}
+        self._unshown: set[int] = set()
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin with what ``main`` holds."""
@@ -179,6 +166,7 @@ class Upkeep:
         few = max(self._settings().compaction_batches - AT_LEAST, 0)
         self._untidy[relid] = min(lake.files, few)
         self._dead.pop(relid, None)
+        self._unshown.discard(relid)
 
     def tend(self, changed: Sequence[OpenTable], together: Together = in_turn) -> set[int]:
         """After a batch that changed these. The tables whose branch must not be used any more.
@@ -236,7 +224,7 @@ class Upkeep:
             and _stands(table)
             and now - self._changed.get(table.rel.srrelid, now) >= QUIET
         ]
-        left = [each for each in untidy if each[0] >= UNTIDY or self._due(each[1].rel.srrelid)]
+        left = [each for each in untidy if each[0] >= UNTIDY or self._is_left(each[1].rel.srrelid)]
         if not left:
             return None
         self._rested = now
@@ -245,19 +233,28 @@ class Upkeep:
     def rest(self, table: OpenTable) -> bool | None:
         """Tidy a table that no batch waits for, where few files are enough.
 
-        Whether its branch may have something to be shown; None if that must not be used any more.
+        Whether its branch has something to be shown, from now or from behind its last batch; None
+        if that must not be used any more.
         """
         relid = table.rel.srrelid
-        done: int | ReplicationError = 0
         if self._untidy.get(relid, 0) >= UNTIDY:
             self._untidy[relid] = 0
             done = self._joining(table, replace(_sizes(self._settings()), few=2))()
             if self._tell_all(COMPACTION, [table], [done]):
                 return None
             _rewritten(done)
-        if not self._due(relid):
-            return done != 0
-        return True if self._vacuum(table) else None
+        if self._due(relid) and not self._vacuum(table):
+            return None
+        unshown = relid in self._unshown
+        self._unshown.discard(relid)
+        return unshown
+
+    def not_shown(self, table: OpenTable, error: ReplicationError) -> None:
+        """What ``rest`` left could not be published: that is upkeep, too, and stops nobody."""
+        self._failed(table, COMPACTION, error)
+
+    def _is_left(self, relid: int) -> bool:
+        return relid in self._unshown or self._due(relid)
 
     def tidy(self, table: OpenTable) -> bool:
         """Rewrite files, if it is time. False if the branch must not be used any more."""
@@ -270,6 +267,7 @@ class Upkeep:
         """A batch of a table was published."""
         relid, counts = written.table.rel.srrelid, written.counts
         self._changed[relid] = self._clock()
+        self._unshown.discard(relid)
         small = counts.appended + counts.merged < SMALL_BATCH
         self._batches[relid] += 1
         if self._settings().snapshot_expiry_batches:  # nobody would ever take them out again
@@ -388,11 +386,16 @@ class Upkeep:
         """Store what became of each; those whose branch must not be used any more."""
         spoiled: set[int] = set()
         for table, outcome in zip(tables, done, strict=True):
+            relid = table.rel.srrelid
             if isinstance(outcome, ReplicationError):
                 self._failed(table, kind, outcome)
-                spoiled.add(table.rel.srrelid)
+                spoiled.add(relid)
             else:
                 self._went_well(table, kind)
+                if outcome and kind != EXPIRY:
+                    self._unshown.add(relid)
+        if kind != EXPIRY:
+            self._unshown -= spoiled
         for outcome in done:
             if isinstance(outcome, LakeBroken):  # it has to be started again
                 raise outcome
@@ -426,14 +429,6 @@ class Upkeep:
 
     def _microseconds(self) -> int:
         return int(self._now() * 10**6)
-
-
-def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
-    """``relation_needs_vacanalyze``: by what died since a look found nothing to do."""
-    died = dead.dead - dead.left
-    live = max(dead.rows - died, 0)  # what was left lies in no file any more
-    bar = settings.autovacuum_vacuum_threshold + settings.autovacuum_vacuum_scale_factor * live
-    return died > bar
 
 
 def _job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:

@@ -80,7 +80,7 @@ def play(worker: Applier, dest: Kept, batches: int) -> None:
         dest.batches += 1
         inserted = Insert(1, row(str(dest.batches), "1"))
         worker.apply_batch(batch([A, inserted], after=100 * dest.batches))
-        worker.writer.tend()
+        worker.writer.tend(worker.rels.values())
 
 
 class Clock:

@@ -187,7 +187,7 @@ def test_the_publisher_hears_of_a_batch_before_its_upkeep(
 ) -> None:
     """A COMMIT that waits for the lake (synchronous_standby_names) waits for no rewrite."""
     heard: list[int] = []
-    monkeypatch.setattr(LakeWriter, "tend", lambda _: heard.append(loop.receiver.durable[-1]))
+    monkeypatch.setattr(LakeWriter, "tend", lambda *_: heard.append(loop.receiver.durable[-1]))
     loop.run(*inserts(0, 3))
     assert heard == loop.receiver.durable == [100, 200, 300]
 

@@ -143,7 +143,7 @@ def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
     worker.writer.upkeep = Upkeep(dest, settings=lambda: asked, locks=TableLocks(tmp_path))
     for key in range(12):
         worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
-        worker.writer.tend()
+        worker.writer.tend(worker.rels.values())
     assert free
     assert not any(free)
     assert all(map(is_free, (tmp_path / "locks").iterdir()))

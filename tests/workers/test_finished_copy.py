@@ -190,7 +190,7 @@ def test_upkeep_stays_away_until_the_table_is_ready(
     for _ in range(10):
         synced.publisher.committed += 1
         applier.apply_batch(synced.publisher.transactions(synced.publisher.committed - 1))
-        applier.writer.tend()
+        applier.writer.tend(applier.rels.values())
     assert set(tended) == {"compact", "expire"}
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
+from catalog.lake_maintenance import COMPACTION
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
@@ -146,6 +147,75 @@ def test_dead_rows_of_a_table_that_changes_no_more_go_until_none_is_left(
     assert len(world.rows("a")) == 3
 
 
+def test_what_was_tidied_behind_the_last_batch_is_shown_too(world: Subscribed) -> None:
+    """Nobody else would: the next batch, which never comes."""
+    resting = World(world, compaction_batches=100)
+    resting.play(9)
+    assert not resting.dest.compacted
+    resting.play(1)
+    assert resting.dest.compacted == [10]
+    table, rows = world.lake.tables[A_TABLE], world.rows("a")
+    (branch,) = branches(resting.dest)
+    assert table.refs[MAIN] != table.refs[branch]
+    assert resting.rest() == 1, "and there are no files to rewrite"
+    assert table.refs[MAIN] == table.refs[branch]
+    assert world.rows("a") == rows
+    shown = len(resting.dest.shown)
+    assert resting.rest(after=60) == 1
+    assert len(resting.dest.shown) == shown, "once"
+
+
+def test_what_cannot_be_shown_is_no_error_of_the_subscription(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, say: no transaction is at fault, and disable_on_error has nothing to stop."""
+    resting = World(world)
+    resting.play()
+    rows = world.rows("a")
+    full = ReplicationError("could not write", sqlstate="53100")
+
+    def publish(*_: Any) -> None:
+        raise full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resting.dest, "publish", publish)
+        resting.rest()
+    [said] = [each for each in world.store.lake_upkeep(world.sub.oid) if each.failed]
+    assert (said.kind, said.error) == (COMPACTION, "could not write")
+    assert resting.rest(after=60) == 1, "it is not tried for ever"
+    resting.play(1)
+    assert world.rows("a") == [*rows, (4, 1)]
+    assert world.store.in_flight(world.sub.oid) == []
+
+
+@pytest.mark.parametrize("kind", [FamilyProcessGone, LakeBroken])
+def test_without_a_lake_server_there_is_no_worker(
+    world: Subscribed, kind: type[FamilyProcessGone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resting = World(world)
+    resting.play()
+
+    def publish(*_: Any) -> None:
+        raise kind("gone")
+
+    monkeypatch.setattr(resting.dest, "publish", publish)
+    with pytest.raises(kind):
+        resting.rest()
+
+
+def test_a_table_that_is_another_one_now_is_not_tended_either(world: Subscribed) -> None:
+    """``rest`` shows a batch, and the next upkeep may be hours later: the table is copied again."""
+    resting = World(world, compaction_batches=100)
+    resting.play(9)
+    resting.worker.apply_batch(batch([A, Insert(1, row("10", "1"))], after=1000))
+    rel = world.rel("a")
+    world.store.update_rel(rel.srsubid, rel.srrelid, epoch="another")
+    resting.worker.writer.tend([world.rel("a")])
+    assert resting.dest.compacted == []
+    resting.worker.writer.tend([rel])
+    assert resting.dest.compacted == [], "its turn is over"
+
+
 def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:
     resting = World(world)
     resting.play()
@@ -174,7 +244,7 @@ def test_one_table_at_a_time_the_untidiest_first(world: Subscribed) -> None:
     resting.play(3)
     for n in range(4):
         resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
-        resting.worker.writer.tend()
+        resting.worker.writer.tend(resting.worker.rels.values())
     seen: list[str] = []
     for _ in range(2):
         resting.rest(after=60)
@@ -211,7 +281,7 @@ def test_a_quiet_table_has_its_turn_while_others_change(world: Subscribed) -> No
     for n in range(5):
         resting.clock.now += QUIET / 2
         resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
-        resting.worker.writer.tend()
+        resting.worker.writer.tend(resting.worker.rels.values())
         resting.rest(after=0)
     assert (resting.dest.few, resting.dest.last.table) == ([2], "a")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +27,7 @@ from workers.applier import Applier
 from workers.lake.destination import FileSizes
 from workers.lake.memory import MemoryDestination, MemoryLake
 from workers.proto.messages import Insert
-from workers.upkeep import Dead, Upkeep, vacuum_is_due
+from workers.upkeep import Upkeep
 
 
 @pytest.mark.parametrize(("small_from", "due"), [(10_000, [10, 20]), (1, [100, 200])])
@@ -120,25 +119,6 @@ def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> No
     play(worker, dest, 1)
     assert branches(dest) != {branch}
     assert len(world.rows("a")) == 11
-
-
-DUE = Dead(rows=1_200_000, dead=400_000)
-
-
-@pytest.mark.parametrize(
-    ("dead", "due"),
-    [
-        (Dead(), False),
-        (DUE, True),
-        (replace(DUE, dead=260_000), False),  # 100,000 + 0.2 × 940,000
-        (replace(DUE, dead=250_001, rows=1_000_005), True),
-        (replace(DUE, left=150_000), False),
-        (replace(DUE, dead=1_000_000, left=730_000), False),  # 100,000 + 0.2 × 930,000
-        (replace(DUE, dead=1_000_000, left=650_000), True),
-    ],
-)
-def test_a_vacuum_is_due_as_postgresql_s(dead: Dead, due: bool) -> None:
-    assert vacuum_is_due(dead, Settings()) is due
 
 
 def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:

@@ -361,7 +361,7 @@ class IcebergDestination(Destination):
         try:
             return self._fast_forward(ident, branch)
         except ReplicationError as error:
-            self._settle(ident, branch, stamp, error)
+            self._settle(ident, branch, error)
             return None
 
     def _fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
@@ -374,20 +374,21 @@ class IcebergDestination(Destination):
         answer = self._sessions.get().commit(sql, what)
         return None if answer is None else answer.column("updated_ref")[0].as_py()
 
-    def _settle(self, ident: LakeIdent, branch: str, stamp: Stamp, error: ReplicationError) -> None:
+    def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
         unanswered = isinstance(error, ConnectionFailure)
-        if unanswered or is_outrun(error):
+        fenced = unanswered or is_outrun(error)
+        if fenced:
             # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
             # us, may still be under way: behind the fence it is refused.
-            if self.fence(ident).position(stamp.source) == stamp:
-                return
-            why = "The call went unanswered" if unanswered else "Another commit came first"
-            raise main_was_moved(ident, f"{why}; it had no effect.") from None
+            self.fence(ident)
         history = read_history(self._sessions.get(), ident)
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
-            return  # main is at the branch, or ahead of it
+            return  # main is at the branch, or ahead of it; the position alone may have been before
+        if fenced:
+            why = "The call went unanswered" if unanswered else "Another commit came first"
+            raise main_was_moved(ident, f"{why}; it had no effect.") from None
         if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
             raise main_was_moved(ident, "Another commit is on main.") from None
         raise error

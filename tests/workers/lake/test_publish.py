@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from tests.workers.lake.two_columns import append, count, delete, stamp
 from workers.lake.counts import LakeIdent
+from workers.lake.destination import FileSizes
 from workers.lake.failures import LakeFailure
 from workers.lake.statements import set_properties
 
@@ -119,6 +120,34 @@ def test_a_publish_that_is_outrun_each_time_is_refused_behind_a_fence(
     with _refused():
         dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))  # main is behind a fence now
     assert count(dest, lake_ident) == 0
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_unanswered_publish_at_the_position_that_main_has(
+    dest: Any, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """An empty batch shows what was rewritten: that main has its position says nothing."""
+    dest.create_branch(lake_ident, "pgsub_1_1_0")
+    dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
+    dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))
+    dest.compact(lake_ident, "pgsub_1_1_0", FileSizes(1 << 20, 1 << 27, 1 << 27))
+    dest.write(lake_ident, "pgsub_1_1_0", [], stamp(20))
+    really = dest._gateway.fast_forward
+
+    def fast_forward(ident: LakeIdent, branch: str, what: str) -> None:
+        if landed:
+            really(ident, branch, what)
+        raise ConnectionFailure("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dest._gateway, "fast_forward", fast_forward)
+        if landed:
+            assert dest.publish(lake_ident, "pgsub_1_1_0", stamp(20)) is None
+        else:
+            with pytest.raises(ReplicationError) as caught:
+                dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))
+            assert caught.value.code == "40001"
+    assert (dest.table(lake_ident).stamp, count(dest, lake_ident)) == (stamp(20), 3)
 
 
 def test_batches_go_on_beside_expiries(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
