@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,6 +41,16 @@ def arrivals(moves: Moves, positions: Iterable[LSN]) -> list[datetime]:
     missing = [position for position, number in found if number == len(moves)]
     assert not missing, f"never seen: {missing[0]} and {len(missing) - 1} more"
     return [moves[number][0] for _, number in found]
+
+
+def memory_of(entry: Mapping[str, Any], side: str) -> dict[str, float]:
+    """What an apply worker had at most, and of ours all our Python together; of a result."""
+    worker = {"ours": "apply worker", "native": "logical replication apply worker"}[side]
+    sizes = {
+        f"{side}_worker_mb": entry.get(f"{side}_rss_mb", {}).get(worker),
+        f"{side}_python_mb": entry.get(f"{side}_python_mb"),
+    }
+    return {figure: size for figure, size in sizes.items() if size is not None}
 
 
 def lag_growth(delays: Sequence[float]) -> float:

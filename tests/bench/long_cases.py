@@ -79,6 +79,7 @@ def growth(bench: Bench, rounds: int) -> None:
     first, last = bench.rows(1_000_000), bench.rows(30_000_000)
     figures: dict[str, dict[str, Run]] = {kind: {} for kind in KINDS}
     for side, table in bench.streams(rows=first):
+        memory = Memory(side)
         before = _update_batches(bench, side, table, first, rounds)
         behind = LSN(0)
         for start in range(first, last, first):
@@ -90,7 +91,7 @@ def growth(bench: Bench, rounds: int) -> None:
         bench.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
         after = _update_batches(bench, side, table, last, rounds)
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
-        moves = side.publications_of(table)
+        moves, most = side.publications_of(table), memory.figures()
         for kind in KINDS:
             small, large = (_seconds(moves, marks[kind]) for marks in (before, after))
             figures[kind][side.name] = {
@@ -99,6 +100,7 @@ def growth(bench: Bench, rounds: int) -> None:
                 "growth": round(statistics.median(large) / statistics.median(small), 3),
                 "runs_s": large,
                 "before_runs_s": small,
+                **most,
             }
     for kind in KINDS:
         bench.record(f"growth_{kind}", figures[kind], batch=BATCH, of=last)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import long_cases, run
+from tests.bench import long_cases, run, walsender
 from tests.bench.figures import verdicts
 from tests.bench.load import Written
 from tests.bench.rehearsal import Pretended, Rehearsal
@@ -15,8 +15,8 @@ from tests.bench.results import targets
 
 LARGEST = 30_000
 
-OTHERS = ("first_row", "update_random_v3 delete_random_v3", "key_probe")
-"""What ``cases`` measures."""
+OTHERS = ("first_row", "update_random_v3 delete_random_v3", "key_probe", "walsender")
+"""What ``cases`` measures, and one that has no sides."""
 
 
 @pytest.fixture
@@ -51,6 +51,23 @@ def test_a_table_grows_to_thirty_times_its_size(bench: Rehearsal) -> None:
         pytest.approx(1.0, abs=0.05),
         pytest.approx(1.0, abs=0.05),
     ]
+
+
+def test_a_walsender_by_itself_is_read_in_either_form(
+    bench: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(walsender, "receive", lambda _bench, _end, binary: read.append(binary))
+    walsender.alone(bench, 3)
+    assert read == ["true", "false"] * 3
+    [entry] = bench.results
+    assert (entry["case"], entry["rows"]) == ("walsender", 1000)
+    assert {"ours_s", "native_s"} <= set(entry)
+    made = [s for s in bench.publisher.statements if "FROM made(" in s]
+    assert len(made) == 6 * 1000
+    assert made[-1].endswith("made(999 + 1, 1000)")
+    slots = [s.split("(")[0] for s in bench.publisher.statements if "replication_slot(" in s]
+    assert len(slots) == 12
 
 
 def test_a_scan_is_measured_against_a_fresh_copy(bench: Rehearsal) -> None:

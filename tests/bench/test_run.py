@@ -12,7 +12,6 @@ from tests.bench import run
 from tests.bench.results import TARGETS, targets
 
 MORE_IS_BETTER = ("ratio", "tps_ratio", "steady_tps_ratio", "ours_rows_per_cpu_s")
-OF_ALL = "all"
 EVERY = run.names_of(run.COLD, run.CASES, run.LONG)
 
 
@@ -22,16 +21,17 @@ def test_every_result_has_one_name() -> None:
 
 def test_a_target_is_of_a_case_and_has_one_bar() -> None:
     for target in targets():
-        assert target["case"] in (*EVERY, OF_ALL)
+        assert target["case"] in (*EVERY, run.OF_ALL)
         assert len({"at_least", "at_most"} & set(target)) == 1
         assert ("at_least" in target) == (target["figure"] in MORE_IS_BETTER)
 
 
-def test_every_case_is_on_the_page_but_the_cold_ones() -> None:
+def test_every_case_is_on_the_page() -> None:
     listed = tomllib.loads(TARGETS.read_text())
-    shown = {row["case"] for rows in listed.values() for row in rows} - {OF_ALL}
-    assert shown == set(EVERY) - set(run.names_of(run.COLD))
-    assert shown - {target["case"] for target in targets()} - {OF_ALL} == {"key_probe"}
+    shown = {row["case"] for rows in listed.values() for row in rows} - {run.OF_ALL}
+    assert shown == set(EVERY)
+    aimed = {target["case"] for target in targets()}
+    assert shown - aimed == {"key_probe", "copy_first", "walsender"}
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,54 @@ def test_what_the_command_line_asks_for(
 def test_quick_fails_where_a_ratio_is_below_half_of_its_record_twice(
     rounds: list[dict[str, float]],
     status: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    quick: Callable[[list[list[dict[str, Any]]]], int],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    coming = [[{"case": case, "ratio": ratio} for case, ratio in each.items()] for each in rounds]
+    assert quick(coming) == status
+    assert coming == []
+    assert ("slipped: " in capsys.readouterr().out) == (len(rounds) > 1)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "status"),
+    [
+        ([(500.0, 1000.0)], 0),
+        ([(513.0, 1000.0), (500.0, 1000.0)], 0),
+        ([(513.0, 1000.0), (500.0, 1025.0)], 0),
+        ([(513.0, 1000.0), (600.0, 1025.0)], 1),
+        ([(0.0, 1025.0), (0.0, 1025.0)], 1),
+    ],
+    ids=["within", "once", "another one", "again", "all of it"],
+)
+def test_quick_fails_where_memory_is_above_the_bars_of_all_cases_twice(
+    rounds: list[tuple[float, float]],
+    status: int,
+    quick: Callable[[list[list[dict[str, Any]]]], int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def entry(case: str, worker: float, python: float) -> dict[str, Any]:
+        sizes = {"apply worker": worker, "lake server": 2000.0}
+        return {"case": case, "ratio": 1.0, "ours_rss_mb": sizes, "ours_python_mb": python}
+
+    coming = [[entry("copy", 1.0, 1.0), entry("insert", *sizes)] for sizes in rounds]
+    assert quick(coming) == status
+    assert coming == []
+    assert ("slipped: insert ours_" in capsys.readouterr().out) == (len(rounds) > 1)
+
+
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], int]:
+    """Its exit status, where these are measured."""
     record = tmp_path / "record.json"
     record.write_text('{"copy": 1.0, "insert": 0.8}')
     monkeypatch.setattr(run, "QUICK_RECORD", record)
-    coming = [[{"case": case, "ratio": ratio} for case, ratio in each.items()] for each in rounds]
-    monkeypatch.setattr(run, "measure", lambda *_, **__: coming.pop(0))
-    assert run.quick() == status
-    assert coming == []
-    assert ("slipped: " in capsys.readouterr().out) == (len(rounds) > 1)
+
+    def play(coming: list[Any]) -> int:
+        monkeypatch.setattr(run, "measure", lambda *_, **__: coming.pop(0))
+        return run.quick()
+
+    return play
 
 
 def test_a_case_that_there_is_not(
