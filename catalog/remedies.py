@@ -113,6 +113,12 @@ SPOOL_FULL: Final = (
 )
 """Changes arrive faster than they are applied, or nothing is applied at all."""
 
+UPKEEP_FAILED: Final = (
+    "Changes are applied all the same, and it is tried again. If it fails each time, files and "
+    "snapshots grow in number and readers become slower: the log has the DETAIL."
+)
+"""Files or snapshots of a lake table that were to be written together, or to go, did not."""
+
 
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a connection that could not be made."""

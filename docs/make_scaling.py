@@ -37,6 +37,7 @@ RATES = (
     ("copy_1x2m", "copy", COPIED),
     ("insert_1tx", "inserts, one transaction", CHANGED),
     ("insert_1000tx", "inserts, 1,000 transactions", CHANGED),
+    ("walsender", "the same, sent and thrown away", CHANGED),
     ("update_random", "updates of random rows in 3 M", CHANGED),
     ("delete_random", "deletes of random rows in 3 M", DELETED),
 )

@@ -24,7 +24,7 @@ from catalog.pg_subscription import (
     Subscription,
 )
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
-from catalog.remedies import SPOOL_FULL
+from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
 from catalog.store_sqlite import CatalogStore
 from config.guc import format_memory, pretty_size, stored_settings
 from subscriber.printing import Row, as_text_table, timestamptz
@@ -317,12 +317,20 @@ def _told_of_pause(row: Row) -> str:
     return _of(row, row["paused_since"], [said, f"HINT:  {SPOOL_FULL}"])
 
 
-def _of(row: Row, since: datetime, lines: Sequence[str]) -> str:
+def _told_of_upkeep(row: Row) -> str:
+    """Upkeep that failed when it was last tried, in the same form."""
+    lake = f"{row['lake_schema']}.{row['lake_table']}"
+    said = f'WARNING:  upkeep of lake table "{lake}" failed: {row["upkeep_error"]}'
+    lines = [said, f"HINT:  {UPKEEP_FAILED}"]
+    return _of({**row, "relation": None}, row["last_failed_time"], lines, "at")
+
+
+def _of(row: Row, since: datetime, lines: Sequence[str], when: str = "since") -> str:
     """What is so of a subscription or a table, and since when."""
     whose = f'subscription "{row["subname"]}"'
     if row["relation"]:
         whose = f'table "{row["relation"]}" of {whose}'
-    head = f"{whose}, since {timestamptz(since.replace(microsecond=0))}:"
+    head = f"{whose}, {when} {timestamptz(since.replace(microsecond=0))}:"
     return printable("\n".join([head, *lines])) + "\n"
 
 
@@ -444,6 +452,8 @@ def overview(store: CatalogStore, workers: Workers) -> str:
         shown = VIEWS[name]
         tables.append(f"{name}\n{as_text_table(shown.columns, shown.rows(store, workers))}")
     tables += [_told_of_pause(row) for row in _spools(store, workers) if row["paused_since"]]
+    upkeep = _lake_maintenance(store, workers)
+    tables += [_told_of_upkeep(row) for row in upkeep if row["upkeep_error"]]
     tables += [_told(row) for row in _last_errors(store, workers)]
     return "\n".join(tables)
 

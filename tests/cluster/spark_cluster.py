@@ -80,7 +80,7 @@ def spark_cluster(
     """Start it; ``conf`` goes over what is documented, ``env`` is the Connect server's."""
     java = find_java()
     if java.bundled:
-        pytest.skip("Spark's scripts want a Java with all its modules")
+        pytest.fail("Spark's scripts want a Java with all its modules: set JAVA_HOME to one")
     lake_dir, logs, events = (folder / name for name in ("lake", "logs", "events"))
     for each in (lake_dir, logs, events):
         each.mkdir()

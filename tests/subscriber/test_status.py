@@ -18,7 +18,7 @@ from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from catalog.remedies import SPOOL_FULL
+from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
 from catalog.store_sqlite import CatalogStore
 from subscriber import status
 from subscriber.status import VIEWS, overview, view
@@ -325,10 +325,18 @@ def test_upkeep_that_fails_is_shown_until_it_goes_well(store: CatalogStore) -> N
     store.add_lake_upkeep(failed)
     both = "autovacuum: no space left; expiry: the lake failed"
     assert shown() == (time.replace(second=21), both)
+    assert overview(store, ()).endswith(
+        f"""
+subscription "mysub", at 2025-11-13 02:13:21+00:
+WARNING:  upkeep of lake table "{rel.lake_schema}.{rel.lake_table}" failed: {both}
+HINT:  {UPKEEP_FAILED}
+"""
+    )
     store.add_lake_upkeep(LakeUpkeep(*of, AUTOVACUUM, 1, at + 2 * 10**6))
     assert shown() == (time, "expiry: the lake failed")
     store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, 1, at + 2 * 10**6))
     assert shown() == (None, None)
+    assert "WARNING" not in overview(store, ())
 
 
 def test_watch_prints_changes_where_there_is_no_terminal(
