@@ -23,6 +23,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ from workers.lake.destination import BRANCH_PREFIX, Destination, LakeTable, Stam
 from workers.lake_position import check_stamp, copy_again
 from workers.relation import PartOfIdentity
 from workers.segments import FailedTransaction, build_segments
+from workers.settle import settle
 from workers.shared_targets import (
     ATTEMPTS,
     MAIN_MOVED,
@@ -388,18 +390,19 @@ class LakeWriter:
         if table is None:
             return
         relid = table.rel.srrelid
-        rewritten = self.upkeep.rest(table)
-        if rewritten is None:
-            self._give_up_branch(relid)
-        elif rewritten:
-            try:
-                self.publish(self.write({relid: []}, table.lsn), table.lsn)
-            except FamilyProcessGone:
-                raise
-            except ReplicationError as error:
-                self._give_up_branch(relid)  # nothing of ours is lost with it
-                if error.code != MAIN_MOVED:
-                    self.upkeep.not_shown(table, error)
+        try:
+            ready = self._tables[relid] = self._with_branch(table)
+            rewritten = self.upkeep.rest(ready)
+            if rewritten is None:
+                self._give_up_branch(relid)
+            elif rewritten:
+                self.publish(self.write({relid: []}, ready.lsn), ready.lsn)
+        except FamilyProcessGone:
+            raise
+        except ReplicationError as error:
+            self._give_up_branch(relid)  # nothing of ours is lost with it
+            if error.code != MAIN_MOVED:
+                self.upkeep.not_shown(table, error)
 
     def _still(self, rels: Iterable[SubscriptionRel]) -> list[OpenTable]:
         known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
@@ -479,21 +482,9 @@ class LakeWriter:
     def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
         """Fence every table whose batch was being published, so that its position can be read."""
         open_outcomes = self._store.in_flight(self._sub.oid)
-        submit = self._pool.submit
-        results(submit(self._settle, relid, lsn, ident_of(relid)) for relid, lsn in open_outcomes)
+        fence, submit = partial(settle, self._dest, self._store, self._sub), self._pool.submit
+        results(submit(fence, relid, lsn, ident_of(relid)) for relid, lsn in open_outcomes)
         self._store.clear_in_flight(self._sub.oid, [relid for relid, _ in open_outcomes])
-
-    def _settle(self, relid: int, lsn: LSN, ident: LakeIdent | None) -> None:
-        if ident is not None and self._dest.table(ident) is not None:
-            failpoints.reach("apply.before_fence")
-            self._dest.fence(ident)
-            failpoints.reach("apply.fenced")
-            rel = self._store.rel(self._sub.oid, relid)
-            if rel is not None:
-                shared = source_of(self._sub, rel)
-                prefix = branches_of(self._sub) if shared else BRANCH_PREFIX
-                self._dest.drop_branches(ident, prefix=prefix)
-            log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
 
     def close(self) -> None:
         """End the threads; what they run is finished first."""

@@ -221,7 +221,7 @@ class Upkeep:
             (self._untidy.get(table.rel.srrelid, 0), table)
             for table in tables
             if _is_ready(table.rel)
-            and _stands(table)
+            and not table.source
             and now - self._changed.get(table.rel.srrelid, now) >= QUIET
         ]
         left = [each for each in untidy if each[0] >= UNTIDY or self._is_left(each[1].rel.srrelid)]
@@ -241,6 +241,7 @@ class Upkeep:
             self._untidy[relid] = 0
             done = self._joining(table, replace(_sizes(self._settings()), few=2))()
             if self._tell_all(COMPACTION, [table], [done]):
+                self._untidy[relid] = UNTIDY  # nobody else would try it again
                 return None
             _rewritten(done)
         if self._due(relid) and not self._vacuum(table):
@@ -251,6 +252,7 @@ class Upkeep:
 
     def not_shown(self, table: OpenTable, error: ReplicationError) -> None:
         """What ``rest`` left could not be published: that is upkeep, too, and stops nobody."""
+        self._untidy[table.rel.srrelid] = UNTIDY
         self._failed(table, COMPACTION, error)
 
     def _is_left(self, relid: int) -> bool:
@@ -268,11 +270,12 @@ class Upkeep:
         relid, counts = written.table.rel.srrelid, written.counts
         self._changed[relid] = self._clock()
         self._unshown.discard(relid)
-        small = counts.appended + counts.merged < SMALL_BATCH
+        rows = counts.appended + counts.merged
         self._batches[relid] += 1
         if self._settings().snapshot_expiry_batches:  # nobody would ever take them out again
             self._snapshots[relid].append(self._now())
-        self._untidy[relid] = self._untidy.get(relid, 0) + (10 if small else 1)
+        if rows:  # else there are no more files: what was rewritten is shown, say
+            self._untidy[relid] = self._untidy.get(relid, 0) + (10 if rows < SMALL_BATCH else 1)
         if counts.rows:
             known = self._dead.get(relid, NONE_DEAD)
             left = min(known.left, counts.dead)
@@ -392,8 +395,8 @@ class Upkeep:
                 spoiled.add(relid)
             else:
                 self._went_well(table, kind)
-                if outcome and kind != EXPIRY:
-                    self._unshown.add(relid)
+                if kind == AUTOVACUUM or (kind == COMPACTION and outcome):
+                    self._unshown.add(relid)  # a vacuum may have merged deletes alone
         if kind != EXPIRY:
             self._unshown -= spoiled
         for outcome in done:

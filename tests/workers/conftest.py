@@ -1,4 +1,5 @@
-"""``world``: a subscription without process or stream. ``sharing``: some, into one lake table.
+"""``world``: a subscription without process or stream, ``loop``: with a worker's. ``sharing``:
+some, into one lake table.
 ``quiet_afterwards``: handlers that a test gave the root logger do not outlive it."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.workers.looping import Loop, a_loop
 from tests.workers.sharing import Make, Sharing
 from tests.workers.subscribed import Subscribed
 from workers.lake.memory import MemoryLake
@@ -21,6 +23,13 @@ def world() -> Iterator[Subscribed]:
     made = Subscribed()
     yield made
     made.close()
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    """An apply worker's, on these tables."""
+    with a_loop(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,10 +17,10 @@ from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
+from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.subscribed import EPOCH, Subscribed
-from tests.workers.transactions import batch, put, relation, row
+from tests.workers.transactions import batch, put, row
 from workers.apply import (
-    LogicalRepApplyLoop,
     _is_enough,
     _remember_flush,
     _set_ready,
@@ -32,116 +30,13 @@ from workers.lake.counts import LakeIdent
 from workers.lake.destination import Orphans, Stamp
 from workers.lake.memory import MAIN, MemoryDestination
 from workers.lake_writer import LakeWriter
-from workers.latch import Latch
 from workers.orphans import OrphanRemoval
-from workers.process import WorkerProcess
 from workers.proto.messages import Insert, Message
 from workers.receive import ReceiveLimits
 from workers.reread import reread_subscription
-from workers.spool import Spool
 from workers.standby_watch import StandbyWatch
-from workers.stream import Stream
-from workers.tablesync import _one_turn
 from workers.upkeep import Upkeep
 from workers.walreceiver import SystemIdentity
-
-A = relation(1, "a", "id", "v")
-B = relation(2, "b", "id", "v")
-
-
-@dataclass(slots=True)
-class LinkTwin:
-    """A launcher that says nothing."""
-
-    latch: Latch = field(default_factory=Latch)
-    shutdown_requested: threading.Event = field(default_factory=threading.Event)
-
-    def catalog_change(self) -> int | None:
-        return None
-
-    def acknowledge_catalog(self, seq: int | None) -> None:
-        assert seq is None
-
-
-@dataclass(slots=True)
-class ReceiverTwin:
-    """Counts what becomes durable; ``then`` runs after each batch."""
-
-    stop: threading.Event
-    limits: ReceiveLimits
-    durable: list[int] = field(default_factory=list)
-    then: Any = lambda: None
-
-    def raise_if_failed(self) -> None:
-        return
-
-    def idle_position(self) -> LSN | None:
-        return None
-
-    def flush_position(self) -> LSN:
-        return LSN(self.durable[-1] if self.durable else 0)
-
-    def mark_durable(self, end_lsn: LSN) -> None:
-        self.durable.append(int(end_lsn))
-        self.then()
-
-    def set_limits(self, limits: ReceiveLimits) -> None:
-        self.limits = limits
-
-
-@dataclass(slots=True)
-class Loop:
-    """A worker's loop; it ends when everything of ``received`` is durable."""
-
-    world: Subscribed
-    process: WorkerProcess
-    stream: Stream
-    receiver: ReceiverTwin
-    orphans: OrphanRemoval
-    watch: StandbyWatch = field(default_factory=lambda: StandbyWatch(None))
-
-    def say(self, **settings: Any) -> None:
-        """What the launcher stores when it reads the file again."""
-        self.world.store.put_settings({"settings": settings})
-
-    def run(self, *transactions: list[Message]) -> None:
-        put(self.stream.spool, batch(*transactions))
-        if not self.process.relid:
-            worker = self.world.worker()
-            LogicalRepApplyLoop(self.process, worker, self.stream, self.watch, self.orphans)
-            return
-        applier = self.world.worker()
-        while not self.process.interrupted():
-            _one_turn(self.process, applier, self.stream, self.world.rel("a"), self.watch)
-
-
-@pytest.fixture
-def loop(tmp_path: Path) -> Iterator[Loop]:
-    world = Subscribed()
-    link = LinkTwin()
-    settings = Settings.model_validate({"batch_max_rows": 1})
-    world.store.put_settings({"settings": {"batch_max_rows": 1}})
-    process = WorkerProcess(tmp_path, world.sub.oid, 0, 1, world.store, cast("Any", link), settings)
-    spool = Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20)
-    receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
-    stream = Stream(cast("Any", None), spool, cast("Any", receiver))
-    beside = ThreadPoolExecutor(1)
-    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub, beside)
-    made = Loop(world, process, stream, receiver, orphans)
-
-    def stop_at_the_end() -> None:
-        if spool.is_empty():
-            link.shutdown_requested.set()
-
-    receiver.then = stop_at_the_end
-    yield made
-    beside.shutdown()
-    orphans.close()
-    world.close()
-
-
-def inserts(first: int, count: int) -> list[list[Message]]:
-    return [[A, Insert(1, row(str(key), "0"))] for key in range(first, first + count)]
 
 
 def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
@@ -190,6 +85,25 @@ def test_the_publisher_hears_of_a_batch_before_its_upkeep(
     monkeypatch.setattr(LakeWriter, "tend", lambda *_: heard.append(loop.receiver.durable[-1]))
     loop.run(*inserts(0, 3))
     assert heard == loop.receiver.durable == [100, 200, 300]
+
+
+def test_an_error_is_over_once_its_transaction_cannot_come(loop: Loop) -> None:
+    """A keepalive before it says nothing."""
+    process, store = loop.process, loop.process.store
+    store.put_last_error(LastError(process.subid, 0, 1, "55000", "it failed", None, None))
+    process.behind = LSN(500)
+    told: list[int] = []
+
+    class Idle(list[LSN]):
+        def pop(self, at: Any = -1) -> LSN:
+            told.append(len(store.last_errors()))
+            if len(self) == 1:
+                loop.process.link.shutdown_requested.set()
+            return super().pop(at)
+
+    loop.receiver.idles = Idle([LSN(400), LSN(499), LSN(500), LSN(500)])
+    loop.run()
+    assert told == [1, 1, 1, 0]
 
 
 def test_a_batch_holds_as_many_changes_as_the_setting_says(loop: Loop) -> None:

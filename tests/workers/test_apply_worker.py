@@ -15,8 +15,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
+from tests.workers.looping import LinkTwin
 from tests.workers.subscribed import Subscribed
-from tests.workers.test_apply_loop import LinkTwin
 from workers import apply
 from workers.applier import Applier
 from workers.apply import apply_worker_main

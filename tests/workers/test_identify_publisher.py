@@ -75,8 +75,8 @@ def test_an_older_data_directory_takes_the_database_that_it_meets_first(world: S
 
 def test_a_timeline_that_goes_on_is_remembered(world: Subscribed) -> None:
     conn = ServerTwin(replace(SERVER, timeline=3), "1\t0/1F4\tx\n2\t0/300\ty\n")
-    met, _ = identify_publisher(conn, world.store, left(world), LSN(500))
-    assert (conn.asked, met.timeline) == ([3], 3)
+    met, behind = identify_publisher(conn, world.store, left(world), LSN(500))
+    assert (conn.asked, met.timeline, behind) == ([3], 3, SERVER.xlogpos)
     assert world.store.subscription(met.oid) == met
 
 

@@ -1,7 +1,8 @@
 """Which tables are written by files of their own, and how: what a destination knows of each.
 
-All of it is read again after anything failed on the table, and with the next branch: deletes that
-were committed to a branch are no deletes of another.
+What it has is read again after anything failed on the table, and with the next branch: deletes that
+were committed to a branch are no deletes of another. What files have does not change: keys and
+deletes that were read of them are remembered whatever happens.
 """
 
 from __future__ import annotations

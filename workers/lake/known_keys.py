@@ -12,9 +12,10 @@ Columns that are their own numbers alone (``is_own_number``), and no hashes: tho
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +25,11 @@ from workers.columnar.key_numbers import KeyNumbers, Numbers
 
 MOST: Final = 64 << 20
 """Bytes that a process remembers, of all tables."""
-STALE: Final = 100
-"""Look-ups behind which keys that none of them asked for make room for others. Not sooner: of a
-table that is too large each file would take the place of the one that is asked for next."""
+STALE: Final = 600.0
+"""Seconds behind which keys that nobody asked for make room for others. Not sooner: of tables that
+are too large each file would take the place of the one that is asked for next."""
+ENTRY: Final = 1000
+"""Bytes that one costs besides its numbers."""
 BLOCK: Final = 256
 """Rows that one least number is of."""
 _TOGETHER: Final = 512
@@ -83,47 +86,50 @@ def pack(numbers: Numbers, start: int) -> Packed | None:
 
 @dataclass(slots=True)
 class KnownKeys:
-    """What is remembered, by what it is of."""
+    """What is remembered, by what it is of; of what cannot be packed, that."""
 
     most: int = MOST
-    _known: OrderedDict[Hashable, tuple[int, Sequence[Packed]]] = field(default_factory=OrderedDict)
+    clock: Callable[[], float] = time.monotonic
+    _known: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
     _held: int = 0
-    _look_ups: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def look_up(self) -> None:
-        """One begins."""
-        with self._lock:
-            self._look_ups += 1
 
     def get(self, of: Hashable) -> Sequence[Packed] | None:
         """What is remembered of it, if it is."""
         with self._lock:
             if of not in self._known:
                 return None
-            _, packed = self._known.pop(of)
-            self._known[of] = self._look_ups, packed
-            return packed
+            entry = self._known.pop(of)
+            self._known[of] = replace(entry, asked=self.clock())
+            return entry.packed
 
-    def has_room(self, rows: int) -> bool:
-        """Whether so many more might be remembered."""
+    def takes(self, of: Hashable, rows: int) -> bool:
+        """Whether so many rows of it may be worth packing, as far as can be told before."""
         with self._lock:
+            if of in self._known or rows > self.most:
+                return False
             return self._held + rows <= self.most or self._oldest_is_stale()
 
-    def put(self, of: Hashable, packed: Sequence[Packed]) -> None:
-        """Remember it, if there is room."""
-        size = sum(each.size for each in packed)
+    def put(self, of: Hashable, packed: Sequence[Packed] | None) -> None:
+        """Remember it, if there is room; None: that it cannot be packed."""
+        size = ENTRY + sum(each.size for each in packed or ())
         with self._lock:
-            if of in self._known:
+            if of in self._known or size > self.most:
                 return
             while self._held + size > self.most and self._oldest_is_stale():
-                _, (_, gone) = self._known.popitem(last=False)
-                self._held -= sum(each.size for each in gone)
+                self._held -= self._known.popitem(last=False)[1].size
             if self._held + size <= self.most:
-                self._known[of] = self._look_ups, packed
+                self._known[of] = _Entry(self.clock(), size, packed)
                 self._held += size
 
     def _oldest_is_stale(self) -> bool:
-        for look_up, _ in self._known.values():
-            return self._look_ups - look_up > STALE
+        for entry in self._known.values():
+            return self.clock() - entry.asked > STALE
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    asked: float
+    size: int
+    packed: Sequence[Packed] | None

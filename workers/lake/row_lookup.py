@@ -13,7 +13,7 @@ here both together are 0.15 s, and the keys of 200 rows are found in a small tab
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -115,8 +115,6 @@ class RowLookup:
 
         Raises Unreadable where Spark has to look, TooMuch where the columns should stay there.
         """
-        if self._known is not None:
-            self._known.look_up()
         parts = [
             part.append_column("file", pa.array(np.full(part.num_rows, n, np.int32)))
             for n, found_there in self._in_files(files, dead)
@@ -193,15 +191,13 @@ class RowLookup:
     # -- in one file ------------------------------------------------------------------------------
 
     def _in_file(self, file: LiveFile, dead: DeadRows, piece: Piece = _WHOLE) -> list[pa.Table]:
-        of = file.path, file.rows, number_of(self._fields[0]), piece
+        key = self._fields[0]
+        of = file.path, file.rows, number_of(key), str(key.type), piece
         known = None if self._known is None else self._known.get(of)
         if known is not None:
             parts = [part for packed in known for part in self._in_packed(packed)]
         else:
-            packs = self._known is not None and self._known.has_room(file.rows // piece.count)
-            parts, packed = self._read(file, piece, packs=packs)
-            if packed is not None and self._known is not None:
-                self._known.put(of, packed)
+            parts = self._read(file, piece, of)
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
@@ -213,31 +209,38 @@ class RowLookup:
             if len(places):
                 yield pa.table({"p": pa.array(places), "k": pa.array(at)})
 
-    def _read(
-        self, file: LiveFile, piece: Piece, *, packs: bool
-    ) -> tuple[list[pa.Table], list[Packed] | None]:
-        """What is in a piece of it, and its keys where they are to be, and can be, remembered."""
+    def _read(self, file: LiveFile, piece: Piece, of: Hashable) -> list[pa.Table]:
+        """What is in a piece of it; its keys are remembered as those ``of``, where they can be."""
         parts: list[pa.Table] = []
-        packed: list[Packed] | None = [] if packs else None
+        known = self._known
+        if known is not None and not known.takes(of, file.rows // piece.count):
+            known = None
+        packed: list[Packed] = []
         with reading(), open_file(file.path) as parquet:
             check_rows(parquet, file)
             names = names_of(parquet)
             fields = [*self._fields, *([self._source] if self._source else [])]
             if any(number_of(each) not in names for each in fields):
-                return [], None  # a column that came later: NULL in all of its rows
-            ends = None if packs and file.rows <= _FEW else self._ends
+                return []  # a column that came later: NULL in all of its rows
+            ends = None if known is not None and file.rows <= _FEW else self._ends
             for start, arrays in self._batches(parquet, names, piece, ends):
                 if not arrays:
-                    packed = None
+                    known = None
                     continue
                 numbers = numbers_of(arrays[: len(self._fields)])
-                if packed is not None:
+                if known is not None:
                     some = None if arrays[0].null_count else pack(numbers, start)
-                    packed = None if some is None else [*packed, some]
+                    if some is not None and some.size + sum(p.size for p in packed) <= known.most:
+                        packed.append(some)
+                    else:
+                        known.put(of, None)
+                        known, packed = None, []
                 found = self._in_batch(arrays, numbers, start)
                 if found.num_rows:
                     parts.append(found)
-        return parts, packed
+        if known is not None:
+            known.put(of, packed)
+        return parts
 
     def _batches(
         self, parquet: Any, names: dict[bytes, str], piece: Piece, ends: _Ends

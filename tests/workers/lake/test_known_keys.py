@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.columnar.key_numbers import KeyNumbers, Numbers
-from workers.lake.known_keys import BLOCK, STALE, KnownKeys, Packed, pack
+from workers.lake.known_keys import BLOCK, ENTRY, STALE, KnownKeys, Packed, pack
 
 ENDS = -(2**63), 2**63 - 1
 SPANS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**32 - 1])
@@ -86,41 +86,62 @@ def test_blocks_in_which_no_key_can_be_are_not_unpacked(monkeypatch: pytest.Monk
     assert asked == [2 * BLOCK]
 
 
+ONE = packed(range(1000)).size + ENTRY
+"""Bytes that a thousand rows take."""
+
+
 def test_what_fits_is_remembered() -> None:
-    known, kept = KnownKeys(most=2 * packed(range(1000)).size), [packed(range(1000))]
+    known, kept = KnownKeys(most=2 * ONE), [packed(range(1000))]
     assert known.get("a") is None
-    assert known.has_room(1000)
+    assert known.takes("a", 1000)
     known.put("a", kept)
     known.put("a", kept)
-    assert known.has_room(1000), "it is there once"
+    assert not known.takes("a", 1000), "it is there"
+    assert known.takes("b", 1000)
     known.put("b", kept)
-    assert not known.has_room(1)
+    assert not known.takes("c", 1)
     known.put("c", kept)
     assert [known.get(of) is kept for of in "abc"] == [True, True, False]
+
+
+def test_files_of_few_rows_cost_what_they_take_besides() -> None:
+    known, kept = KnownKeys(most=10 * ENTRY), [packed([1])]
+    for n in range(20):
+        known.put(n, kept)
+    assert sum(known.get(n) is not None for n in range(20)) == 7
+    assert known._held <= known.most
+
+
+def test_what_cannot_be_packed_is_not_tried_again() -> None:
+    known = KnownKeys()
+    known.put("a", None)
+    assert known.get("a") is None
+    assert not known.takes("a", 1)
+    assert known.takes("b", 1)
+    assert not known.takes("b", known.most + 1)
 
 
 def test_what_nobody_asks_for_makes_room() -> None:
     """And nothing else does: or of a table that is too large no file were there when it is asked
     for."""
+    now = [0.0]
     kept = [packed(range(1000))]
-    known = KnownKeys(most=2 * kept[0].size)
+    known = KnownKeys(most=2 * ONE, clock=lambda: now[0])
     known.put("old", kept)
-    for _ in range(STALE):
-        known.look_up()
+    now[0] = STALE
     known.put("young", kept)
+    assert not known.takes("refused", 1000)
     known.put("refused", kept)
-    known.look_up()
-    assert known.has_room(1000)
+    now[0] += 1
+    assert known.takes("new", 1000)
+    known.put("large", [packed(range(10_000))])
+    assert known.takes("new", 1000), "what would not fit anyway drives nothing out"
     known.put("new", kept)
-    assert [known.get(of) is kept for of in ("old", "young", "refused", "new")] == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    for _ in range(STALE):
-        known.look_up()
+    for of, there in (("old", False), ("young", True), ("refused", False), ("new", True)):
+        assert (known.get(of) is kept) == there, of
+    now[0] += STALE
     assert known.get("young"), "asked for: it is the last that goes"
-    known.look_up()
+    now[0] += 1
     known.put("newest", kept)
-    assert [known.get(of) is kept for of in ("young", "new", "newest")] == [True, False, True]
+    for of, there in (("young", True), ("new", False), ("newest", True)):
+        assert (known.get(of) is kept) == there, of

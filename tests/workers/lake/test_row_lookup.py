@@ -157,6 +157,42 @@ def test_row_groups_without_a_key_are_not_read(
     assert len(read) == 24 + 14 + 20, "not the second time"
 
 
+@pytest.mark.parametrize("keys", [[0, 2**40], [1, None]], ids=["far from each other", "NULL"])
+def test_a_small_file_that_cannot_be_packed_is_read_whole_once(
+    tmp_path: Path, keys: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = a_table(tmp_path, "long", "string")
+    stored.add(keys, ["x", "y"])
+    searched: list[int] = []
+    search = RowLookup._in_batch
+
+    def counted(self: RowLookup, *given: Any) -> Any:
+        searched.append(1)
+        return search(self, *given)
+
+    monkeypatch.setattr(RowLookup, "_in_batch", counted)
+    for _ in range(3):
+        assert stored.find([2**41]) == []
+    assert searched == [1]
+
+
+def test_keys_are_remembered_in_the_type_that_they_had(tmp_path: Path) -> None:
+    """A column of days that is one of moments by now, as Iceberg's third format allows."""
+    day = datetime.date(2026, 1, 2)
+    stored = a_table(tmp_path, "date", "long")
+    stored.add([day], [1])
+    assert stored.find([day]) == [(0, 0, 0)]
+    now = Stored(known(metadata("timestamp", "long", location=str(tmp_path))), stored.files)
+    now.known = stored.known
+    assert now.find([datetime.datetime(2026, 1, 2)]) == [(0, 0, 0)]
+    wider = a_table(tmp_path, "int", "long")
+    wider.add([7], [1])
+    assert wider.find([7]) == [(0, 0, 0)]
+    wide = Stored(known(metadata("long", "long", location=str(tmp_path))), wider.files)
+    wide.known = wider.known
+    assert wide.find([7]) == [(0, 0, 0)]
+
+
 def test_a_file_has_the_columns_of_its_day(tmp_path: Path) -> None:
     """Renamed, widened and come since: by their numbers, whatever they are called."""
     before = a_table(tmp_path, "int", "string")
