@@ -75,7 +75,7 @@ LONG: Final[Cases] = {
     "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),
     "many_updates": lambda bench: long_cases.many_tables(bench, "many_updates", 180, updates=True),
     "key_probe": lambda bench: cases.key_probe(bench, 3),
-    "walsender": lambda bench: walsender.alone(bench, 3),
+    "walsender": lambda bench: walsender.alone(bench, 5),
 }
 
 QUICK: Final[Cases] = {
