@@ -9,8 +9,9 @@ reach it too, by a port on the loopback interface and a secret.
 Nothing here can be taken back by ``release_sessions``: a call whose worker is dead goes on and
 commits. So only such calls are made as may come late: those that read; commits to a *branch* of
 the caller's generation, which may grow, or come to be again, without harm to anybody once nobody
-will publish it; the making of a table, refused where a successor has made it; and the fast-forward
-of ``main`` to such a branch, refused behind a successor's fence. Nothing else moves ``main``.
+will publish it; the making of a table, refused where a successor has made it; the fast-forward of
+``main`` to such a branch, refused behind a successor's fence; and expiries, which say by a time
+what is old. Nothing else moves ``main``.
 """
 
 from __future__ import annotations
@@ -30,16 +31,13 @@ from workers.lake.conf import CATALOG
 from workers.lake.counts import LakeIdent
 from workers.lake.failures import LakeFailure, as_replication_error, repeated
 from workers.lake.gateway_server import GATEWAY, connect
+from workers.lake.iceberg_pools import read_deletes_at_once, remove_at_once
 from workers.lake.staged import Live, LiveFile, NewFile, Shape
 from workers.lake.statements import MAIN
 from workers.lake.table_files import local_folder
 
 MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
-_FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
-_REMOVING_POOL: Final = "executorService"
-_THREAD_POOLS: Final = "org.apache.iceberg.util.ThreadPools"
-_READING_POOL: Final = "DELETE_WORKER_POOL"
 _CAUSES: Final = 8
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
@@ -255,6 +253,15 @@ class Gateway:
             idle = total["delete-files"] - total["data-files"]
             return Totals(total["records"], total["position-deletes"], tip, before, idle)
 
+    def expire(self, ident: LakeIdent, older_than: float, keep: int, what: str) -> None:
+        """Drop snapshots from before a Unix time, but for the last of ``main`` and of each branch,
+        and the files that none of the others needs. Who waits may die meanwhile: it is finished."""
+        with self._translated(what):
+            api = self._ready()
+            update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
+            update.retainLast(keep)
+            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+
     def close(self) -> None:
         """Close the connections."""
         self._gateway.close()
@@ -311,8 +318,8 @@ class _Api:
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
         if self.warehouse is not None and local_folder(self.warehouse) is not None:
-            _remove_at_once(gateway, self.in_this_thread)
-            _read_deletes_at_once(gateway, self.in_this_thread)
+            remove_at_once(gateway, self.in_this_thread)
+            read_deletes_at_once(gateway, self.in_this_thread)
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read anew."""
@@ -398,35 +405,6 @@ class _Api:
         else:
             builder.withFormat("PARQUET")
         return (builder.withReferencedDataFile(file.of) if file.of else builder).build()
-
-
-def _remove_at_once(gateway: Any, in_this_thread: Any) -> None:
-    """Have files of this machine removed by the thread that says so.
-
-    Every commit removes a metadata file that is too old, and waits for a pool's thread to do it: 10
-    of the 20 ms that publishing a table takes. There is no public way to say who is to do it, and
-    it is said for all removals by Hadoop's file systems in this server.
-    """
-    with contextlib.suppress(Py4JError):  # another Iceberg, which has no such field
-        pool = gateway.jvm.java.lang.Class.forName(_FILE_IO).getDeclaredField(_REMOVING_POOL)
-        pool.setAccessible(True)
-        pool.set(None, in_this_thread)
-
-
-def _read_deletes_at_once(gateway: Any, in_this_thread: Any) -> None:
-    """Have the task that reads a data file read its files of deletes, too.
-
-    Iceberg hands these to a pool and looks every 10 ms whether they are read: a scan of 3 M rows
-    took 1.47 times what it takes without deletes, and takes 1.26. The pool is a constant.
-    """
-    with contextlib.suppress(Py4JError):  # another Iceberg or Java, which has no such thing
-        of = gateway.jvm.java.lang.Class.forName
-        held = of("sun.misc.Unsafe").getDeclaredField("theUnsafe")
-        held.setAccessible(True)
-        unsafe = held.get(None)
-        pool = of(_THREAD_POOLS).getDeclaredField(_READING_POOL)
-        where = unsafe.staticFieldBase(pool), unsafe.staticFieldOffset(pool)
-        unsafe.putObjectVolatile(*where, in_this_thread)
 
 
 def _is_plain(task: Mapping[str, Any]) -> bool:

@@ -402,7 +402,8 @@ class IcebergDestination(Destination):
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
-        return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age)
+        drop = None if self._gateway is None else self._gateway.expire
+        return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age, drop=drop)
 
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None

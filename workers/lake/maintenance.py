@@ -46,6 +46,9 @@ from workers.lake.statements import (
     text,
 )
 
+Drop = Callable[[LakeIdent, float, int, str], None]
+"""Expires a table's snapshots from before a Unix time, but for so many; and what that is called."""
+
 
 def expire_snapshots(
     session: LakeSession,
@@ -54,6 +57,7 @@ def expire_snapshots(
     retain: int,
     age: float = 0.0,
     clock: Callable[[], float] = time.time,
+    drop: Drop | None = None,
 ) -> int:
     """Drop all but the last ``retain`` snapshots of main and of each branch.
 
@@ -61,7 +65,8 @@ def expire_snapshots(
     So do the newest stamped ancestor and all that has come since, by the lake's clock, because the
     last are counted from what main is when the lake gets to it: a fence or somebody's compaction
     that came meanwhile would be the last, and the position gone. A branch of ours, made from main
-    later, keeps all its commits by that. Returns the number of snapshots that are gone.
+    later, keeps all its commits by that. ``drop`` does it in place of Spark, which has a job for
+    it. Returns the number of snapshots that are gone.
     """
     before = read_history(session, ident)
     to_carrier = 0
@@ -73,17 +78,21 @@ def expire_snapshots(
     older_than = carrier.committed / 1000
     if age:
         older_than = min(older_than, clock() - age)
-    session.set_properties({})
-    session.command(
-        call(
-            "expire_snapshots",
-            ident,
-            older_than=exp.Var(this=_moment(older_than)),
-            retain_last=exp.Literal.number(max(retain, to_carrier, 1)),
-            max_concurrent_deletes=exp.Literal.number(2),
-        ),
-        f'expiring snapshots of lake table "{ident}"',
-    )
+    keep, what = max(retain, to_carrier, 1), f'expiring snapshots of lake table "{ident}"'
+    if drop is not None:
+        drop(ident, older_than, keep, what)
+    else:
+        session.set_properties({})
+        session.command(
+            call(
+                "expire_snapshots",
+                ident,
+                older_than=exp.Var(this=_moment(older_than)),
+                retain_last=exp.Literal.number(keep),
+                max_concurrent_deletes=exp.Literal.number(2),
+            ),
+            what,
+        )
     # Batches go on meanwhile, and theirs are not among those that went.
     return len(before.snapshots.keys() - read_history(session, ident).snapshots.keys())
 

@@ -19,7 +19,7 @@ from catalog.errcodes import FamilyProcessGone, IoError, ReplicationError
 from tests.fix_lake import Lake
 from tests.waiting import wait_until
 from tests.workers.lake.two_columns import append, stamp
-from workers.lake import gateway, gateway_server
+from workers.lake import gateway, gateway_server, iceberg_pools
 from workers.lake.counts import LakeIdent
 from workers.lake.failures import LakeFailure
 from workers.lake.gateway import Gateway, Totals, gateway_of
@@ -214,8 +214,8 @@ def test_no_commit_waits_for_a_pool_of_threads(
 ) -> None:
     """Where that cannot be said any more, removals take 10 ms again, and nobody else would tell."""
     commit()
-    files = own._gateway.jvm.java.lang.Class.forName(gateway._FILE_IO)
-    pool = files.getDeclaredField(gateway._REMOVING_POOL)
+    files = own._gateway.jvm.java.lang.Class.forName(iceberg_pools._FILE_IO)
+    pool = files.getDeclaredField(iceberg_pools._REMOVING_POOL)
     pool.setAccessible(True)
     assert "Direct" in pool.get(None).getClass().getName()
     assert "Direct" in own._ready().in_this_thread.getClass().getName()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from workers.lake.maintenance import expire_snapshots
 from workers.lake.session import LakeSession
 from workers.lake.snapshots import History, read_history
 from workers.lake.statements import join, table_path
+from workers.lake.table_files import local
 
 Make = Callable[..., Any]
 
@@ -64,6 +66,40 @@ def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
     table = dest.table(lake_ident)
     assert (list(table.snapshots), table.stamp) == (times[-3:], stamp(25))
     assert count(dest, lake_ident) == 6
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["by the API", "by Spark"])
+def test_what_no_snapshot_needs_goes_with_the_last_that_did(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """Lists, manifests, files of rows and of deletes; those of a branch and of main stay."""
+    dest, branch = published(iceberg, lake_ident, batches=4)
+    dest.write(lake_ident, branch, [delete(dest, 0, 1)], stamp(30))
+    dest.publish(lake_ident, branch, stamp(30))
+    dest.compact(lake_ident, branch, FileSizes(1 << 20, 1 << 26, 1 << 26, few=2))
+    dest.write(lake_ident, branch, [append(dest, 10, 1)], stamp(31))
+    if not here:
+        monkeypatch.setattr(dest, "_gateway", None)
+    gone = dest.expire(lake_ident, retain=1)
+    assert gone > 4
+    session = dest._sessions.get()
+
+    def named(table: str, column: str) -> set[str]:
+        of = table_path(lake_ident, table)
+        found = session.query(join(f"SELECT DISTINCT {column} FROM", of), "listing")
+        return {str(each) for each in found.column(0).to_pylist()}
+
+    def names(table: str, column: str) -> set[str]:
+        return {Path(each).name for each in named(table, column)}
+
+    [place] = {local(each).parent.parent for each in named("all_data_files", "file_path")}
+    there = {each.name for each in place.rglob("*.parquet")}
+    assert there == names("all_files", "file_path")
+    avro = {each.name for each in place.rglob("*.avro")}
+    assert avro == names("all_manifests", "path") | names("snapshots", "manifest_list")
+    assert count(dest, lake_ident) == 2
+    dest.publish(lake_ident, branch, stamp(31))
+    assert count(dest, lake_ident) == 3
 
 
 def test_what_comes_while_an_expiry_begins_does_not_cost_the_position(
