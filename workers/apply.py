@@ -110,7 +110,8 @@ def apply_worker_main(process: WorkerProcess) -> None:
     """``ApplyWorkerMain``: attach, settle what a predecessor left, stream, loop."""
     store = process.store
     sub = process.subscription()
-    if sub.subslotname is None:
+    slot = sub.subslotname
+    if slot is None:
         raise ObjectNotInPrerequisiteState(
             "subscription has no replication slot set",
             hint=f'Disable the subscription with "pgsub disable {sub.subname}".',
@@ -123,11 +124,12 @@ def apply_worker_main(process: WorkerProcess) -> None:
     origin = _origin_position(store, sub)
     check_conninfo(sub, process.settings)
     try:
-        needed = _connected(process, sub, sub.subslotname, origin, writer, orphans)
+        needed = _connected(process, sub, slot, origin, writer, orphans)
         if needed is not None:
             log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
-            origin = _origin_position(store, sub)
-            _connected(process, sub, sub.subslotname, origin, writer, orphans, as_text=True)
+            # As it is by now: what the first stream confirmed is no slot that somebody else moved.
+            sub, origin = process.subscription(), _origin_position(store, sub)
+            _connected(process, sub, slot, origin, writer, orphans, as_text=True)
     finally:
         orphans.close()
         beside.shutdown(wait=False, cancel_futures=True)  # what runs ends with its Spark session
@@ -233,9 +235,11 @@ def _may_be_the_form_s(error: ReplicationError, binary: BinaryForms | None) -> b
     """Whether a publisher's error may be one that it has with binary values alone.
 
     There are types whose values have no binary form inside of arrays; the publisher finds out when
-    it sends one, of whatever table that was ever published. Not what ends a connection.
+    it sends one, of whatever table that was ever published. Not what ends a connection, and no full
+    disk, the publisher's or that of our spool.
     """
-    return binary is not None and not binary.insists and error.code[:2] not in ("08", "57")
+    others = ("08", "53", "57", "58")
+    return binary is not None and not binary.insists and error.code[:2] not in others
 
 
 def _writer(
