@@ -43,12 +43,11 @@ def arrivals(moves: Moves, positions: Iterable[LSN]) -> list[datetime]:
     return [moves[number][0] for _, number in found]
 
 
-def memory_of(entry: Mapping[str, Any], side: str) -> dict[str, float]:
-    """What an apply worker had at most, and of ours all our Python together; of a result."""
-    worker = {"ours": "apply worker", "native": "logical replication apply worker"}[side]
+def memory_of(entry: Mapping[str, Any]) -> dict[str, float]:
+    """What our apply worker had at most, and all our Python together; of a result."""
     sizes = {
-        f"{side}_worker_mb": entry.get(f"{side}_rss_mb", {}).get(worker),
-        f"{side}_python_mb": entry.get(f"{side}_python_mb"),
+        "ours_worker_mb": entry.get("ours_rss_mb", {}).get("apply worker"),
+        "ours_python_mb": entry.get("ours_python_mb"),
     }
     return {figure: size for figure, size in sizes.items() if size is not None}
 

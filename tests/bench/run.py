@@ -180,7 +180,7 @@ def slipped(results: Sequence[Mapping[str, Any]], record: Mapping[str, float]) -
     }
     bars = {aim["figure"]: aim["at_most"] for aim in targets() if aim["case"] == OF_ALL}
     for entry in results:
-        for figure, size in memory_of(entry, "ours").items():
+        for figure, size in memory_of(entry).items():
             if size > bars[figure]:
                 what = f"{entry['case']} {figure}"
                 found[what] = f"{what} {size} (at most: {bars[figure]})"

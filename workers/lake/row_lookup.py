@@ -97,6 +97,7 @@ class RowLookup:
         """Raises Unreadable where a key is no value of the table's column."""
         self._fields = [table.schema.field(name) for name in key]
         self._source = table.schema.field(SOURCE_COLUMN) if source else None
+        self._read_fields = [*self._fields, *([self._source] if self._source else [])]
         self._of = source
         self._table = table
         columns = [as_type(keys[f"b{n}"], each.type) for n, each in enumerate(self._fields)]
@@ -105,10 +106,10 @@ class RowLookup:
         columns = [self._keys[name].combine_chunks() for name in named]
         numbers = numbers_of(columns)
         self._search = KeyNumbers(numbers)
-        self._ascending = np.sort(numbers)
         self._exact = self._search.distinct and is_own_number([each.type for each in self._fields])
         self._ends = _ends(columns[0])
         self._known = known if self._exact and not source else None
+        self._ascending = numbers if self._known is None else np.sort(numbers)
 
     def find(self, files: Sequence[LiveFile], dead: DeadRows, own: Sequence[str] = ()) -> pa.Table:
         """``k, f, p`` of each row that has one of the keys, and its columns ``own``: ``o0…``.
@@ -219,8 +220,7 @@ class RowLookup:
         with reading(), open_file(file.path) as parquet:
             check_rows(parquet, file)
             names = names_of(parquet)
-            fields = [*self._fields, *([self._source] if self._source else [])]
-            if any(number_of(each) not in names for each in fields):
+            if any(number_of(each) not in names for each in self._read_fields):
                 return []  # a column that came later: NULL in all of its rows
             ends = None if known is not None and file.rows <= _FEW else self._ends
             for start, arrays in self._batches(parquet, names, piece, ends):
@@ -246,7 +246,7 @@ class RowLookup:
         self, parquet: Any, names: dict[bytes, str], piece: Piece, ends: _Ends
     ) -> Iterator[tuple[int, list[Any]]]:
         """The columns of some rows and where they start; none of a row group that is left out."""
-        fields = [*self._fields, *([self._source] if self._source else [])]
+        fields = self._read_fields
         columns = [names[number_of(each)] for each in fields]
         start = 0
         for group in range(parquet.num_row_groups):
