@@ -29,6 +29,8 @@ _CHUNK = bytes(2**16)
 TABLES = ("keyed", "log")
 WIDE = "SELECT i, repeat('wide', 60) FROM generate_series(1, 50000) i"
 """12 MB: more than is staged in a plan, and than the spool holds in memory."""
+LONG = "UPDATE keyed SET v = repeat('long', 20000)"
+"""40 MB of changes: more than stay in memory where we write the table's files ourselves."""
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_nothing_is_lost_when_a_disk_is_full_for_a_while(
     full("", change, 'sqlstate=53100 could not use the catalog "')
     full("lake", change, "sqlstate=53100 no space left on the lake's storage while ")
     full("spool", f"INSERT INTO log {WIDE}", 'sqlstate=53100 could not write the spool in "')
-    full("staging", f"INSERT INTO log {WIDE}", "sqlstate=53100 could not use the staging")
+    full("staging", LONG, "sqlstate=53100 could not use the staging")
 
     # A new schema is a row of the lake's catalog, in SQLite, and no file.
     database.run("CREATE SCHEMA other", "CREATE TABLE other.one (id int PRIMARY KEY)")
