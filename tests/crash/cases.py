@@ -22,6 +22,7 @@ ALWAYS: Final = (
     "test_chaos.py",
     "test_commands.py",
     "test_die.py",
+    "test_disk_full.py",
     "test_fence.py",
     "test_hand_over.py",
     "test_kill.py",

@@ -164,7 +164,7 @@ def test_a_slot_that_somebody_else_streams_from(subscribed: Subscribed) -> None:
 
 
 def test_a_sync_slot_whose_name_is_taken(subscribed: Subscribed) -> None:
-    """42710 as long as a living session of somebody else has it; then the copy is made."""
+    """55006 as long as a living session of somebody else has it; then the copy is made."""
     pgsub, since = subscribed.family.pgsub, subscribed.family.log_size()
     subscribed.subscribe(enabled=False)
     store = CatalogStore.open(pgsub.data_dir)
@@ -175,7 +175,7 @@ def test_a_sync_slot_whose_name_is_taken(subscribed: Subscribed) -> None:
     with closing(connect(subscribed.database.dsn, "somebody")) as other:
         other.create_slot(slot, temporary=True, snapshot="nothing")
         pgsub.command("enable", subscribed.name)
-        subscribed.logged("sqlstate=42710", since=since)
+        subscribed.logged("sqlstate=55006", slot, since=since)
     pgsub.wait(subscribed.name)
     subscribed.same()
 
