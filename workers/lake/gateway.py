@@ -39,6 +39,7 @@ from workers.lake.table_files import local_folder
 MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
+_NO_SNAPSHOT: Final = -1
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
 )
@@ -255,11 +256,16 @@ class Gateway:
 
     def expire(self, ident: LakeIdent, older_than: float, keep: int, what: str) -> None:
         """Drop snapshots from before a Unix time, but for the last of ``main`` and of each branch,
-        and the files that none of the others needs. Who waits may die meanwhile: it is finished."""
+        and the files that none of the others needs. Who waits may die meanwhile: it is finished.
+
+        Where only ancestors of ``main`` are left and none was named, Iceberg removes what those that
+        went said was replaced, unseen: of a file of vectors of several data files it takes one to
+        be enough. Where one was named it looks for what is still needed.
+        """
         with self._translated(what):
             api = self._ready()
             update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
-            update.retainLast(keep)
+            update.retainLast(keep).expireSnapshotId(_NO_SNAPSHOT)
             update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
 
     def close(self) -> None:

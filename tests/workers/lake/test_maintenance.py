@@ -102,6 +102,43 @@ def test_what_no_snapshot_needs_goes_with_the_last_that_did(
     assert count(dest, lake_ident) == 3
 
 
+@pytest.mark.parametrize("here", [True, False], ids=["by the API", "by Spark"])
+@pytest.mark.parametrize("ours", [True, False], ids=["our vectors", "Spark's vectors"])
+def test_a_file_of_vectors_stays_while_one_of_them_is_needed(
+    iceberg: Make,
+    lake_ident: LakeIdent,
+    monkeypatch: pytest.MonkeyPatch,
+    here: bool,
+    ours: bool,
+) -> None:
+    """It holds those of two files of rows; one of them is another's by now, and who said so went.
+
+    The branch is what main is: nobody keeps anything back.
+    """
+    dest, branch = iceberg(format_version=3, direct=ours), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+
+    def batch(segment: Segment, lsn: int) -> None:
+        dest.write(lake_ident, branch, [segment], stamp(lsn))
+        dest.publish(lake_ident, branch, stamp(lsn))
+
+    batch(append(dest, 0, 100), 20)
+    batch(append(dest, 100, 100), 21)
+    batch(delete(dest, 1, 101), 22)
+    for n in range(2, 5):
+        batch(delete(dest, n), 21 + n)
+    vectors = join("SELECT DISTINCT file_path FROM", table_path(lake_ident, "delete_files"))
+    assert dest._sessions.get().query(vectors, "listing").num_rows == 2
+    other = iceberg(format_version=3)
+    if not here:
+        monkeypatch.setattr(other, "_gateway", None)
+    assert other.expire(lake_ident, retain=1) > 3
+    assert count(dest, lake_ident) == 200 - 5
+    batch(delete(dest, 102), 30)
+    assert count(dest, lake_ident) == 200 - 6
+
+
 def test_what_comes_while_an_expiry_begins_does_not_cost_the_position(
     iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
