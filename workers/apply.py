@@ -127,8 +127,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
         needed = _connected(process, sub, slot, origin, writer, orphans)
         if needed is not None:
             log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
+            process.applying = False
             # As it is by now: what the first stream confirmed is no slot that somebody else moved.
-            sub, origin = process.subscription(), _origin_position(store, sub)
+            sub, origin = reread_subscription(store, sub), _origin_position(store, sub)
             _connected(process, sub, slot, origin, writer, orphans, as_text=True)
     finally:
         orphans.close()

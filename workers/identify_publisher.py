@@ -52,7 +52,7 @@ def identify_publisher(
 ) -> tuple[Subscription, LSN]:
     """Check that our positions mean something on this server and its slot, and remember both.
 
-    The row as it is then, and where the server stands; 55000 with the gap and the remedies if they
+    The row with them, and where the server stands; 55000 with the gap and the remedies if they
     do not.
     """
     # Before the server is asked: a sync worker that goes on meanwhile may store a position that
@@ -82,7 +82,9 @@ def identify_publisher(
                 identity.timeline,
                 highest,
             )
-        return store.update_subscription(sub.oid, **known), identity.xlogpos
+        store.update_subscription(sub.oid, **known)
+    # What else was changed meanwhile the worker has not followed: it is to find it changed.
+    return replace(sub, **known), identity.xlogpos
 
 
 def fetch_history(conn: Walsender, sub: Subscription, identity: SystemIdentity) -> TimeLineHistory:

@@ -157,6 +157,7 @@ class Upkeep:
         self._not_before: dict[int, float] = {}
         self._changed: dict[int, float] = {}
         self._unshown: set[int] = set()
+        self._tried: dict[int, float] = {}
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin with what ``main`` holds."""
@@ -227,8 +228,10 @@ class Upkeep:
         left = [each for each in untidy if each[0] >= UNTIDY or self._is_left(each[1].rel.srrelid)]
         if not left:
             return None
-        self._rested = now
-        return max(left, key=lambda each: each[0])[1]
+        # Who failed is as untidy as before, and would come first for ever.
+        _, table = min(left, key=lambda each: (self._tried.get(each[1].rel.srrelid, 0.0), -each[0]))
+        self._rested = self._tried[table.rel.srrelid] = now
+        return table
 
     def rest(self, table: OpenTable) -> bool | None:
         """Tidy a table that no batch waits for, where few files are enough.

@@ -21,6 +21,7 @@ from workers import apply
 from workers.applier import Applier
 from workers.apply import apply_worker_main
 from workers.binary_forms import TextNeeded
+from workers.exits import WorkerExit
 from workers.lake.memory import MemoryDestination
 from workers.lake_writer import LakeWriter
 from workers.orphans import OrphanRemoval
@@ -145,6 +146,43 @@ def test_014_a_stream_that_needs_text_starts_again_from_where_the_origin_stands(
     assert [stream.ended for stream in streams] == [True, True]
     assert [each.closed for each in publishers] == [True, True]
     assert publishers[1].busy == 0, "the walsender before was waited for"
+
+
+def test_014_a_subscription_that_changed_meanwhile_starts_no_second_stream(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot and its tables' options are those of before."""
+
+    def loop(*_: object) -> None:
+        world.store.update_subscription(world.sub.oid, subslotname="other")
+        raise TextNeeded("a column of an unknown type")
+
+    monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
+    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+    with pytest.raises(WorkerExit, match="has changed: subslotname"):
+        run(world, PublisherTwin(INT4), tmp_path, monkeypatch)
+
+
+def test_014_a_second_stream_that_cannot_start_is_no_error_of_the_subscription(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which disable_on_error would be for: as with the first one, it is tried again."""
+    seen: list[bool] = []
+
+    def loop(process: WorkerProcess, *_: object) -> None:
+        seen.append(process.applying)
+        raise TextNeeded("a column of an unknown type")
+
+    def wait_for_slot(process: WorkerProcess, *_: object) -> None:
+        seen.append(process.applying)
+        raise failing("08006")
+
+    monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
+    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+    monkeypatch.setattr(apply, "_wait_for_slot", wait_for_slot)
+    with pytest.raises(ReplicationError):
+        run(world, [PublisherTwin(INT4), PublisherTwin(INT4)], tmp_path, monkeypatch)
+    assert seen == [True, False]
 
 
 @pytest.mark.parametrize("code", ["08006", "57P01"])

@@ -14,6 +14,7 @@ from tests.workers.subscribed import Subscribed
 from workers.exits import WorkerExit
 from workers.identify_publisher import check_own_server, check_same_world, identify_publisher
 from workers.publication import Row
+from workers.reread import reread_subscription
 from workers.walreceiver import SystemIdentity
 
 SERVER = SystemIdentity("1", 1, LSN(1000), "shop", 16384)
@@ -55,6 +56,21 @@ def test_at_first_everything_is_remembered(world: Subscribed) -> None:
     met, _ = identify_publisher(ServerTwin(), world.store, sub, LSN(0))
     assert (met.sysid, met.timeline, met.datoid, met.max_flush_lsn) == ("1", 1, 16384, 400)
     assert world.store.subscription(sub.oid) == met
+
+
+def test_what_somebody_else_changes_meanwhile_is_not_taken_for_known(world: Subscribed) -> None:
+    """The worker has a writer and a connection of before; its first turn is to find a change."""
+    sub = left(world, timeline=None)
+
+    def altered() -> None:
+        world.store.update_subscription(sub.oid, subslotname="other")
+
+    met, _ = identify_publisher(ServerTwin(meanwhile=altered), world.store, sub, LSN(500))
+    assert met == replace(sub, timeline=1)
+    stored = world.store.subscription(sub.oid)
+    assert stored == replace(met, subslotname="other")
+    with pytest.raises(WorkerExit, match="has changed: subslotname"):
+        reread_subscription(world.store, met)
 
 
 def test_the_same_again_changes_nothing(world: Subscribed) -> None:

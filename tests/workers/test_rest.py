@@ -258,6 +258,20 @@ def test_one_table_at_a_time_the_untidiest_first(world: Subscribed) -> None:
     assert (len(world.rows("a")), len(world.rows("b"))) == (3, 4)
 
 
+def test_a_table_that_fails_each_time_keeps_no_other_from_its_turn(world: Subscribed) -> None:
+    resting = World(world)
+    resting.play(3)
+    for n in range(3):
+        resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
+        resting.worker.writer.tend(resting.worker.rels.values())
+    seen: list[str] = []
+    for _ in range(3):
+        resting.dest.failing = not seen  # the first is
+        resting.rest(after=60)
+        seen.append(resting.dest.last.table)
+    assert seen == ["a", "b", "a"]
+
+
 def test_somebody_who_moved_main_meanwhile_is_not_outrun(world: Subscribed) -> None:
     """What was tidied is given up then, and no worker ends for it."""
     resting = World(world)

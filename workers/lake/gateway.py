@@ -258,9 +258,9 @@ class Gateway:
         """Drop snapshots from before a Unix time, but for the last of ``main`` and of each branch,
         and the files that none of the others needs. Who waits may die meanwhile: it is finished.
 
-        Where only ancestors of ``main`` are left and none was named, Iceberg removes what those that
-        went said was replaced, unseen: of a file of vectors of several data files it takes one to
-        be enough. Where one was named it looks for what is still needed.
+        Where only ancestors of ``main`` are left and none was named, Iceberg removes unseen what
+        those that went said was replaced, and takes one vector for the whole file, which has those
+        of other data files. Where one was named it looks for what is still needed.
         """
         with self._translated(what):
             api = self._ready()
