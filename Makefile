@@ -65,8 +65,8 @@ chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1) \
 	  --jobs $(or $(JOBS),1) --faults $(or $(FAULTS),yes)
 
-soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200)
-	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
+soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200 FORMAT=2)
+	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200) --format-version $(or $(FORMAT),2)
 	$(BIN)/python -P docs/make_scaling.py
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1); renews docs/performance.md

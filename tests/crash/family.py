@@ -46,13 +46,18 @@ class Family:
         data_dir: Path,
         settings: Mapping[str, Any] = FAMILY_SETTINGS,
         lake: Lake | None = None,
+        *,
+        format_version: int = 2,
     ) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
         env = {ENVIRONMENT: str(self.failpoints.directory)}
         self.pgsub = Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
         self.subscriptions: dict[str, dict[str, Any]] = {}
         self._settings = dict(settings)
-        self._common: dict[str, Any] = {"settings": self._settings}
+        self._common: dict[str, Any] = {
+            "settings": self._settings,
+            "lake": {"format_version": format_version},
+        }
         if lake:
             self._common["spark"] = {"remote": lake.url}
 

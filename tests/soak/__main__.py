@@ -2,6 +2,7 @@
 
 make soak                       200 transactions a second, docs/soak.svg and docs/soak.csv
 make soak MINUTES=5 RATE=50     shorter
+make soak FORMAT=3              tables of Iceberg's format 3, docs/soak_v3.svg and docs/soak_v3.csv
 
 Each measure's median over the last sixth is set against that of the second sixth, when everything
 is warm. Exit status 1 if one grew, or a row is wrong.
@@ -45,14 +46,14 @@ def plot(samples: Sequence[Sample], file: Path) -> None:
 
 
 @contextmanager
-def _servers() -> Iterator[tuple[Family, Database]]:
+def _servers(format_version: int) -> Iterator[tuple[Family, Database]]:
     with (
         tempfile.TemporaryDirectory(prefix="pgsub-soak-") as scratch,
         EmbeddedPublisher(18) as publisher,
     ):
         database = new_database(publisher, NAME)
         database.run(*STATEMENTS)
-        family = Family(Path(scratch) / "data", settings={})
+        family = Family(Path(scratch) / "data", settings={}, format_version=format_version)
         family.start()
         try:
             family.create(NAME, database.dsn, [NAME])
@@ -68,9 +69,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--kill-every", type=float, default=120)
+    parser.add_argument("--format-version", type=int, choices=(2, 3), default=2)
     parser.add_argument("--folder", type=Path, default=Path("docs"))
     options = parser.parse_args()
-    with _servers() as (family, database):
+    with _servers(options.format_version) as (family, database):
         samples, _ = soak(
             family,
             database,
@@ -78,11 +80,12 @@ def main() -> int:
             rate=options.rate,
             kill_every=options.kill_every,
         )
-    with (options.folder / "soak.csv").open("w") as file:
+    stem = "soak" if options.format_version == 2 else "soak_v3"
+    with (options.folder / f"{stem}.csv").open("w") as file:
         writer = csv.DictWriter(file, fieldnames=list(samples[0]))
         writer.writeheader()
         writer.writerows({k: round(v, 2) for k, v in sample.items()} for sample in samples)
-    plot(samples, options.folder / "soak.svg")
+    plot(samples, options.folder / f"{stem}.svg")
     found = growth(samples)
     for name, (early, late) in found.items():
         print(f"{name:16} {early:10.1f} → {late:10.1f}")
