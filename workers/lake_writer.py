@@ -300,13 +300,12 @@ class LakeWriter:
         branch = self.new_branch_name(prefix)
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
-        given_up = table.rel.srrelid in self._given_up
-        if given_up or not table.source:
-            # A branch that was would show a main set back, and what somebody else has added.
+        if table.rel.srrelid in self._given_up or not table.source:
+            # The branch is main as it is now, which somebody may have set back since the table was
+            # opened, or added rows to; the next fast-forward would not tell.
             lake = self._existing(table.rel)
-            if given_up:
-                check_stamp(table.as_left, lake, self._sub.subname, table.source)
-                self._given_up.discard(table.rel.srrelid)
+            check_stamp(table.as_left, lake, self._sub.subname, table.source)
+            self._given_up.discard(table.rel.srrelid)
             self._check_alone(lake, [table])
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)

@@ -339,6 +339,24 @@ def test_a_table_set_back_under_a_worker_is_noticed(world: Subscribed) -> None:
     assert world.rows("a") == [(1, 1)], "nothing was added to it"
 
 
+def test_a_table_set_back_before_its_first_batch_is_noticed(world: Subscribed) -> None:
+    """Opened for changes that it had already: its branch would begin where main was set back."""
+    dest = MemoryDestination(world.lake)
+    ident = LakeIdent("public", "a")
+    old = dest.table(ident)
+    assert old is not None
+    assert old.snapshot_id is not None
+    first = batch([A, Insert(1, row("1", "1"))])
+    world.worker().apply_batch(first)
+    heir = world.worker(dest)
+    heir.apply_batch(first)
+    dest.rollback(ident, old.snapshot_id)
+    with pytest.raises(ReplicationError, match="behind what was published to it") as caught:
+        heir.apply_batch(batch([A, Insert(1, row("2", "2"))], after=200))
+    assert caught.value.code == "55000"
+    assert world.rows("a") == []
+
+
 @pytest.mark.parametrize("place", ["apply.before_fence", "apply.fenced"])
 def test_a_late_fast_forward_is_seen_or_does_not_land(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch, place: str
