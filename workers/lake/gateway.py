@@ -40,6 +40,7 @@ MOST_FILES: Final = 2_000
 """Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
 _NO_SNAPSHOT: Final = -1
+_FOR_EVER: Final = 2**63 - 1
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
 )
@@ -158,7 +159,8 @@ class Gateway:
                 update.createBranch(branch, at)
             else:
                 update.replaceBranch(branch, at)
-            update.commit()
+            # Whatever history.expire.max-ref-age-ms says of others': a copy takes what it takes.
+            update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The snapshot a branch is at; 40001 where there is no such branch."""

@@ -140,10 +140,14 @@ def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
 
 
 def create_branch(ident: LakeIdent, branch: str, at: int | None = None) -> str:
-    """A branch at a snapshot or at main's tip, in place of one of that name."""
+    """A branch at a snapshot or at main's tip, in place of one of that name.
+
+    No expiry drops it for its age, whatever the table says of branches.
+    """
     version = [] if at is None else ["AS OF VERSION", exp.Literal.number(at)]
     verb = "CREATE OR REPLACE BRANCH"
-    return join("ALTER TABLE", table_path(ident), verb, identifier(branch), *version)
+    words = [verb, identifier(branch), *version, "RETAIN 1000000 DAYS"]
+    return join("ALTER TABLE", table_path(ident), *words)
 
 
 def drop_branch(ident: LakeIdent, branch: str) -> str:

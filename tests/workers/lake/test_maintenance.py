@@ -103,6 +103,31 @@ def test_what_no_snapshot_needs_goes_with_the_last_that_did(
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["by the API", "by Spark"])
+def test_a_branch_of_ours_stays_however_old_the_table_lets_one_be(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """A copy of hours, say, beside an expiry of another source of its table, or of the user's."""
+    dest = iceberg()
+    if not here:
+        monkeypatch.setattr(dest, "_gateway", None)
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    session = dest._sessions.get()
+    age = "SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')"
+    session.command(join("ALTER TABLE", table_path(lake_ident), age), "preparing a test")
+    session.command(
+        join("ALTER TABLE", table_path(lake_ident), "CREATE BRANCH theirs"), "preparing a test"
+    )
+    branches = ("pgsub_1_1_1", "pgsub_1_1_2")
+    for at, branch in enumerate(branches):
+        dest.create_branch(lake_ident, branch)
+        dest.write(lake_ident, branch, [append(dest, at, 1)], stamp(20 + at))
+    dest.publish(lake_ident, branches[0], stamp(20))
+    dest.expire(lake_ident, retain=1)
+    refs = session.query(join("SELECT name FROM", table_path(lake_ident, "refs")), "listing")
+    assert {*refs.column(0).to_pylist()} == {"main", *branches}
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["by the API", "by Spark"])
 @pytest.mark.parametrize("ours", [True, False], ids=["our vectors", "Spark's vectors"])
 def test_a_file_of_vectors_stays_while_one_of_them_is_needed(
     iceberg: Make,
