@@ -174,7 +174,8 @@ def _elsewhere(session: LakeSession, ident: LakeIdent, folder: str, what: str) -
         join("SELECT", identifier(column), "AS p FROM", table_path(ident, table))
         for table, column in _KNOWN.items()
     )
-    inside = join("startswith(p,", text(folder), ")")
+    # As startswith it would be Iceberg's to look for, which sees no manifest that does not.
+    inside = join("left(p, length(", text(folder), ")) =", text(folder))
     rows = session.query(join("SELECT count(*) FROM (", known, ") WHERE NOT", inside), what)
     outside = int(rows.column(0)[0].as_py())
     return f"{outside} of the files it knows are not in its folder" if outside else None

@@ -22,7 +22,14 @@ from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delet
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import Orphans
 from workers.lake.failures import FileMissing, SessionClosed
-from workers.lake.orphans import _COPYING, _not_ours, lists_by_prefix, remove_orphans
+from workers.lake.orphans import (
+    _COPYING,
+    _KNOWN,
+    _elsewhere,
+    _not_ours,
+    lists_by_prefix,
+    remove_orphans,
+)
 from workers.lake.statements import (
     OWNER,
     branch_path,
@@ -132,6 +139,21 @@ def test_what_no_snapshot_of_any_ref_knows_goes(dest: Any, lake_ident: LakeIdent
     batch(dest, lake_ident, 50, append(dest, 200, 1), delete(dest, 1))  # the table goes on
     assert count(dest, lake_ident) == 99
     assert dest.table(lake_ident).stamp == stamp(50)
+
+
+def test_every_file_that_is_not_in_the_folder_is_seen(dest: Any, lake_ident: LakeIdent) -> None:
+    """Manifests too: Iceberg by itself finds none of them that does not begin with something."""
+    batch(dest, lake_ident, 20, append(dest, 0, 10))
+    batch(dest, lake_ident, 30, delete(dest, 5))
+    session, known = dest._sessions.get(), 0
+    for table, column in _KNOWN.items():
+        listed = join(f"SELECT count({column}) FROM", table_path(lake_ident, table))
+        found = int(session.query(listed, "counting").column(0)[0].as_py())
+        assert found, table
+        known += found
+    said = _elsewhere(session, lake_ident, "/nowhere/", "looking")
+    assert said == f"{known} of the files it knows are not in its folder"
+    assert _elsewhere(session, lake_ident, f"file:{folder(dest, lake_ident)}/", "looking") is None
 
 
 def test_batches_go_on_beside_it(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
