@@ -58,6 +58,11 @@ _NOT_WRITABLE: Final = re.compile(
     r"|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
     re.I,
 )
+_CLOCK: Final = re.compile(
+    r"Invalid update timestamp \d+: before (?:last|the latest) "
+    r"|\[BUG\] Expected sorted (?:snapshot|previous metadata) log entries"
+)
+"""Iceberg takes no commit that is a minute older than the table's last."""
 _FILE_MISSING: Final = re.compile(
     r"\A(?!.*(?:Permission denied|AccessDenied)).*\b(?:File)?NotFoundException\b", re.S
 )
@@ -175,6 +180,14 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         )
     if _DISK_FULL.search(both):
         return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
+    if _CLOCK.search(both):
+        return IoError(
+            f"the clock of the lake server's machine is behind while {what}",
+            detail="The table's last commit is later than now, by more than a minute.",
+            hint="Set the clock right, or wait until it has come to that time; nothing is lost"
+            " meanwhile.",
+            sqlstate="58000",
+        )
     if _STAGED.search(both) and (
         condition(error) == "PATH_NOT_FOUND" or _NOT_WRITABLE.search(both)
     ):

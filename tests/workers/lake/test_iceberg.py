@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -71,6 +72,41 @@ def test_a_released_session_stops_what_runs_in_it(
     assert watcher.query(sql, "counting").column(0)[0].as_py() == 0
     with pytest.raises(ReplicationError, match="successor"):
         dest._sessions.get()
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["by the API", "by Spark"])
+def test_a_clock_that_was_ahead_is_told(iceberg: Make, lake_ident: LakeIdent, direct: bool) -> None:
+    """Ten minutes, when the last commits were made. It goes on when the clock has come there."""
+    dest, branch = iceberg(direct=direct), "pgsub_1_1_1"
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, branch)
+    dest.write(lake_ident, branch, [append(dest, 0, 3)], stamp(20))
+    newest = join(
+        "SELECT max_by(file, `timestamp`) FROM", table_path(lake_ident, "metadata_log_entries")
+    )
+    found = dest._sessions.get().query(newest, "looking").column(0)[0].as_py()
+    file = Path(found.removeprefix("file:"))
+    metadata = file.read_text()
+
+    def later(time: re.Match[str]) -> str:
+        return f"{time[1]}{int(time[2]) + 600_000}"
+
+    file.write_text(re.sub(r'("(?:timestamp-ms|last-updated-ms)"\s*:\s*)(\d+)', later, metadata))
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    other = iceberg(direct=direct)
+    for commit in (
+        lambda: other.write(lake_ident, branch, [append(other, 3, 1)], stamp(30)),
+        lambda: other.publish(lake_ident, branch, stamp(20)),
+        lambda: other.fence(lake_ident),
+    ):
+        with pytest.raises(ReplicationError, match="the clock of the lake server") as caught:
+            commit()
+        assert caught.value.code == "58000"
+    file.write_text(metadata)
+    last = iceberg(direct=direct)
+    last.write(lake_ident, branch, [append(last, 3, 1)], stamp(30))
+    last.publish(lake_ident, branch, stamp(30))
+    assert count(last, lake_ident) == 4
 
 
 def test_several_tables_at_once(iceberg: Make, lake_ident: LakeIdent) -> None:
