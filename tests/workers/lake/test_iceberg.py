@@ -94,11 +94,12 @@ def test_a_clock_that_was_ahead_is_told(iceberg: Make, lake_ident: LakeIdent, di
     file.write_text(re.sub(r'("(?:timestamp-ms|last-updated-ms)"\s*:\s*)(\d+)', later, metadata))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     other = iceberg(direct=direct)
-    for commit in (
+    commits: list[Callable[[], object]] = [
         lambda: other.write(lake_ident, branch, [append(other, 3, 1)], stamp(30)),
         lambda: other.publish(lake_ident, branch, stamp(20)),
         lambda: other.fence(lake_ident),
-    ):
+    ]
+    for commit in commits:
         with pytest.raises(ReplicationError, match="the clock of the lake server") as caught:
             commit()
         assert caught.value.code == "58000"
