@@ -87,13 +87,14 @@ def files(top: Path) -> set[str]:
 
 
 def plant(top: Path, days: float = 7) -> set[str]:
-    """Files as a killed batch leaves them, so many days old."""
+    """Files as a killed batch and a commit that lost leave them, so many days old."""
     then = time.time() - days * DAY
     names = {
         f"data/00000-1-dead-{days}.parquet",
         f"data/00000-1-dead-{days}-deletes.parquet",
         f"metadata/dead-{days}-m0.avro",
         f"metadata/snap-1-1-dead-{days}.avro",
+        f"metadata/00001-dead-{days}.metadata.json",
     }
     for name in names:
         (top / name).parent.mkdir(exist_ok=True)  # an empty table has no data
