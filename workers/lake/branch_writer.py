@@ -66,6 +66,7 @@ from workers.lake.snapshots import (
 from workers.lake.staged import Staged
 from workers.lake.staging import Staging, frame, staged_columns
 from workers.lake.statements import branch_path, delete_source, join, name_of, select_source
+from workers.lake.table_state import check_ours
 from workers.lake.typemap import spark_ddl_or_void
 
 _CARDINALITY = "MERGE_CARDINALITY_VIOLATION"
@@ -229,6 +230,7 @@ class BranchWriter:
 
     def _from_branch(self, branch: str, source: str, properties: dict[str, str]) -> None:
         self._forget_files()
+        check_ours(self.session, self.ident, branch)
         self.session.append(
             self.session.frame(SQL(select_source(self.ident, branch, source))),
             self.target(),

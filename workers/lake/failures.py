@@ -184,8 +184,8 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         return IoError(
             f"the clock of the lake server's machine is behind while {what}",
             detail="The table's last commit is later than now, by more than a minute.",
-            hint="Set the clock right, or wait until it has come to that time; nothing is lost"
-            " meanwhile.",
+            hint="Set the clock right, or wait until it has come to that time. If it was far"
+            " ahead, drop the lake table and copy it again with pgsub refresh NAME --recopy TABLE.",
             sqlstate="58000",
         )
     if _STAGED.search(both) and (

@@ -142,6 +142,9 @@ class Gateway:
     def _fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
         with self._translated(what):
             table = self._ready().load(ident)
+            ref = table.refs().get(branch)
+            if ref is not None and ref.maxRefAgeMs() is None:  # see table_state.check_ours
+                raise changed_meanwhile(ident)
             update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
             update.commit()
             return int(table.snapshot(MAIN).snapshotId())

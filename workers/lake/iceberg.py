@@ -64,13 +64,7 @@ from workers.lake.orphans import remove_orphans
 from workers.lake.outcomes import count
 from workers.lake.row_origin import NOBODY, SINCE, Others, all_others, look_for_others
 from workers.lake.session import LakeSession, Sessions
-from workers.lake.snapshots import (
-    FENCE,
-    lake_table,
-    read_history,
-    read_tip,
-    stamp_properties,
-)
+from workers.lake.snapshots import FENCE, lake_table, read_history, read_tip, stamp_properties
 from workers.lake.staged import Staged
 from workers.lake.staging import Staging
 from workers.lake.statements import (
@@ -84,7 +78,14 @@ from workers.lake.statements import (
     set_properties,
     table_path,
 )
-from workers.lake.table_state import TableState, branches, read_columns, read_state, state_of
+from workers.lake.table_state import (
+    TableState,
+    branches,
+    check_ours,
+    read_columns,
+    read_state,
+    state_of,
+)
 
 _NOT_ANCESTOR: Final = "is not an ancestor"
 
@@ -370,6 +371,7 @@ class IcebergDestination(Destination):
             # No call to the gateway ends with the session that a successor has closed.
             self._sessions.get().check_open()
             return self._gateway.fast_forward(ident, branch, what)
+        check_ours(self._sessions.get(), ident, branch)
         sql = call("fast_forward", ident, branch=MAIN, to=branch)
         answer = self._sessions.get().commit(sql, what)
         return None if answer is None else answer.column("updated_ref")[0].as_py()

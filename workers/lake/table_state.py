@@ -14,7 +14,7 @@ from catalog.errcodes import ReplicationError
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import LakeColumn
 from workers.lake.failures import is_missing
-from workers.lake.gateway import Gateway
+from workers.lake.gateway import Gateway, changed_meanwhile
 from workers.lake.session import LakeSession, Sessions
 from workers.lake.snapshots import (
     History,
@@ -23,7 +23,7 @@ from workers.lake.snapshots import (
     read_history,
     read_properties,
 )
-from workers.lake.statements import MAIN, join, table_path
+from workers.lake.statements import MAIN, join, table_path, text
 from workers.lake.table_schema import columns_of
 from workers.lake.typemap import arrow_type
 
@@ -83,6 +83,25 @@ def branches(sessions: Sessions, gateway: Gateway | None, ident: LakeIdent) -> l
     refs: Mapping[str, Any] = {} if metadata is None else metadata.get("refs", {})
     named = [name for name, ref in refs.items() if ref["type"] == "branch"]
     return named or ([] if metadata is None else [MAIN])
+
+
+def check_ours(session: LakeSession, ident: LakeIdent, branch: str) -> None:
+    """40001 where a branch that is there is not the one that we made.
+
+    Somebody dropped that. An append through Spark does not miss it: Iceberg makes the branch anew
+    where ``main`` is, without what had come before. To ours we give an age; that has none.
+    """
+    rows = session.query(
+        join(
+            "SELECT max_reference_age_in_ms FROM",
+            table_path(ident, "refs"),
+            "WHERE name =",
+            text(branch),
+        ),
+        f'reading a branch of lake table "{ident}"',
+    )
+    if rows.num_rows and not rows.column(0)[0].is_valid:
+        raise changed_meanwhile(ident)
 
 
 def _spark_columns(session: LakeSession, ident: LakeIdent) -> tuple[LakeColumn, ...]:
