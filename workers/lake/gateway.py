@@ -135,7 +135,7 @@ class Gateway:
         """Move ``main`` on to a branch, if it is an ancestor of it; the snapshot it is at then.
 
         Ancestry is looked at in the very metadata that the commit replaces, so that a fence in
-        between makes it fail.
+        between makes it fail. 40001 where the branch is not the one that ``create_branch`` made.
         """
         return repeated(lambda: self._fast_forward(ident, branch, what))
 

@@ -352,8 +352,8 @@ class IcebergDestination(Destination):
 
         This generation alone writes to the branch and a session with an unanswered call is
         released before another is used, so what ``put`` left there need not be read again.
-        Raises 40001 when main is elsewhere: nothing of the batch is visible then. Returns the
-        snapshot main is at, None after a call whose outcome had to be read.
+        Raises 40001 when main is elsewhere, or the branch another one: nothing of the batch is
+        visible then. Returns the snapshot main is at, None after a call whose outcome was read.
         """
         if self._tips.get((ident, branch)) != stamp:
             found = read_history(self._sessions.get(), ident).tip_stamp(branch)

@@ -62,14 +62,12 @@ def test_a_released_session_stops_what_runs_in_it(
     thread = threading.Thread(target=run)
     thread.start()
     successor = iceberg()
-    watcher = successor._sessions.get()
     wait_until(lambda: session.used and thread.is_alive(), what="the slow append")
     thread.join(1.0)  # it is under way: it takes 8 s
     successor.release_sessions([session.ids])
     thread.join(30)
     assert len(errors) == 1, errors
-    sql = join("SELECT count(*) FROM", branch_path(lake_ident, "pgsub_1_1_0"))
-    assert watcher.query(sql, "counting").column(0)[0].as_py() == 0
+    assert count(successor, lake_ident, "pgsub_1_1_0") == 0
     with pytest.raises(ReplicationError, match="successor"):
         dest._sessions.get()
 

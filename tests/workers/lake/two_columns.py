@@ -9,7 +9,7 @@ import pyarrow as pa
 from catalog.pg_lsn import LSN
 from workers.lake.counts import LakeIdent
 from workers.lake.destination import LakeColumn, Segment, Stamp
-from workers.lake.statements import join, table_path
+from workers.lake.statements import MAIN, branch_path, join
 
 BIGINT = pa.int64()
 COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))
@@ -30,8 +30,9 @@ def update(dest: Any, keys: list[int], key: pa.DataType) -> Segment:
     return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
 
 
-def count(dest: Any, ident: LakeIdent) -> int:
-    found = dest._sessions.get().query(join("SELECT count(*) FROM", table_path(ident)), "counting")
+def count(dest: Any, ident: LakeIdent, branch: str = MAIN) -> int:
+    sql = join("SELECT count(*) FROM", branch_path(ident, branch))
+    found = dest._sessions.get().query(sql, "counting")
     return int(found.column(0)[0].as_py())
 
 
