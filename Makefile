@@ -26,7 +26,7 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@echo "compiling the kernels, fetching the lake server's jars and starting it once"
 	$(BIN)/python -P -c "from workers.columnar.warm import warm; warm()"
-	$(BIN)/python -P -c "from workers.lake.warm import warm; warm()"
+	$(BIN)/python -P -c "from workers.lake.server.warm_archive import warm; warm()"
 	$(BIN)/python -P -m compileall -q subscriber workers config catalog
 	@touch $@
 

@@ -1,9 +1,9 @@
 """Write the table of crash points in ``reliability.md``: who dies there, in which test.
 
 Run it from the project's root: ``python -P docs/make_crash_table.py``. The places are those of
-``workers.failpoints``, the ways to die at them the parameters of the tests in ``tests/crash``
-(``tests.crash.cases``): no cell is written by hand. A test compares the page with what this prints,
-so a place that is added and not played is noticed.
+``workers.process.failpoints``, the ways to die at them the parameters of the tests in
+``tests/crash`` (``tests.crash.cases``): no cell is written by hand. A test compares the page with
+what this prints, so a place that is added and not played is noticed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from workers import failpoints
+from workers.process import failpoints
 
 PAGE = Path(__file__).with_name("reliability.md")
 ROOT = PAGE.parents[1]

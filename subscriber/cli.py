@@ -16,15 +16,16 @@ import typer
 
 from catalog.errcodes import ConfigFileError, ReplicationError
 from catalog.pg_lsn import LSN
-from subscriber.core_files import switch_off_core_files
-from subscriber.report import EXIT_ERROR, notice, print_error, print_notice
+from subscriber.launcher.core_files import switch_off_core_files
+from subscriber.messages import EXIT_ERROR, notice, print_error, print_notice
+from subscriber.status import watch
 
 if TYPE_CHECKING:
     from catalog.store_sqlite import CatalogStore
     from config.load import Config
-    from subscriber.check import Checked
-    from subscriber.site import Site
-    from workers.bgworker import LauncherStatus
+    from subscriber.commands.check import Checked
+    from subscriber.commands.context import Site
+    from workers.process.launcher_client import LauncherStatus
 
 app = typer.Typer(
     name="pgsub",
@@ -107,7 +108,7 @@ def _site(
 ) -> Iterator[Site]:
     """The real publisher, lake and launcher; ``config`` None: what the catalog keeps."""
     from config.load import from_stored
-    from subscriber.real_site import open_site
+    from subscriber.commands.open_context import open_site
 
     with (
         _catalog(context, make=make or config is not None) as store,
@@ -117,7 +118,7 @@ def _site(
 
 
 def _launcher(context: typer.Context) -> LauncherStatus | None:
-    from workers.bgworker import query_launcher
+    from workers.process.launcher_client import query_launcher
 
     return query_launcher(context.obj)
 
@@ -128,7 +129,7 @@ def _launcher(context: typer.Context) -> LauncherStatus | None:
 @app.command()
 def demo(context: typer.Context) -> None:
     """Show it all: embedded publisher and lake, live workload, live status."""
-    from subscriber.demo import run_demo
+    from subscriber.demo.demo import run_demo
 
     raise typer.Exit(run_demo(context.obj))
 
@@ -136,7 +137,7 @@ def demo(context: typer.Context) -> None:
 @app.command()
 def up(context: typer.Context, file: File) -> None:
     """Create what FILE describes, bring it in line if it changed, and run."""
-    from subscriber.up import up as run_up
+    from subscriber.commands.up import up as run_up
 
     raise typer.Exit(run_up(context.obj, file))
 
@@ -144,7 +145,7 @@ def up(context: typer.Context, file: File) -> None:
 @app.command()
 def run(context: typer.Context) -> None:
     """Run the launcher for what the catalog holds."""
-    from subscriber.launcher import ApplyLauncherMain
+    from subscriber.launcher.launcher import ApplyLauncherMain
 
     raise typer.Exit(ApplyLauncherMain(context.obj))
 
@@ -153,8 +154,8 @@ def run(context: typer.Context) -> None:
 def create(context: typer.Context, file: File) -> None:
     """CREATE SUBSCRIPTION for each one in FILE."""
     from config.load import load
-    from subscriber.subscriptioncmds import create_subscription
-    from subscriber.up import keep_settings
+    from subscriber.commands.create_drop import create_subscription
+    from subscriber.commands.up import keep_settings
 
     config = load(file)
     with _site(context, config) as site:
@@ -168,8 +169,8 @@ def create(context: typer.Context, file: File) -> None:
 def rebuild(context: typer.Context, file: File) -> None:
     """Take over tables and slots of FILE's subscriptions after the catalog was lost."""
     from config.load import load
-    from subscriber.rebuild import rebuild as rebuild_missing
-    from subscriber.up import keep_settings
+    from subscriber.commands.rebuild import rebuild as rebuild_missing
+    from subscriber.commands.up import keep_settings
 
     config = load(file)
     with _site(context, config) as site:
@@ -187,7 +188,7 @@ def drop(
     ] = False,
 ) -> None:
     """DROP SUBSCRIPTION; the lake tables stay."""
-    from subscriber.subscriptioncmds import drop_subscription
+    from subscriber.commands.create_drop import drop_subscription
 
     with _site(context) as site:
         drop_subscription(name, site, leave_slot=leave_slot)
@@ -197,7 +198,7 @@ def drop(
 @app.command()
 def enable(context: typer.Context, name: Name) -> None:
     """ALTER SUBSCRIPTION NAME ENABLE."""
-    from subscriber.subscriptioncmds import enable_subscription
+    from subscriber.commands.create_drop import enable_subscription
 
     with _site(context) as site:
         enable_subscription(name, site)
@@ -207,7 +208,7 @@ def enable(context: typer.Context, name: Name) -> None:
 @app.command()
 def disable(context: typer.Context, name: Name) -> None:
     """ALTER SUBSCRIPTION NAME DISABLE; returns when its workers have ended."""
-    from subscriber.subscriptioncmds import disable_subscription
+    from subscriber.commands.create_drop import disable_subscription
 
     with _site(context) as site:
         disable_subscription(name, site)
@@ -224,7 +225,7 @@ def skip(
 ) -> None:
     """ALTER SUBSCRIPTION NAME SKIP: leave one transaction out."""
     from config import define
-    from subscriber.altercmds import alter_skip
+    from subscriber.commands.alter import alter_skip
 
     with _argument():
         given = define.lsn("lsn", "none" if lsn.lower() == "none" else lsn)
@@ -242,7 +243,7 @@ def alter(
     ],
 ) -> None:
     """ALTER SUBSCRIPTION NAME WORDS..., as SQL has them."""
-    from subscriber.execute import altering
+    from subscriber.commands.run_sql import altering
 
     _run_sql_text(context, altering(name, words))
 
@@ -259,7 +260,7 @@ def execute(
     ] = None,
 ) -> None:
     """Carry out CREATE, ALTER and DROP SUBSCRIPTION written as SQL."""
-    from subscriber.execute import read_text
+    from subscriber.commands.run_sql import read_text
 
     if file is not None and text is not None:
         raise typer.BadParameter("not together with --file", param_hint="SQL")
@@ -272,7 +273,7 @@ def execute(
 
 
 def _run_sql_text(context: typer.Context, text: str, *, file: str | None = None) -> None:
-    from subscriber.execute import Session
+    from subscriber.commands.run_sql import Session
 
     session = Session(
         open_site=lambda make: _site(context, make=make),
@@ -286,7 +287,7 @@ def _run_sql_text(context: typer.Context, text: str, *, file: str | None = None)
 @app.command("accept-gap")
 def accept_gap(context: typer.Context, name: Name) -> None:
     """Go on without changes that cannot be had any more; says which."""
-    from subscriber import accept_gap as command
+    from subscriber.commands import accept_gap as command
 
     with _site(context) as site:
         command.accept_gap(name, site)
@@ -307,8 +308,8 @@ def refresh(
     ] = False,
 ) -> None:
     """ALTER SUBSCRIPTION NAME REFRESH PUBLICATION; or copy tables again."""
-    from subscriber.altercmds import alter_refresh
-    from subscriber.recopy import recopy_tables
+    from subscriber.commands.alter import alter_refresh
+    from subscriber.commands.recopy import recopy_tables
 
     if tables and not recopy:
         raise typer.BadParameter("only with --recopy", param_hint="TABLE")
@@ -334,7 +335,7 @@ def status(
     import io
 
     from subscriber import printing
-    from subscriber import status as views
+    from subscriber.status import views as views
 
     with _catalog(context) as store:
 
@@ -342,7 +343,7 @@ def status(
             found = _launcher(context)
             workers = found.workers if found else ()
             if view is None and form is Format.TABLE:
-                return views.overview(store, workers)
+                return watch.overview(store, workers)
             shown = views.view(view or views.OVERVIEW[0])
             out = io.StringIO()
             rows = shown.rows(store, workers)
@@ -350,7 +351,7 @@ def status(
             return out.getvalue()
 
         if watching:
-            views.watch(draw)
+            watch.watch(draw)
         else:
             print(draw(), end="")
 
@@ -363,7 +364,7 @@ def reset_stats(
     ] = None,
 ) -> None:
     """Count errors and conflicts from zero again (pg_stat_reset_subscription_stats)."""
-    from subscriber.reset_stats import reset_subscription_stats
+    from subscriber.commands.reset_stats import reset_subscription_stats
 
     with _catalog(context) as store:
         reset_subscription_stats(name, store)
@@ -384,7 +385,7 @@ def wait(
     """Wait until every table is ready and durable up to a position."""
     from contextlib import closing
 
-    from subscriber.catchup import publisher_position, wait_for_catchup
+    from subscriber.commands.wait import publisher_position, wait_for_catchup
 
     with _argument():
         given = None if lsn is None else LSN.parse(lsn)
@@ -417,8 +418,8 @@ def sql(
     """Run Spark SQL on the lake; its tables are lake.<schema>.<table>."""
     from config.load import from_stored
     from subscriber import printing
-    from subscriber.command_lake import CommandLake
-    from subscriber.sqlquery import run_sql
+    from subscriber.commands.lake_access import CommandLake
+    from subscriber.commands.query import run_sql
 
     with _catalog(context, make=True) as store:
         lake = CommandLake(
@@ -440,8 +441,8 @@ def _refresh_status_tables(
 ) -> None:
     """What the query may read of lake.pg_catalog as it is now; failing that, as it was."""
     from catalog.errcodes import ReplicationError
-    from subscriber.report import warning
-    from subscriber.status_tables import mentioned_views, write_views
+    from subscriber.messages import warning
+    from subscriber.status.lake_tables import mentioned_views, write_views
 
     names = mentioned_views(query)
     if not names:
@@ -457,7 +458,7 @@ def _refresh_status_tables(
 def check(context: typer.Context, file: File) -> None:
     """List everything CREATE would reject, and why; nothing is created."""
     from config.load import load
-    from subscriber.check import check_file
+    from subscriber.commands.check import check_file
 
     checked = check_file(context.obj, load(file))
     for result in checked:
@@ -467,7 +468,7 @@ def check(context: typer.Context, file: File) -> None:
 
 
 def _print_findings(checked: Checked) -> None:
-    from subscriber.report import Notice
+    from subscriber.messages import Notice
 
     state = "could be created" if checked.ok else "would be rejected"
     print(f'subscription "{checked.name}" {state}', flush=True)

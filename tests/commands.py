@@ -94,8 +94,6 @@ def _server() -> Path:
 def serve() -> None:
     """The server, until its standard input ends; says so on standard output when it listens."""
     import subscriber
-    import workers.lake.iceberg
-    import workers.lake.session  # noqa: F401 (imported once, for all commands; so is what follows)
 
     for module in pkgutil.iter_modules(subscriber.__path__):
         importlib.import_module(f"subscriber.{module.name}")
@@ -121,7 +119,7 @@ def serve() -> None:
 def _command(connection: socket.socket) -> int:
     """What a child does with one request."""
     from subscriber.cli import main
-    from workers import failpoints
+    from workers.process import failpoints
 
     head, streams, _, _ = socket.recv_fds(connection, _LENGTH, _STREAMS)
     request = _read(connection, int.from_bytes(head, "big"))

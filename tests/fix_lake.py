@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Destination, Identity
-from workers.lake.gateway_server import GATEWAY
-from workers.lake.memory import MemoryDestination, MemoryLake
-from workers.lake.server import LakeServer
+from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.destination import Destination
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.server.lake_server import LakeServer
+from workers.lake.table import Identity, LakeIdent
 
 _number = itertools.count(1)
 
@@ -50,7 +50,7 @@ class Lake:
 
         Not ``direct``: as on a Spark server that is not ours, with no gateway.
         """
-        from workers.lake.iceberg import IcebergDestination
+        from workers.lake.iceberg.destination import IcebergDestination
 
         generation = next(_number)
         return IcebergDestination(

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.servers import every_version, programs
 from tests.waiting import wait_until
 

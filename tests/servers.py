@@ -23,9 +23,9 @@ from typing import Any, Final
 import pytest
 
 from catalog.errcodes import ConnectionFailure
-from subscriber.publisher_programs import INSTALLS, cache_dir, locked, make_readable
-from workers.lake.jars import resolve
-from workers.lake.java import find_java
+from subscriber.demo.postgres_programs import INSTALLS, cache_dir, locked, make_readable
+from workers.lake.server.jars import resolve
+from workers.lake.server.java import find_java
 
 VERSIONS: Final = (14, 15, 16, 17, 18)
 

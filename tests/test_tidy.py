@@ -30,7 +30,7 @@ MAY_SLEEP = {
 
 NOT_SAID = {
     "catalog/namespace.py": "control characters that are not printed",
-    "subscriber/workload.py": "a value of the demo's rows",
+    "subscriber/demo/workload.py": "a value of the demo's rows",
 }
 
 # Processes have state that moves; messages, rows, options and decisions have none.
@@ -167,7 +167,7 @@ def test_the_gate_is_defined_once() -> None:
         for name, node in _functions(path)
         if node.name == "should_apply_changes_for_rel"
     ]
-    assert homes == ["workers/syncutils.py::should_apply_changes_for_rel"]
+    assert homes == ["workers/apply/gate.py::should_apply_changes_for_rel"]
 
 
 def test_only_the_catalog_writes_a_table_s_state() -> None:

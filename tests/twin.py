@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import sql
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.servers import programs
 from tests.waiting import wait_until

@@ -18,11 +18,11 @@ from catalog.errcodes import (
 )
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
-from workers import log as worker_log
-from workers.bgworker import LauncherLink
-from workers.conflicts import KeyConflict
-from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
-from workers.process import WorkerProcess
+from workers.changes.key_conflict import KeyConflict
+from workers.process import log as worker_log
+from workers.process.launcher_link import LauncherLink
+from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
+from workers.process.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,8 @@ def _attach(args: argparse.Namespace) -> WorkerProcess:
 
 
 def _run(process: WorkerProcess) -> int:
-    from workers.apply import apply_worker_main
-    from workers.tablesync import table_sync_worker_main
+    from workers.apply.worker import apply_worker_main
+    from workers.sync.worker import table_sync_worker_main
 
     try:
         if process.relid:

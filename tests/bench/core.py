@@ -16,7 +16,7 @@ from typing import Any, Final
 import psutil
 
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
 from tests.bench.meters import MB, Peaks, high_water, proportional_mb

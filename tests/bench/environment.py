@@ -14,8 +14,8 @@ from typing import Any, Final
 import psutil
 
 from config.guc import Settings, format_memory
-from workers.lake.jars import COORDINATES
-from workers.lake.java import find_java
+from workers.lake.server.jars import COORDINATES
+from workers.lake.server.java import find_java
 
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 _ICEBERG: Final = "org.apache.iceberg"

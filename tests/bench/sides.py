@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import psycopg
 
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.bench.meters import MB, cpu_seconds, files_mb, open_files_mb, tree
 from tests.fix_publisher import Database
 from tests.harness import Pgsub

@@ -27,12 +27,12 @@ from typing import Final
 
 import psutil
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
-from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
-from workers.pdeathsig import die_with_parent
+from workers.process.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
+from workers.process.parent_death import die_with_parent
 
 LATER: Final = "apply.branch_rewritten"
 """Came when seeds were known by what they draw, and each has its place by its number."""

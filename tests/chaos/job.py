@@ -8,7 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
 from tests.crash.family import Family
 from tests.jvm import expect_short_lives

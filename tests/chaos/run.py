@@ -32,22 +32,15 @@ from pyiceberg.exceptions import NoSuchTableError
 from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored, load
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.real_site import open_site
-from subscriber.refresh import refresh_publication
-from subscriber.site import Site
-from subscriber.subscriptioncmds import create_subscription, drop_subscription
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.open_context import open_site
+from subscriber.commands.refresh import refresh_publication
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.compare import Compared, compare
 from tests.chaos.faults import Fault, Victims, cause, plan_faults, reached
 from tests.chaos.sessions import Sessions, answers
-from tests.chaos.workload import (
-    LATE,
-    TABLES,
-    Workload,
-    create_statements,
-    first_rows,
-    late_table,
-)
+from tests.chaos.workload import LATE, TABLES, Workload, create_statements, first_rows, late_table
 from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
 from tests.crash.proxy import Proxy
 from tests.fix_publisher import Database, new_database

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.cluster.spark_cluster import SparkCluster, spark_cluster
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS, Pgsub
 from tests.object_store import ObjectStore, object_store
 from tests.security.argument_watch import ArgumentWatch
 from tests.twin import native_rows
-from workers.lake.session import LakeSession
+from workers.lake.connect.session import LakeSession
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 

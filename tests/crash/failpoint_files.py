@@ -1,4 +1,4 @@
-"""The files by which a test stops a process at a named place (``workers.failpoints``)."""
+"""The files by which a test stops a process at a named place (``workers.process.failpoints``)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from tests.fix_lake import Lake
 from tests.fix_publisher import Database
 from tests.harness import SETTINGS, Pgsub
 from tests.waiting import wait_until
-from workers.bgworker import LauncherStatus, query_launcher
-from workers.failpoints import ENVIRONMENT
+from workers.process.failpoints import ENVIRONMENT
+from workers.process.launcher_client import LauncherStatus, query_launcher
 
 FAMILY_SETTINGS = {
     **SETTINGS,

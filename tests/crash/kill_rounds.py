@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.cases import Case, Findings, Way, cases_of
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
@@ -39,7 +39,7 @@ from tests.crash.mixed_workload import (
 )
 from tests.fix_publisher import Database, new_database
 from tests.twin import native_rows
-from workers.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
+from workers.process.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 
 PATIENCE = 240.0
 """Seconds until something that takes a few on an idle machine counts as never."""

@@ -24,15 +24,15 @@ from typing import Any, Final
 
 from catalog.pg_subscription import SubCreate
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.cases import ITSELF, Case, Findings, Way, cases_of
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
 from tests.fix_publisher import Database, new_database
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.bgworker import notify_launcher
-from workers.failpoints import ACCEPT_GAP, CREATE, DROP, EMPTIED, FINISHEDCOPY, RECOPY
+from workers.process.failpoints import ACCEPT_GAP, CREATE, DROP, EMPTIED, FINISHEDCOPY, RECOPY
+from workers.process.launcher_client import notify_launcher
 
 PLACES: Final = (*FINISHEDCOPY, *EMPTIED, *CREATE, *DROP, *RECOPY, *ACCEPT_GAP)
 DIE_HERE: Final = (*EMPTIED, *RECOPY, *ACCEPT_GAP)

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from subscriber.publisher import EmbeddedPublisher, _free_port, _give_to_server, _run_tool
+from subscriber.demo.embedded_postgres import (
+    EmbeddedPublisher,
+    _free_port,
+    _give_to_server,
+    _run_tool,
+)
 from tests.waiting import wait_until
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
 
 
 class Pair:

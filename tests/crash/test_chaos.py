@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.run import PUBLISHER_CONF, Plan, Run, make_plan
 from tests.crash.family import Family
 from tests.twin import NativeTwin

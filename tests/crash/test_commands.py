@@ -16,7 +16,7 @@ from tests.crash.cases import ITSELF, VERSIONS, Case, cases_of, each
 from tests.crash.family import FAMILY_SETTINGS, Family
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
-from workers.failpoints import CREATE, DROP
+from workers.process.failpoints import CREATE, DROP
 
 NAME: Final = "commands"
 

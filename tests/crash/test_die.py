@@ -15,7 +15,7 @@ from tests.crash.kill_rounds import ONE_BY_ONE, PATIENCE, PLACES, KillRounds, pl
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.failpoints import APPLY, FENCE
+from workers.process.failpoints import APPLY, FENCE
 
 CASES = cases_of(PLACES, *ITSELF)
 

@@ -29,16 +29,16 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.crash.family import Family
 from tests.waiting import wait_until
-from workers import tablesync
-from workers.lake import iceberg
-from workers.lake.conf import embedded_catalog
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Identity, LakeColumn, Segment, Stamp
-from workers.lake.iceberg import IcebergDestination
-from workers.lake.server import LakeServer
-from workers.lake.statements import call
-from workers.lake.table_schema import schema_json
-from workers.lake.table_state import read_columns
+from workers.lake.iceberg import destination
+from workers.lake.iceberg.destination import IcebergDestination
+from workers.lake.iceberg.table_state import read_columns
+from workers.lake.metadata.table_schema import schema_json
+from workers.lake.segment import Segment
+from workers.lake.server.lake_server import LakeServer
+from workers.lake.server.server_conf import embedded_catalog
+from workers.lake.sql.statements import call
+from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
+from workers.sync import attempt
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.string()))
 EPOCH = "11111111-2222-3333-4444-555555555555"
@@ -405,7 +405,7 @@ def test_a_late_fence_does_not_hide_a_newer_position(
             assert may_commit.wait(60)
         return columns
 
-    monkeypatch.setattr(iceberg, "read_columns", read_and_wait)
+    monkeypatch.setattr(destination, "read_columns", read_and_wait)
     thread = threading.Thread(target=zombie.fence, args=(table,), name="zombie")
     thread.start()
     assert has_read.wait(60)
@@ -448,6 +448,6 @@ def test_a_copy_that_is_taken_back_cannot_be_published_late(
         base_snapshot=base.snapshot_id,
     )
     sub = Subscription("fence", "host=nowhere", ("pub",), oid=rel.srsubid)
-    tablesync._undo_published_attempt(sub, rel, base, heir)
+    attempt._undo_published_attempt(sub, rel, base, heir)
     assert len(refused) == 1
     assert ids_in(family, table) == []

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
 from tests.fix_publisher import Database, new_database

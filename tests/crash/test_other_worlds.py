@@ -17,15 +17,15 @@ import pytest
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.standby import Pair, cut_off, follow, not_idle, promote
 from tests.fix_publisher import Database, new_database
 from tests.twin import NativeTwin, native_rows
 from tests.waiting import wait_until
-from workers.remote_slots import fetch_slot
-from workers.sync_slot import create_sync_slot
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
+from workers.publisher.replication_slots import fetch_slot
+from workers.publisher.sync_slot import create_sync_slot
 
 MAKE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 _number = itertools.count(1)

@@ -21,7 +21,7 @@ from tests.crash.kill_rounds import PATIENCE
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.failpoints import FINISHEDCOPY, TABLESYNC
+from workers.process.failpoints import FINISHEDCOPY, TABLESYNC
 
 NAME = SCHEMA = "permanent"
 TABLES = [f"t{n}" for n in range(6)]

@@ -17,14 +17,14 @@ from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.proxy import Garble, Proxy
 from tests.fix_publisher import Database, new_database
 from tests.harness import CommandError
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
 
 WIDE_ROWS = 6000
 _number = itertools.count(1)

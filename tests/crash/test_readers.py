@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.family import Family, wait_confirmed
 from tests.fix_publisher import Database, new_database
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.failpoints import APPLY
+from workers.process.failpoints import APPLY
 
 SCHEMA = "seen"
 SUBSCRIPTION = "crash_seen"

@@ -14,14 +14,14 @@ import psycopg
 import pytest
 
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.cases import VERSIONS
 from tests.crash.family import Family
 from tests.crash.kill_rounds import PATIENCE
 from tests.fix_publisher import Database, new_database
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.failpoints import RECOPY
+from workers.process.failpoints import RECOPY
 
 NAME = SCHEMA = "recopied"
 TABLES = ("t", "log")

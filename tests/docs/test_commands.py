@@ -35,8 +35,8 @@ from config.statements import (
 )
 from config.subscription import WithOptions
 from subscriber.cli import app
-from subscriber.execute import altering
-from subscriber.gram import parse, sources
+from subscriber.commands.run_sql import altering
+from subscriber.sql.parser import parse, sources
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, section
 
 FOLDER = DOCS / "commands"

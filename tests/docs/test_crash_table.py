@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.crash.cases import cases_in
 from tests.docs.pages import ROOT, script, text
-from workers import failpoints
+from workers.process import failpoints
 
 PAGE = "reliability.md"
 MODULES = [

@@ -13,17 +13,17 @@ import pytest
 from catalog import errcodes, remedies
 from catalog.errcodes import ReplicationError
 from tests.docs.pages import DOCS, ROOT, rows, section, text
-from workers.lake.failures import FileMissing, LakeFailure, SessionClosed
+from workers.lake.connect.errors import FileMissing, LakeFailure, SessionClosed
 
 PACKAGES = ("subscriber", "workers", "catalog", "config")
 HOLE = "…"
 LEFT_OUT = {
-    "workers/lake/memory.py": "a twin for tests",
-    "workers/lake/memory_rows.py": "the same",
-    "workers/failpoints.py": "armed by tests only",
-    "subscriber/demo.py": "the demo",
-    "subscriber/publisher.py": "the demo's publisher",
-    "subscriber/publisher_programs.py": "the demo's publisher",
+    "workers/lake/memory/destination.py": "a twin for tests",
+    "workers/lake/memory/rows.py": "the same",
+    "workers/process/failpoints.py": "armed by tests only",
+    "subscriber/demo/demo.py": "the demo",
+    "subscriber/demo/embedded_postgres.py": "the demo's publisher",
+    "subscriber/demo/postgres_programs.py": "the demo's publisher",
 }
 ONE_ROW_EACH = {"XX000": "unexpected … at …", "08P01": "no relation map entry for"}
 """A bug of ours, and bytes that are not the protocol: what to do is the same for all of them."""

@@ -16,8 +16,8 @@ def _sent() -> str:
     """All text of the modules that talk to publishers, on one line."""
     found = []
     for package in ("workers", "subscriber"):
-        found += [file.read_text() for file in sorted((ROOT / package).glob("*.sql"))]
-        for file in sorted((ROOT / package).glob("*.py")):
+        found += [file.read_text() for file in sorted((ROOT / package).rglob("*.sql"))]
+        for file in sorted((ROOT / package).rglob("*.py")):
             nodes = ast.walk(ast.parse(file.read_text()))
             found += [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     return " ".join(" ".join(found).split())

@@ -107,7 +107,7 @@ def test_commands_are_the_command_line_s() -> None:
 
 
 def test_views_are_the_command_line_s() -> None:
-    from subscriber.status import VIEWS
+    from subscriber.status.views import VIEWS
 
     table = rows(section(text("operations.md"), "## What to watch"))
     assert {row[0].strip("`") for row in table} == set(VIEWS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.real_site import connect_publisher
+from subscriber.commands.open_context import connect_publisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import Pgsub
 from tests.integration.flow import Flow
 from tests.subscriber.twins import Around, around

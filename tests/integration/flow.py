@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any
 
 from catalog.store_sqlite import CatalogStore
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub
 from tests.twin import NativeTwin, column_names, in_order, native_rows

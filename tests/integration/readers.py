@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from tests.harness import Pgsub
-from workers.bgworker import query_launcher
-from workers.lake.query import run_query
+from workers.lake.connect.user_query import run_query
+from workers.process.launcher_client import query_launcher
 
 EXTENSIONS: Final = sorted(
     Path(sys.prefix).glob("lib/python3*/site-packages/duckdb_ext*/**/*.duckdb_extension")

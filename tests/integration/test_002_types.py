@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import requested_publisher, type_of_its_own
 from tests.harness import Pgsub
 from tests.integration.flow import Flow

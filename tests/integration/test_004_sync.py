@@ -11,7 +11,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import requested_publisher
 from tests.harness import Pgsub
 from tests.integration.flow import Flow, n_min_max

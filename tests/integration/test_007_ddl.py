@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow, first
 
 RENAME = "ALTER PUBLICATION {} RENAME TO {}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
 from tests.twin import native_rows, native_state
 from tests.waiting import wait_until

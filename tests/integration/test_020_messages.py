@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.integration.flow import Flow
 from workers.proto import decode

@@ -13,18 +13,18 @@ import pytest
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored
 from config.statements import PublicationAction
-from subscriber.altercmds import (
+from subscriber.commands.alter import (
     alter_enabled,
     alter_options,
     alter_publications,
     alter_refresh,
     alter_rename,
 )
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.real_site import open_site
-from subscriber.report import Notice
-from subscriber.site import Site
-from subscriber.subscriptioncmds import drop_subscription
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import drop_subscription
+from subscriber.commands.open_context import open_site
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from subscriber.messages import Notice
 from tests.integration.flow import Flow, n_min_max
 from tests.waiting import wait_until
 

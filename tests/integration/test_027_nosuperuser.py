@@ -24,9 +24,9 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import SubCreate, Subscription
 from config.load import from_stored
-from subscriber.altercmds import alter_connection, alter_options, alter_refresh
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.subscriptioncmds import create_subscription
+from subscriber.commands.alter import alter_connection, alter_options, alter_refresh
+from subscriber.commands.create_drop import create_subscription
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub
 from tests.integration.flow import Flow, n_min_max

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow, first
 from tests.twin import native_state
 from tests.waiting import wait_until

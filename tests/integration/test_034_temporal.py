@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow, Rows
 
 ROW = "INSERT INTO {} VALUES ('[1,2)', '[2000-01-01,2010-01-01)', 'a')"

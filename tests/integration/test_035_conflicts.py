@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
 from tests.waiting import wait_until
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow
 from tests.servers import every_version

@@ -11,20 +11,21 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, ReplicationError, ReplicationGap
 from catalog.pg_replication_origin import origin_name
-from subscriber.altercmds import (
+from subscriber.commands.alter import (
     alter_connection,
     alter_enabled,
     alter_options,
     alter_publications,
     alter_refresh,
 )
-from subscriber.recopy import recopy_tables
-from subscriber.subscriptioncmds import create_subscription, drop_subscription
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.recopy import recopy_tables
 from tests.fix_publisher import Database, requested_publisher
 from tests.subscriber.twins import Around, statement
 from tests.twin import NativeTwin
-from workers.identify_publisher import identify_publisher
-from workers.walreceiver import WalReceiverConn, connect
+from workers.publisher.connect import connect
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.identify import identify_publisher
 
 pytestmark = pytest.mark.postgres
 
@@ -61,7 +62,7 @@ def test_the_properties_of_a_slot(database: Database, world: Around) -> None:
 def test_a_slot_that_somebody_reads_from(
     database: Database, world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subscriber.remoteslot.SLOT_RELEASE_TIMEOUT", 0.0)
+    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_TIMEOUT", 0.0)
     database.run("CREATE PUBLICATION pub")
     stmt = statement(NAME, connection=database.dsn, with_={"enabled": False})
     create_subscription(stmt, world.site)

@@ -6,10 +6,10 @@ import pytest
 
 from catalog.pg_subscription import Subscription
 from config.guc import Settings
-from subscriber.check import check_subscription
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.report import Notice
-from subscriber.subscriptioncmds import create_subscription, drop_subscription
+from subscriber.commands.check import check_subscription
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from subscriber.messages import Notice
 from tests.fix_publisher import Database
 from tests.subscriber.twins import Around, statement
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.shell import COMMAND, NAME, PASSWORD, ROLE_PASSWORD, Shell, run_apart
 from tests.subscriber.launcher_family import Family
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
 
 pytestmark = pytest.mark.postgres
 

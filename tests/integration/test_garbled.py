@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from catalog.errcodes import ProtocolViolation
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.proxy import XLOG_HEADER, Proxy
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
 
 LISTED = {"shop_bill": ["shop", "total"], "all_kinds": ["shop", "total"]}

@@ -9,19 +9,18 @@ from catalog.errcodes import AdminShutdown, FeatureNotSupported, ReplicationErro
 from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
-from workers.publication import (
-    RemoteTable,
-    copy_statement,
+from workers.publisher.connect import connect, join_conninfo
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.copy_statement import copy_statement
+from workers.publisher.publications import (
     fetch_fingerprints,
-    fetch_leaves,
-    fetch_remote_table_info,
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,
 )
-from workers.remote_slots import fetch_slot, fetch_sync_slots
-from workers.replica_identity import fetch_identities
-from workers.walreceiver import WalReceiverConn, connect, join_conninfo
+from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
+from workers.publisher.replica_identity import fetch_identities
+from workers.publisher.replication_slots import fetch_slot, fetch_sync_slots
 
 SCHEMA = """
 CREATE DOMAIN price AS numeric(10, 2);

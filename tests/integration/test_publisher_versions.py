@@ -28,11 +28,13 @@ from workers.proto.messages import (
     Relation,
     Type,
 )
-from workers.publication import fetch_published_types, fetch_remote_table_info
-from workers.spool import Batch
-from workers.stream import start_options, start_stream
-from workers.sync_slot import create_sync_slot
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
+from workers.publisher.publications import fetch_published_types
+from workers.publisher.remote_table import fetch_remote_table_info
+from workers.publisher.sync_slot import create_sync_slot
+from workers.stream.batch import Batch
+from workers.stream.start import start_options, start_stream
+from workers.tables.new_table import lake_columns
 
 since_15 = pytest.mark.parametrize("each_database", every_version(18, since=15), indirect=True)
 with_extensions = pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def described_before_the_relation(database: Database, spool: Path, type_: str) -
     assert inserted(found) == [[b"1", HORSE.encode()]]
     with closing(connect(database.dsn, "versions")) as conn:
         remote = fetch_remote_table_info(conn, "public", "t", ["pub"])
-    assert [column.type for column in remote.lake_columns()] == [pa.int32(), pa.string()]
+    assert [column.type for column in lake_columns(remote)] == [pa.int32(), pa.string()]
 
 
 def test_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:

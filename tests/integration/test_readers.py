@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from catalog.pg_lsn import LSN
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.docs.pages import DOCS, blocks
 from tests.fix_publisher import Database, new_database
 from tests.harness import Pgsub, python_rows

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.proxy import Proxy
 from tests.fix_publisher import Database, requested_publisher
 from tests.harness import Pgsub

@@ -16,11 +16,11 @@ import pytest
 from catalog import keywords
 from catalog.errcodes import ReplicationError
 from catalog.namespace import quote_identifier, quote_literal, quote_literal_list
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.subscriber.bad_input import ERRORS, MISSING, MISSING_ONE, ORIGINS
+from tests.subscriber.commands.test_run_sql import prepared, session
 from tests.subscriber.statements import GOOD, IN_A_BLOCK, OPTIONS, STATE, SYNTAX
-from tests.subscriber.test_execute import prepared, session
 from tests.subscriber.twins import around
 
 pytestmark = pytest.mark.postgres

@@ -11,9 +11,10 @@ from catalog.errcodes import AdminShutdown, ReplicationError
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from tests.waiting import wait_until
-from workers.remote_slots import fetch_slot
-from workers.sync_slot import create_sync_slot, drop_sync_slot
-from workers.walreceiver import WalReceiverConn, connect
+from workers.publisher.connect import connect
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.replication_slots import fetch_slot
+from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 
 SLOT = "pg_16384_sync_16385_7"
 

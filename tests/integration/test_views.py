@@ -15,9 +15,9 @@ from typing import Any, Final
 import pytest
 
 from catalog.pg_subscription import PG_SUBSCRIPTION_COLUMNS
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.status import VIEWS
-from subscriber.status_tables import COLUMN_TYPES
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from subscriber.status.lake_tables import COLUMN_TYPES
+from subscriber.status.views import VIEWS
 from tests.fix_publisher import Database
 from tests.integration.flow import Flow
 from tests.waiting import wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.proxy import Proxy
 from tests.docs.own_statements import APPLY, CREATE, STATEMENTS, SYNC, WORDS, patterns
 from tests.fix_publisher import Database

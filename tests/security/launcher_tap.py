@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from workers.launcher_socket import read_lock_file
+from workers.process.launcher_socket import read_lock_file
 
 _CHUNK = 2**16
 

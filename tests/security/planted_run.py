@@ -28,9 +28,9 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from catalog.store_sqlite import CatalogStore
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.printing import Format, print_rows
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.status import VIEWS
+from subscriber.status.views import VIEWS
 from tests.crash.failpoint_files import Failpoints
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS, Pgsub
@@ -38,9 +38,9 @@ from tests.security.argument_watch import ArgumentWatch
 from tests.security.launcher_tap import LauncherTap
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers import failpoints
-from workers.bgworker import query_launcher
-from workers.lake.session import LakeSession
+from workers.lake.connect.session import LakeSession
+from workers.process import failpoints
+from workers.process.launcher_client import query_launcher
 
 PASSWORD = "planted-7f3aQpassword"
 ENV_PASSWORD = "planted-2e8dEpassword"

@@ -15,33 +15,28 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from config.guc import Settings
-from workers.lake import copied_keys, orphans, status_tables
-from workers.lake.branch_writer import BranchWriter
-from workers.lake.counts import LakeIdent
-from workers.lake.delete_files import list_data, list_deletes
-from workers.lake.destination import FileSizes, Identity, LakeColumn, Stamp
-from workers.lake.generated_check import generated_types
-from workers.lake.generated_rows import generated_at, renamed
-from workers.lake.iceberg import IcebergDestination
-from workers.lake.key_bounds import KeyRanges
-from workers.lake.maintenance import compact, expire_snapshots
-from workers.lake.merge import (
-    KeyBounds,
-    by_key,
+from workers.lake.effects import FileSizes
+from workers.lake.files.merge_delete_files import list_data, list_deletes
+from workers.lake.iceberg.branch_writer import BranchWriter
+from workers.lake.iceberg.destination import IcebergDestination
+from workers.lake.iceberg.expiry import expire_snapshots
+from workers.lake.sql import copied_keys, orphan_files, status_tables
+from workers.lake.sql.find_rows import (
     count_repeated,
     find_any_key,
     find_keys,
     find_positions,
     find_ranges,
     find_rows,
-    merge_by_key,
-    merge_by_position,
 )
-from workers.lake.outcomes import read_outcomes
-from workers.lake.row_origin import Others, all_others, count_rows_of_others, look_for_others
-from workers.lake.snapshots import read_history, read_properties
-from workers.lake.staging import Staging
-from workers.lake.statements import (
+from workers.lake.sql.generated_check import generated_types
+from workers.lake.sql.generated_values import generated_at, renamed
+from workers.lake.sql.key_bounds import KeyRanges
+from workers.lake.sql.merge import KeyBounds, by_key, merge_by_key, merge_by_position
+from workers.lake.sql.merge_results import read_outcomes
+from workers.lake.sql.other_writers import Others, all_others, count_rows_of_others, look_for_others
+from workers.lake.sql.rewrite_files import compact
+from workers.lake.sql.statements import (
     OWNER,
     branch_path,
     call,
@@ -58,6 +53,9 @@ from workers.lake.statements import (
     table_path,
     text,
 )
+from workers.lake.sql.table_metadata import read_history, read_properties
+from workers.lake.storage.staging import Staging
+from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
 
 SIZES: Final = FileSizes()
 BRANCH: Final = "pgsub_1_2"
@@ -292,15 +290,15 @@ BUILDERS: dict[str, Build] = {
             ((n[2], f"concat({quoted(n[3])}, {quoted(n[4])})"),),
         )
     ),
-    "folder": lambda n: asked(lambda session: orphans._folder(session, ident(n), "looking")),
+    "folder": lambda n: asked(lambda session: orphan_files._folder(session, ident(n), "looking")),
     "copied sources": lambda n: asked(
-        lambda session: orphans._being_copied(session, ident(n), "looking")
+        lambda session: orphan_files._being_copied(session, ident(n), "looking")
     ),
     "files elsewhere": lambda n: asked(
-        lambda session: orphans._elsewhere(session, ident(n), n[2], "looking")
+        lambda session: orphan_files._elsewhere(session, ident(n), n[2], "looking")
     ),
     "orphan files": lambda n: asked(
-        lambda session: orphans.remove_orphans(session, ident(n), owner="me", older_than=0),
+        lambda session: orphan_files.remove_orphans(session, ident(n), owner="me", older_than=0),
         table(file=["w/s/7-t-01234567/metadata/v1"]),
         table(key=[OWNER], value=["me"]),
         table(name=[]),

@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 
 from catalog.namespace import quote_identifier, quote_qualified_identifier
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.security.lexers import PIECES

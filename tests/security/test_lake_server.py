@@ -13,8 +13,8 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from tests.fix_lake import Lake
-from workers.lake.gateway_server import GATEWAY
-from workers.lake.session import LakeSession
+from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.session import LakeSession
 
 
 def listening(process: psutil.Process) -> list[tuple[str, int]]:

@@ -14,27 +14,29 @@ from hypothesis import strategies as st
 from catalog.namespace import escape_identifier, quote_identifier, quote_literal
 from catalog.pg_lsn import LSN
 from config.load import parse
-from subscriber.publisher import EmbeddedPublisher
-from subscriber.subscriptioncmds import new_row
+from subscriber.commands.create_drop import new_row
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.security.lexers import PIECES, POSTGRES, REPLICATION, hostile, same_but_for_names, tokens
-from workers.publication import (
-    ColumnType,
-    Leaf,
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.copy_statement import copy_statement
+from workers.publisher.publications import (
     PublishedActions,
-    RemoteColumn,
-    RemoteTable,
-    copy_statement,
     fetch_fingerprints,
-    fetch_remote_table_info,
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,
 )
-from workers.remote_slots import fetch_slot
-from workers.replica_identity import fetch_identities
-from workers.stream import start_options
-from workers.sync_slot import _free_name
-from workers.walreceiver import WalReceiverConn
+from workers.publisher.remote_table import (
+    ColumnType,
+    Leaf,
+    RemoteColumn,
+    RemoteTable,
+    fetch_remote_table_info,
+)
+from workers.publisher.replica_identity import fetch_identities
+from workers.publisher.replication_slots import fetch_slot
+from workers.publisher.sync_slot import _free_name
+from workers.stream.start import start_options
 
 Names = list[str]
 FOUR = st.lists(hostile(), min_size=4, max_size=4, unique=True)
@@ -115,7 +117,7 @@ def test_a_copy_is_the_same_whatever_the_names(names: Names) -> None:
     same_but_for_names(a_range, names, POSTGRES)
 
 
-class Walsender(WalReceiverConn):
+class ReplicationConn(WalReceiverConn):
     """A connection without a server."""
 
     def __init__(self) -> None:
@@ -128,9 +130,9 @@ class Walsender(WalReceiverConn):
         raise SaidError(sql)
 
 
-def commanded(command: Callable[[Walsender], object]) -> str:
+def commanded(command: Callable[[ReplicationConn], object]) -> str:
     with pytest.raises(SaidError) as said:
-        command(Walsender())
+        command(ReplicationConn())
     return str(said.value)
 
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tests.fix_lake import Lake
 from tests.security.lexers import PIECES, SPARK, hostile, same_but_for_names, tokens
 from tests.security.spark_builders import BUILDERS, Names
-from workers.lake import merge
-from workers.lake.counts import LakeIdent
-from workers.lake.merge import KeyBounds, merge_by_key
-from workers.lake.session import LakeSession
-from workers.lake.statements import identifier, join, name_of, text
+from workers.lake.connect.session import LakeSession
+from workers.lake.sql import merge
+from workers.lake.sql.merge import KeyBounds, merge_by_key
+from workers.lake.sql.statements import identifier, join, name_of, text
+from workers.lake.table import LakeIdent
 
 LAKE = Path(merge.__file__).parent
 BUILDING = frozenset({"join", "call", "name_of"})
-"""What ``workers.lake.statements`` has for who puts a statement together."""
+"""What ``workers.lake.sql.statements`` has for who puts a statement together."""
 
 FIVE = st.lists(hostile(), min_size=5, max_size=5, unique=True)
 
@@ -54,7 +54,7 @@ def builders() -> set[tuple[str, str]]:
 
 def imported(tree: ast.Module) -> set[str]:
     froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    ours = [node for node in froms if node.module == "workers.lake.statements"]
+    ours = [node for node in froms if node.module == "workers.lake.sql.statements"]
     return {name.name for node in ours for name in node.names}
 
 

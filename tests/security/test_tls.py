@@ -15,13 +15,13 @@ import pytest
 import trustme
 
 from catalog.errcodes import ConnectionFailure
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.security.tls_front import TlsFront
 from tests.twin import native_rows
 from tests.waiting import wait_until
-from workers.walreceiver import connect
+from workers.publisher.connect import connect
 
 NAME = "through_tls"
 LARGE = 65_000

@@ -15,7 +15,14 @@ import pytest
 from tests.security.argument_watch import ArgumentWatch
 from tests.security.launcher_tap import LauncherTap
 from tests.waiting import wait_until
-from workers.launcher_socket import LOCK_FILE, LineReader, LockInfo, ask, encode, make_socket_path
+from workers.process.launcher_socket import (
+    LOCK_FILE,
+    LineReader,
+    LockInfo,
+    ask,
+    encode,
+    make_socket_path,
+)
 
 WORD = "planted4d81word"
 

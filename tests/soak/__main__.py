@@ -21,7 +21,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
-from subscriber.publisher import EmbeddedPublisher
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.family import Family
 from tests.fix_publisher import Database, new_database
 from tests.soak.meter import Sample, growth, not_flat

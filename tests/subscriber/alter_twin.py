@@ -1,4 +1,4 @@
-"""A twin of ``subscriber.altercmds``: it carries out nothing and keeps what it was asked."""
+"""A twin of ``subscriber.commands.alter``: it carries out nothing and keeps what it was asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.pg_lsn import LSN
 from config.statements import PublicationAction
-from subscriber.site import Site
+from subscriber.commands.context import Site
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from tests.subscriber.bad_alter import ALTER_ERRORS, IN_A_BLOCK, OF_NO_SLOT
 from tests.subscriber.bad_create import CREATE, CREATE_ERRORS
 from tests.subscriber.twins import Around, Slot, WorkerTwin
 from tests.subscriber.ways import Ask, both, drop, sql
-from workers.publication import Row
+from workers.publisher.interfaces import Row
 
 Arrange = Callable[[Around], object]
 

@@ -13,9 +13,9 @@ from catalog.errcodes import ConnectionFailure, ObjectNotInPrerequisiteState, Re
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.load import Config
-from subscriber.launcher import Launcher
-from workers.lake.server import die_with_parent
-from workers.worker_slots import LogicalRepWorker
+from subscriber.launcher.launcher import Launcher
+from workers.lake.server.lake_server import die_with_parent
+from workers.process.worker_slots import LogicalRepWorker
 
 IDLE = "import signal; signal.pause()"
 COUNT = "lake_starts"

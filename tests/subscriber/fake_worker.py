@@ -11,9 +11,9 @@ from pathlib import Path
 
 from catalog.pg_lsn import LSN
 from catalog.store_sqlite import CatalogStore
-from workers import log as server_log
-from workers.bgworker import LauncherLink
-from workers.exits import EXIT_GAP
+from workers.process import log as server_log
+from workers.process.launcher_link import LauncherLink
+from workers.process.worker_exit import EXIT_GAP
 
 NAP = 10.0
 

@@ -25,8 +25,8 @@ from tests.subscriber.bad_input import (
     WAYS,
     Arrange,
 )
+from tests.subscriber.commands.test_run_sql import prepared
 from tests.subscriber.statements import OFFLINE
-from tests.subscriber.test_execute import prepared
 from tests.subscriber.twins import Around
 from tests.subscriber.ways import Ask, alter, create, sql, up
 

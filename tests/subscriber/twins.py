@@ -18,12 +18,12 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import parse
 from config.subscription import CreateSubscriptionStmt
-from subscriber.report import Notice
-from subscriber.site import Site
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Destination, Generated, LakeColumn, LakeTable, Segment, Stamp
-from workers.publication import Row
-from workers.walreceiver import SystemIdentity
+from subscriber.commands.context import Site
+from subscriber.messages import Notice
+from workers.lake.destination import Destination
+from workers.lake.segment import Generated, Segment
+from workers.lake.table import LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.publisher.interfaces import Row, SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
 

@@ -11,13 +11,13 @@ import pytest
 
 from config.load import parse
 from subscriber import cli
-from subscriber.execute import altering
-from subscriber.report import print_notice
-from subscriber.site import Site
-from subscriber.subscriptioncmds import create_subscription, drop_subscription
-from subscriber.up import _create_or_bring_in_line
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.run_sql import altering
+from subscriber.commands.up import _create_or_bring_in_line
+from subscriber.messages import print_notice
 from tests.shell import Ran, Shell
-from tests.subscriber.test_execute import session
+from tests.subscriber.commands.test_run_sql import session
 from tests.subscriber.twins import Around
 
 FILE: Final = "FILE"

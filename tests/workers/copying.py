@@ -13,13 +13,13 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from workers import copy_table
-from workers.copy_task import BINARY
-from workers.lake.counts import LakeIdent
-from workers.lake.memory import MemoryDestination
-from workers.process import WorkerProcess
-from workers.publication import Row
-from workers.walreceiver import WalReceiverConn
+from workers.lake.copy_task import BINARY
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import LakeIdent
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.interfaces import Row
+from workers.sync import copy_table
 
 START = LSN(1000)
 BLOCK = 8192

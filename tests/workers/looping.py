@@ -14,17 +14,17 @@ from catalog.pg_lsn import LSN
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
-from workers.apply import LogicalRepApplyLoop
-from workers.lake.memory import MemoryDestination
-from workers.latch import Latch
-from workers.orphans import OrphanRemoval
-from workers.process import WorkerProcess
+from workers.apply.loop import LogicalRepApplyLoop
+from workers.lake.memory.destination import MemoryDestination
+from workers.process.latch import Latch
+from workers.process.worker_process import WorkerProcess
 from workers.proto.messages import Insert, Message
-from workers.receive import ReceiveLimits
-from workers.spool import Spool
-from workers.standby_watch import StandbyWatch
-from workers.stream import Stream
-from workers.tablesync import _one_turn
+from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.receiver import ReceiveLimits
+from workers.stream.spool import Spool
+from workers.stream.start import Stream
+from workers.sync.catch_up import _one_turn
+from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")

@@ -14,18 +14,14 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from tests.workers.subscribed import COLUMNS, EPOCH
 from tests.workers.transactions import relation, row
-from workers.applier import Applier
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import SHARED, SOURCE_COLUMN, Identity, Stamp
-from workers.lake.memory import MemoryDestination, MemoryLake
-from workers.lake_writer import LakeWriter
+from workers.apply.apply_batch import Applier
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.sources import source_of, with_source_column
+from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message
-from workers.shared_targets import (
-    TableLocks,
-    join,
-    source_of,
-    with_source_column,
-)
+from workers.tables.shared_tables import join
+from workers.tables.table_locks import TableLocks
+from workers.tables.writer import LakeWriter
 
 TARGET = LakeIdent("public", "all of them")
 Rows = list[tuple[int, int]]

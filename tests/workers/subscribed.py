@@ -13,12 +13,11 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from workers.applier import Applier
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Identity, LakeColumn, Stamp
-from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
-from workers.lake_writer import LakeWriter
-from workers.replica_identity import Identities
+from workers.apply.apply_batch import Applier
+from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
+from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
+from workers.publisher.replica_identity import Identities
+from workers.tables.writer import LakeWriter
 
 COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
 EPOCH = "epoch"

@@ -25,19 +25,20 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers import failpoints, finished_copy, tablesync
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeTable, Segment, Stamp
-from workers.lake.memory import MAIN, MemoryDestination, MemoryLake
-from workers.latch import Latch
-from workers.process import WorkerProcess
+from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
+from workers.lake.segment import Segment
+from workers.lake.sources import source_of, with_source_column
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable, Stamp
+from workers.process import failpoints
+from workers.process.latch import Latch
+from workers.process.worker_process import WorkerProcess
 from workers.proto.messages import Insert, Message
-from workers.remote_slots import RemoteSlot
-from workers.shared_targets import source_of, with_source_column
-from workers.spool import Batch
-from workers.standby_watch import StandbyWatch
-from workers.stream import Stream
-from workers.walreceiver import SystemIdentity
+from workers.publisher.interfaces import SystemIdentity
+from workers.publisher.replication_slots import RemoteSlot
+from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.batch import Batch
+from workers.stream.start import Stream
+from workers.sync import catch_up, permanent_slot, worker
 
 RELATION = relation(1, "a", "id", "v")
 IDENT = LakeIdent("public", "a")
@@ -262,17 +263,17 @@ class Synchronised:
     def play(self, patch: pytest.MonkeyPatch) -> None:
         """Put the publisher and the deaths in the place of the real ones."""
         patch.setattr(failpoints, "reach", self.reach)
-        patch.setattr(tablesync, "connect_publisher", lambda *_: self.publisher)
-        patch.setattr(tablesync, "watch_standby", lambda *_: (StandbyWatch(None), None))
-        patch.setattr(tablesync, "check_own_server", lambda *_: None)
-        patch.setattr(tablesync, "create_sync_slot", self._create_slot)
-        patch.setattr(tablesync, "drop_sync_slot", self._drop_slot)
-        patch.setattr(tablesync, "copy_table", self._copy_table)
-        patch.setattr(tablesync, "catchup_forms", lambda *_: None)
-        patch.setattr(tablesync, "fetch_published", lambda *_: self.world.published)
-        patch.setattr(tablesync, "ask_identities", lambda *asked: self.world.identities(asked[-1]))
-        patch.setattr(tablesync, "start_stream", self._start_stream)
-        patch.setattr(finished_copy, "fetch_slot", self._fetch_slot)
+        patch.setattr(worker, "connect_publisher", lambda *_: self.publisher)
+        patch.setattr(worker, "watch_standby", lambda *_: (StandbyWatch(None), None))
+        patch.setattr(worker, "check_own_server", lambda *_: None)
+        patch.setattr(worker, "create_sync_slot", self._create_slot)
+        patch.setattr(worker, "drop_sync_slot", self._drop_slot)
+        patch.setattr(worker, "copy_table", self._copy_table)
+        patch.setattr(worker, "catchup_forms", lambda *_: None)
+        patch.setattr(worker, "fetch_published", lambda *_: self.world.published)
+        patch.setattr(worker, "ask_identities", lambda *asked: self.world.identities(asked[-1]))
+        patch.setattr(catch_up, "start_stream", self._start_stream)
+        patch.setattr(permanent_slot, "fetch_slot", self._fetch_slot)
 
     def worker(self, dest: MemoryDestination | None = None) -> None:
         """The next sync worker, to its end; ``Killed`` if it is to die on the way."""
@@ -284,7 +285,7 @@ class Synchronised:
             self.data_dir, sub.oid, self.rel.srrelid, generation, self.world.store, link, Settings()
         )
         dest = dest or MemoryDestination(self.world.lake)
-        tablesync.LogicalRepSyncTableStart(process, sub, self.rel, dest)
+        worker.LogicalRepSyncTableStart(process, sub, self.rel, dest)
 
     def rows(self, source: str | None = None) -> list[tuple[int, int]]:
         """What readers see of this source, or of another one."""

@@ -14,12 +14,13 @@ from catalog.lake_maintenance import LakeUpkeep
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.applier import Applier
-from workers.lake.counts import Counts, Effect, LakeIdent
-from workers.lake.destination import FileSizes, Identity, LakeTable
-from workers.lake.memory import MemoryDestination, MemoryLake
+from workers.apply.apply_batch import Applier
+from workers.lake.effects import Counts, Effect, FileSizes
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.table import Identity, LakeIdent, LakeTable
 from workers.proto.messages import Insert
-from workers.upkeep import Job, Upkeep, at_once
+from workers.tables.maintenance.jobs import Job, at_once
+from workers.tables.maintenance.schedule import Upkeep
 
 A = relation(1, "a", "id", "v")
 

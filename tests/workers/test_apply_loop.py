@@ -20,23 +20,20 @@ from config.guc import Settings
 from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
-from workers.apply import (
-    _is_enough,
-    _remember_flush,
-    _set_ready,
-)
-from workers.exits import WorkerExit
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Orphans, Stamp
-from workers.lake.memory import MAIN, MemoryDestination
-from workers.lake_writer import LakeWriter
-from workers.orphans import OrphanRemoval
+from workers.apply.loop import _is_enough, _set_ready
+from workers.apply.progress import _remember_flush
+from workers.apply.reload import reread_subscription
+from workers.lake.effects import Orphans
+from workers.lake.memory.destination import MAIN, MemoryDestination
+from workers.lake.table import LakeIdent, Stamp
+from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Insert, Message
-from workers.receive import ReceiveLimits
-from workers.reread import reread_subscription
-from workers.standby_watch import StandbyWatch
-from workers.upkeep import Upkeep
-from workers.walreceiver import SystemIdentity
+from workers.publisher.interfaces import Row, SystemIdentity
+from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.receiver import ReceiveLimits
+from workers.tables.maintenance.orphan_files import OrphanRemoval
+from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.writer import LakeWriter
 
 
 def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
@@ -130,8 +127,8 @@ def test_behind_many_small_transactions_the_worker_waits_for_more(
         assert latch is loop.process.link.latch
         told.append((seconds, enough()))
 
-    monkeypatch.setattr("workers.apply.wait_for_more", waited)
-    monkeypatch.setattr("workers.batch_delay.MANY", 2)
+    monkeypatch.setattr("workers.apply.loop.wait_for_more", waited)
+    monkeypatch.setattr("workers.apply.batch_delay.MANY", 2)
     loop.say(batch_max_rows=max_rows, batch_delay=batch_delay)
     loop.run(*inserts(0, 7))
     assert loop.receiver.durable == [700]
@@ -250,6 +247,16 @@ class StandbyTwin:
     def identify_system(self) -> SystemIdentity:
         self.left -= 1
         return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop", 16384)
+
+    @property
+    def server_version(self) -> int:
+        return 18
+
+    def exec(self, sql: str) -> list[Row]:
+        raise AssertionError(sql)
+
+    def timeline_history(self, tli: int) -> str:
+        raise AssertionError(tli)
 
 
 def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:

@@ -17,17 +17,17 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.looping import LinkTwin
 from tests.workers.subscribed import Subscribed
-from workers import apply
-from workers.applier import Applier
-from workers.apply import apply_worker_main
-from workers.binary_forms import TextNeeded
-from workers.exits import WorkerExit
-from workers.lake.memory import MemoryDestination
-from workers.lake_writer import LakeWriter
-from workers.orphans import OrphanRemoval
-from workers.process import WorkerProcess
-from workers.publication import Row
-from workers.walreceiver import SystemIdentity, WalReceiverConn
+from workers.apply import worker
+from workers.apply.apply_batch import Applier
+from workers.apply.worker import apply_worker_main
+from workers.lake.memory.destination import MemoryDestination
+from workers.process.worker_exit import WorkerExit
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.binary_columns import TextNeeded
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.interfaces import Row, SystemIdentity
+from workers.tables.maintenance.orphan_files import OrphanRemoval
+from workers.tables.writer import LakeWriter
 
 
 class Asked(Exception):  # noqa: N818 - it is no error
@@ -138,8 +138,8 @@ def test_014_a_stream_that_needs_text_starts_again_from_where_the_origin_stands(
         stream.receiver.error = failing("42883")
         raise stream.receiver.error
 
-    monkeypatch.setattr(apply, "start_stream", start)
-    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+    monkeypatch.setattr(worker, "start_stream", start)
+    monkeypatch.setattr(worker, "LogicalRepApplyLoop", loop)
     publishers = [PublisherTwin(INT4, busy=0), PublisherTwin(INT4, busy=2)]
     assert run(world, publishers, tmp_path, monkeypatch) == "text"
     assert started == [(LSN(0), True), (LSN(700), False)]
@@ -157,8 +157,8 @@ def test_014_a_subscription_that_changed_meanwhile_starts_no_second_stream(
         world.store.update_subscription(world.sub.oid, subslotname="other")
         raise TextNeeded("a column of an unknown type")
 
-    monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
-    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+    monkeypatch.setattr(worker, "start_stream", lambda *_, **__: StreamTwin())
+    monkeypatch.setattr(worker, "LogicalRepApplyLoop", loop)
     with pytest.raises(WorkerExit, match="has changed: subslotname"):
         run(world, PublisherTwin(INT4), tmp_path, monkeypatch)
 
@@ -177,9 +177,9 @@ def test_014_a_second_stream_that_cannot_start_is_no_error_of_the_subscription(
         seen.append(process.applying)
         raise failing("08006")
 
-    monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
-    monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
-    monkeypatch.setattr(apply, "_wait_for_slot", wait_for_slot)
+    monkeypatch.setattr(worker, "start_stream", lambda *_, **__: StreamTwin())
+    monkeypatch.setattr(worker, "LogicalRepApplyLoop", loop)
+    monkeypatch.setattr(worker, "_wait_for_slot", wait_for_slot)
     with pytest.raises(ReplicationError):
         run(world, [PublisherTwin(INT4), PublisherTwin(INT4)], tmp_path, monkeypatch)
     assert seen == [True, False]
@@ -197,8 +197,8 @@ def test_014_a_connection_that_ends_is_no_reason_for_text(
             stream.receiver.error = error if received else None  # noqa: B023 - called at once
             raise error  # noqa: B023 - called at once
 
-        monkeypatch.setattr(apply, "start_stream", lambda *_, **__: StreamTwin())
-        monkeypatch.setattr(apply, "LogicalRepApplyLoop", loop)
+        monkeypatch.setattr(worker, "start_stream", lambda *_, **__: StreamTwin())
+        monkeypatch.setattr(worker, "LogicalRepApplyLoop", loop)
         publisher = PublisherTwin(INT4)
         with pytest.raises(ReplicationError) as raised:
             run(world, publisher, tmp_path, monkeypatch)
@@ -232,7 +232,7 @@ def run(
 ) -> str:
     """A worker's life until it asks for the stream; what it says then."""
     found = iter([publishers] if isinstance(publishers, PublisherTwin) else publishers)
-    monkeypatch.setattr(apply, "connect_publisher", lambda *_: next(found))
+    monkeypatch.setattr(worker, "connect_publisher", lambda *_: next(found))
     monkeypatch.setattr(WorkerProcess, "open_lake", lambda _: MemoryDestination(world.lake))
     link = cast("Any", LinkTwin())
     process = WorkerProcess(data_dir, world.sub.oid, 0, 1, world.store, link, Settings())
@@ -252,7 +252,7 @@ def test_expiries_and_removals_of_orphan_files_take_turns(
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(apply, "LakeWriter", Writer)
+    monkeypatch.setattr(worker, "LakeWriter", Writer)
     removals: list[OrphanRemoval] = []
 
     class Removal(OrphanRemoval):
@@ -260,7 +260,7 @@ def test_expiries_and_removals_of_orphan_files_take_turns(
             super().__init__(*args, **kwargs)
             removals.append(self)
 
-    monkeypatch.setattr(apply, "OrphanRemoval", Removal)
+    monkeypatch.setattr(worker, "OrphanRemoval", Removal)
     run(world, PublisherTwin(), tmp_path, monkeypatch)
     [writer], [removal] = made, removals
     assert writer.upkeep._record == world.store.add_lake_upkeep

@@ -15,11 +15,11 @@ from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.tended import A, Expiring, Kept, branches, is_free, play, recorded
 from tests.workers.transactions import batch, row
-from workers.lake.destination import Identity
-from workers.lake.memory import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.table import Identity
 from workers.proto.messages import Insert
-from workers.shared_targets import TableLocks
-from workers.upkeep import Upkeep
+from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.table_locks import TableLocks
 
 
 def test_snapshots_expire_when_so_many_would_go(world: Subscribed) -> None:

@@ -16,11 +16,11 @@ from catalog.pg_subscription import TableOptions
 from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.destination import SHARED, SOURCE_COLUMN, LakeColumn, LakeTable, Stamp
-from workers.lake.memory import MAIN, MemoryDestination, MemoryTable
+from workers.changes.column_checks import check_columns
+from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryTable
+from workers.lake.sources import with_source_column
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeTable, Stamp
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
-from workers.relation import check_columns
-from workers.shared_targets import with_source_column
 
 A = relation(1, "a", "id", "v")
 FULL = relation(1, "a", "id", "v", identity="f")

@@ -7,7 +7,7 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory import MemoryDestination
+from workers.lake.memory.destination import MemoryDestination
 from workers.proto.messages import ColumnStatus, Delete, Insert, Message, TupleColumn, Update
 
 A = relation(1, "a", "id", "v")

@@ -21,11 +21,11 @@ from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers import main as worker
-from workers.conflicts import KeyConflict
-from workers.exits import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
-from workers.lake.counts import LakeIdent
-from workers.launcher_socket import LOCK_FILE
-from workers.process import WorkerProcess
+from workers.changes.key_conflict import KeyConflict
+from workers.lake.table import LakeIdent
+from workers.process.launcher_socket import LOCK_FILE
+from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
+from workers.process.worker_process import WorkerProcess
 
 ARGV = ["apply", "--subid", "7", "--relid", "0", "--slot", "2", "--generation", "3"]
 
@@ -119,7 +119,7 @@ def test_a_gap_is_told_once_and_ends_with_a_status_of_its_own(
     subid = store.insert_subscription(row).oid
     (tmp_path / LOCK_FILE).write_text('{"pid": 1, "socket": "s", "start_time": 1}')
     monkeypatch.setattr(worker, "LauncherLink", Link("nowhere", error))
-    monkeypatch.setattr("workers.apply.apply_worker_main", _raising(error))
+    monkeypatch.setattr("workers.apply.worker.apply_worker_main", _raising(error))
     argv = [*ARGV[:2], str(subid), *ARGV[3:], "--data-dir", str(tmp_path)]
     log, counts = tmp_path / "log" / "pgsub.log", []
     for _ in told:
@@ -171,7 +171,7 @@ class Ended:
         """Its exit status."""
         self.link = Link("nowhere", error)
         self._monkeypatch.setattr(worker, "LauncherLink", self.link)
-        main = "tablesync.table_sync_worker_main" if relid else "apply.apply_worker_main"
+        main = "sync.worker.table_sync_worker_main" if relid else "apply.worker.apply_worker_main"
         self._monkeypatch.setattr(f"workers.{main}", _raising(error, applying=applying))
         numbers = ["--subid", str(self.subid), "--relid", str(relid)]
         argv = [ARGV[0], *numbers, *ARGV[5:], "--data-dir", str(self.data_dir)]

@@ -11,8 +11,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.counts import LakeIdent
-from workers.lake.memory import MemoryDestination
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import LakeIdent
 from workers.proto.messages import Delete, Insert, Message, Truncate
 
 A = relation(1, "a", "id", "v")

@@ -3,9 +3,9 @@
 import pytest
 
 from catalog.pg_lsn import LSN
-from tests.workers.test_publication import ScriptedPublisher
-from workers.publication import Row
-from workers.remote_slots import RemoteSlot, fetch_slot, is_in_recovery
+from tests.workers.publisher.test_publications import ScriptedPublisher
+from workers.publisher.interfaces import Row
+from workers.publisher.replication_slots import RemoteSlot, fetch_slot, is_in_recovery
 
 SOUND: Row = ("reserved", None, "false")
 

@@ -13,12 +13,12 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.tended import A, Clock, Kept, branches, play
 from tests.workers.transactions import batch, relation, row
-from workers.applier import Applier
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import FileSizes, Stamp
-from workers.lake.memory import MAIN
+from workers.apply.apply_batch import Applier
+from workers.lake.effects import FileSizes
+from workers.lake.memory.destination import MAIN
+from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Insert
-from workers.upkeep import QUIET, Upkeep
+from workers.tables.maintenance.schedule import QUIET, Upkeep
 
 B = relation(2, "b", "id", "v")
 A_TABLE = LakeIdent("public", "a")
@@ -320,7 +320,7 @@ def test_whoever_dies_meanwhile_leaves_the_rows_as_they_are(
     resting.play()
     rows = world.rows("a")
     with monkeypatch.context() as patch:
-        patch.setattr("workers.failpoints.reach", reach)
+        patch.setattr("workers.process.failpoints.reach", reach)
         with pytest.raises(Died):
             resting.rest()
     successor = world.worker()

@@ -11,8 +11,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_stat_subscription_stats import ConflictType
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.conflicts import KeyConflict
-from workers.lake.memory import MemoryDestination
+from workers.changes.key_conflict import KeyConflict
+from workers.lake.memory.destination import MemoryDestination
 from workers.proto.messages import (
     ColumnStatus,
     Delete,

@@ -10,12 +10,11 @@ import pytest
 from catalog.errcodes import ConnectionFailure
 from tests.workers.sharing import A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, row
-from workers.applier import Applier
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Stamp
-from workers.lake.memory import MemoryDestination, MemoryLake
+from workers.apply.apply_batch import Applier
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Delete, Message, Relation, Truncate, Update
-from workers.spool import Batch
+from workers.stream.batch import Batch
 
 
 class Dying(MemoryDestination):

@@ -12,9 +12,9 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import FileSizes
-from workers.upkeep import Upkeep
+from workers.lake.effects import Counts, FileSizes
+from workers.lake.table import LakeIdent
+from workers.tables.maintenance.schedule import Upkeep
 
 
 class Many:

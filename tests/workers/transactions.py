@@ -22,7 +22,8 @@ from workers.proto.messages import (
     TupleColumn,
     Update,
 )
-from workers.spool import Batch, Spool
+from workers.stream.batch import Batch
+from workers.stream.spool import Spool
 
 CHANGES = (Insert, Update, Delete, Truncate)
 

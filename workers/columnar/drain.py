@@ -9,9 +9,9 @@ and on TCP each becomes a packet. So when the socket is all but empty the kernel
 long each time while messages keep coming, up to ``longest_nap``: what is sent meanwhile goes
 out, and comes in, in one piece. Half a million small rows cost a walsender on the same machine
 3.8 to 4.5 s of CPU with naps of 0.2 ms and 1.9 to 2.8 s with naps of 20 ms behind a receive buffer
-that such a nap fills (``workers.walreceiver``); the reader's own went from 1.0 to 0.2 s. Naps
-shrink again whenever nothing came, to the first one if little had come before: a trickle is passed
-on at once.
+that such a nap fills (``workers.publisher.connection``); the reader's own went from 1.0 to 0.2 s.
+Naps shrink again whenever nothing came, to the first one if little had come before: a trickle is
+passed on at once.
 
 A WAL message (``w``) becomes a spool record: its payload behind a little-endian u32 length. A
 keepalive (``k``) only moves positions. Any other type is ignored, as PostgreSQL ignores it. For

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.errcodes import ProtocolViolation
-from workers.columnar.columns import Changes
+from workers.columnar.column_reader import Changes
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
 from workers.proto import decode

@@ -18,9 +18,9 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def _digest() -> str:
-    """Of the sources of this package."""
+    """The digest of this package's sources, its folders included."""
     digest = hashlib.sha256()
-    for source in sorted(_HERE.glob("*.py")):
+    for source in sorted(_HERE.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -13,18 +13,17 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from workers.columnar.binary_catalog import compile_forms, form_of
-from workers.columnar.binary_copy import BinaryCopyReader
-from workers.columnar.columns import Layout, MappedColumn, in_form
-from workers.columnar.copy_data import CopyFailed, copy_data
+from workers.columnar.binary.forms import compile_forms, form_of
+from workers.columnar.column_reader import Layout, MappedColumn, in_form
+from workers.columnar.copy.binary_reader import BinaryCopyReader
+from workers.columnar.copy.libpq_rows import CopyFailed, copy_data
 from workers.columnar.drain import Drain
-from workers.columnar.fold import fold_keyed
+from workers.columnar.fold.after_lookup import Probed
+from workers.columnar.fold.by_key import fold_keyed
+from workers.columnar.fold.unique_keys import UniqueKeys
+from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import frame
-from workers.columnar.full import full_images
-from workers.columnar.key_numbers import KeyNumbers, numbers_of
-from workers.columnar.probed import Probed
-from workers.columnar.unique_keys import UniqueKeys
-from workers.copy_task import CopyTaskError
+from workers.columnar.key_search import KeyNumbers, numbers_of
 
 _INT8 = 20  # pg_type's oid
 _NUMERIC = 1700
@@ -35,6 +34,12 @@ _COPY = (
     + b"\xff\xff"
 )  # fmt: skip
 _NO_CONNECTION = 0  # libpq takes a null connection and answers with an error
+
+
+def _copy_error(
+    sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
+) -> Exception:
+    return ValueError(sqlstate, primary, detail, hint)
 
 
 def warm() -> None:
@@ -73,7 +78,7 @@ def warm_copy() -> None:
         ("v", pa.decimal128(9, 1)),
         ("u", pa.string()),
     ]
-    list(BinaryCopyReader(copied, plain, False, "", CopyTaskError).batches([_COPY]))
+    list(BinaryCopyReader(copied, plain, False, "", _copy_error).batches([_COPY]))
     with suppress(CopyFailed):
         list(copy_data(_NO_CONNECTION, lambda: None))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.workers.columnar.native import Stored
 from tests.workers.columnar.records import delete, insert, layout, update
-from workers.columnar.columns import Layout
+from workers.columnar.column_reader import Layout
 from workers.proto.messages import Message
 
 THREE = layout(pa.string(), pa.string(), pa.string())

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.workers.columnar.records import Row
-from workers.proto.messages import (
-    ColumnStatus,
-    Delete,
-    Insert,
-    Message,
-    TupleData,
-    Update,
-)
+from workers.proto.messages import ColumnStatus, Delete, Insert, Message, TupleData, Update
 
 Stored = tuple[str | None, ...]
 

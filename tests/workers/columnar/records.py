@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
-from workers.columnar.columns import Changes, Layout, MappedColumn
+from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.columnar.frame import Frame, frame
 from workers.proto import encode
 from workers.proto.messages import (

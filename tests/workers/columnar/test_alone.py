@@ -13,9 +13,9 @@ from catalog.errcodes import ProtocolViolation
 from tests.workers.columnar.histories import THREE, histories
 from tests.workers.columnar.native import Stored
 from tests.workers.columnar.records import delete, insert, segment, update
-from workers.columnar import fold, keys
-from workers.columnar.columns import Layout
-from workers.columnar.fold import fold_keyed
+from workers.columnar.column_reader import Layout
+from workers.columnar.fold import by_key, key_table
+from workers.columnar.fold.by_key import fold_keyed
 from workers.proto.messages import Message
 
 
@@ -29,7 +29,7 @@ def test_a_change_that_is_alone_need_not_be_followed(
     changes = segment(*messages)
     found = fold_keyed(changes, form)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "mark_alone", lambda *args: args[-1].fill(False))
+        patch.setattr(by_key, "mark_alone", lambda *args: args[-1].fill(False))
         followed = fold_keyed(changes, form)
     for part in ("prev", "base", "final", "born"):
         assert list(getattr(found, part)) == list(getattr(followed, part)), part
@@ -60,9 +60,9 @@ def test_a_change_without_a_key_is_met_where_it_is(bad: Message, at: int) -> Non
     messages.insert(at, bad)
     changes = segment(*messages, delete(key=["2"]))
     errors = []
-    for find in (keys.mark_alone, lambda *args: args[-1].fill(False)):
+    for find in (key_table.mark_alone, lambda *args: args[-1].fill(False)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fold, "mark_alone", find)
+            patch.setattr(by_key, "mark_alone", find)
             with pytest.raises(ProtocolViolation) as error:
                 fold_keyed(changes, THREE)
         errors.append((error.value.primary, error.value.detail))
@@ -85,9 +85,9 @@ def test_alone_is_who_shares_no_key_with_another() -> None:
     with pytest.MonkeyPatch.context() as patch:
 
         def mark(*args: Any) -> None:
-            keys.mark_alone(*args)
+            key_table.mark_alone(*args)
             found.append(args[-1])
 
-        patch.setattr(fold, "mark_alone", mark)
+        patch.setattr(by_key, "mark_alone", mark)
         fold_keyed(changes, THREE)
     assert np.flatnonzero(~found[0]).tolist() == [7, 1002, 1003, 1004]

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
 from tests.workers.columnar.records import TABLE, layout, rows, segment
-from workers.columnar import binary_scalars as scalars
-from workers.columnar.binary_catalog import TEXT_ONLY, Form, compile_forms, form_of
-from workers.columnar.columns import (
+from workers.columnar.binary import scalars as scalars
+from workers.columnar.binary.forms import TEXT_ONLY, Form, compile_forms, form_of
+from workers.columnar.column_reader import (
     Changes,
     ColumnReader,
     UnreadableValue,
     UnrepresentableValue,
     in_form,
 )
-from workers.columnar.fold import fold_keyed
-from workers.columnar.full import full_images
+from workers.columnar.fold.by_key import fold_keyed
+from workers.columnar.fold.whole_rows import full_images
 from workers.proto.messages import ColumnStatus, Delete, Insert, TupleColumn, TupleData, Update
 
 INT4, INT8, TEXT, NUMERIC, DATE, FLOAT8 = 23, 20, 25, 1700, 1082, 701
@@ -343,7 +343,7 @@ LONG = [Decimal(at).scaleb(1000) for at in range(1, 12)]
 @pytest.fixture
 def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array takes three of ``LONG``."""
-    monkeypatch.setattr("workers.columnar.binary_text.MOST_TEXT", 2500)
+    monkeypatch.setattr("workers.columnar.binary.text.MOST_TEXT", 2500)
 
 
 def batches_of(found: Any) -> tuple[list[int], list[dict[str, Any]]]:

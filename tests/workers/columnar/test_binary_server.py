@@ -20,17 +20,19 @@ from catalog.pg_lsn import LSN
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from tests.workers.columnar.test_server import OPTIONS, drain_to, relation
-from workers.binary_forms import BinaryForms, copy_forms, fetch_type_rows, known_forms
-from workers.columnar.binary_catalog import TEXT_ONLY, built_in_types, compile_forms, form_of
-from workers.columnar.binary_nested import RECORD
-from workers.columnar.columns import Changes, Layout, MappedColumn, in_form
-from workers.columnar.fold import fold_keyed
+from workers.columnar.binary.containers import RECORD
+from workers.columnar.binary.forms import TEXT_ONLY, built_in_types, compile_forms, form_of
+from workers.columnar.column_reader import Changes, Layout, MappedColumn, in_form
+from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.frame import Frame, frame
 from workers.columnar.kernel import DIGEST
 from workers.columnar.tuples import be16, be32
-from workers.copy_task import BINARY, CSV, CopyReader, CopyTask, read_copy
-from workers.lake.destination import LakeColumn
-from workers.publication import copy_statement, fetch_remote_table_info
+from workers.lake.copy_task import BINARY, CSV, CopyReader, CopyTask, read_copy
+from workers.lake.table import LakeColumn
+from workers.publisher.binary_columns import BinaryForms, copy_forms, fetch_type_rows, known_forms
+from workers.publisher.copy_statement import copy_statement
+from workers.publisher.remote_table import fetch_remote_table_info
+from workers.tables.new_table import lake_columns
 
 SETUP = [
     "CREATE TYPE mood AS ENUM ('sad', 'quite \"happy\"', 'NULL')",
@@ -227,7 +229,7 @@ def compare(
     nodes = BinaryForms(lambda oids: fetch_type_rows(asked, oids)).of(relation(by_binary))
     as_text = in_form(by_text.changes(slice(None)), None)
     as_binary = in_form(by_binary.changes(slice(None)), nodes)
-    lake = fetch_remote_table_info(asked, "public", "t", ["everything"]).lake_columns()
+    lake = lake_columns(fetch_remote_table_info(asked, "public", "t", ["everything"]))
     for types in ([LakeColumn(column.name, pa.string()) for column in lake], lake):
         wanted, read = columns(as_text, types), columns(as_binary, types)
         for column, one, other in zip(types, wanted, read, strict=True):
@@ -269,7 +271,7 @@ def test_s_014_1_a_binary_copy_brings_the_same_arrow_columns(publisher_db: Datab
     nodes = compile_forms(copy_forms(asked, remote))
     plain = (nodes.table.tolist(), nodes.roots.tolist())
     for as_text in (False, True):
-        lake: Sequence[LakeColumn] = remote.lake_columns(as_text=as_text)
+        lake: Sequence[LakeColumn] = lake_columns(remote, as_text=as_text)
         by_text = read_copy(asked.copy_out(copy_statement(remote, options=CSV)), lake, True)
         by_binary = read_copy(
             asked.copy_out(copy_statement(remote, options=BINARY)), lake, True, nodes=plain

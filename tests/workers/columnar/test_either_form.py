@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from catalog.errcodes import ProtocolViolation
 from tests.workers.columnar.records import TABLE, layout, rows, segment
 from tests.workers.columnar.test_binary import binary, numeric, row
-from workers.columnar.columns import Changes, Layout, UnrepresentableValue, in_form
-from workers.columnar.fold import Keyed, fold_keyed
-from workers.columnar.full import Full, full_images
-from workers.columnar.probed import Probed
+from workers.columnar.column_reader import Changes, Layout, UnrepresentableValue, in_form
+from workers.columnar.fold.after_lookup import Probed
+from workers.columnar.fold.by_key import Keyed, fold_keyed
+from workers.columnar.fold.whole_rows import Full, full_images
 from workers.proto.messages import Delete, Insert, Message, Update
 
 Cell = tuple[str, bytes] | None

@@ -16,11 +16,11 @@ from psycopg import pq
 from catalog.pg_lsn import LSN
 from tests.fix_publisher import Database
 from tests.workers.columnar.records import rows
-from workers.columnar.columns import Layout, MappedColumn
+from workers.columnar.column_reader import Layout, MappedColumn
 from workers.columnar.drain import Drain, DrainStatus
-from workers.columnar.fold import fold_keyed
+from workers.columnar.fold.by_key import fold_keyed
+from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import Frame, frame
-from workers.columnar.full import full_images
 from workers.proto import decode, encode
 from workers.proto.messages import Relation
 

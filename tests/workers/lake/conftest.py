@@ -11,8 +11,8 @@ import pytest
 from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, Table
 from tests.workers.lake.two_columns import COLUMNS, stamp
-from workers.lake.counts import LakeIdent
-from workers.lake.gateway import Gateway, gateway_of
+from workers.lake.api.table_api import Gateway, gateway_of
+from workers.lake.table import LakeIdent
 
 
 @pytest.fixture

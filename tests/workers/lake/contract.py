@@ -8,17 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import (
-    Destination,
-    FullSegment,
-    KeyProbe,
-    LakeColumn,
-    OtherKey,
-    Segment,
-    Stamp,
-)
-from workers.lake.staged import Staged
+from workers.lake.destination import Destination
+from workers.lake.effects import Counts
+from workers.lake.segment import FullSegment, KeyProbe, OtherKey, Segment
+from workers.lake.staged_rows import Staged
+from workers.lake.table import LakeColumn, LakeIdent, Stamp
 
 Make = Callable[..., Destination]
 
@@ -152,7 +146,7 @@ def read_rows(dest: Any, ident: LakeIdent) -> list[tuple[Any, ...]]:
     if hasattr(dest, "lake"):
         found = [tuple(row.values()) for row in dest.lake.rows(ident)]
     else:
-        from workers.lake.statements import join, table_path
+        from workers.lake.sql.statements import join, table_path
 
         result = dest._sessions.get().query(join("SELECT * FROM", table_path(ident)), "reading")
         found = [tuple(row.values()) for row in result.to_pylist()]

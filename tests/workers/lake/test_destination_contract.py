@@ -24,8 +24,9 @@ from tests.workers.lake.contract import (
     stage,
     stamp,
 )
-from workers.lake.counts import Counts, Effect, LakeIdent
-from workers.lake.destination import LakeColumn, Segment
+from workers.lake.effects import Counts, Effect
+from workers.lake.segment import Segment
+from workers.lake.table import LakeColumn, LakeIdent
 
 
 def test_a_new_table_is_empty_and_stamped(make: Make, lake_ident: LakeIdent) -> None:

@@ -19,11 +19,12 @@ from tests.workers.lake.contract import (
     stamp,
 )
 from tests.workers.lake.watched import Watched, delete, update, with_rows
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import Segment
-from workers.lake.gateway import Gateway
-from workers.lake.staged import Live
-from workers.lake.statements import branch_path, join
+from workers.lake.api.table_api import Gateway
+from workers.lake.effects import Counts
+from workers.lake.segment import Segment
+from workers.lake.sql.statements import branch_path, join
+from workers.lake.staged_rows import Live
+from workers.lake.table import LakeIdent
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from tests.fix_lake import Lake
 from tests.integration.readers import EXTENSIONS
 from tests.workers.lake.contract import Make, append, merge, stamp
 from tests.workers.lake.watched import Watched, delete, update, with_rows
-from workers.lake import delete_files as deletes
-from workers.lake import direct_writer
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import FileSizes
+from workers.lake.effects import Counts, FileSizes
+from workers.lake.files import merge_delete_files as deletes
+from workers.lake.files import segment_writer
+from workers.lake.table import LakeIdent
 
 FEW = 3
 """Instead of ``DELETE_FILES``, which take long to write."""
@@ -115,7 +115,7 @@ def test_deletes_that_a_merge_has_written_again_are_known_as_gone(
     """It takes in all that a data file had; those files may expire then."""
     branch = sixty.branch()
     delete_each(sixty, branch, range(FEW))
-    monkeypatch.setattr(direct_writer, "MOST", 1)
+    monkeypatch.setattr(segment_writer, "MOST", 1)
     two = merge(sixty.dest, [delete(20), delete(21)])
     effect = sixty.dest.put(sixty.ident, branch, [two], stamp(50))
     assert effect.merges

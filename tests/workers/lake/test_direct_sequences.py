@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.workers.lake.contract import COLUMNS, PUBLISHED, Change, Make, Table, merge
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import Destination, RowsOf, Segment
+from workers.lake.destination import Destination
+from workers.lake.segment import RowsOf, Segment
+from workers.lake.table import LakeIdent
 
 Row = tuple[int, str | None, str | None]
 

@@ -12,12 +12,12 @@ from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, append, merge, rows_to_append, stamp
 from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb
 from tests.workers.lake.watched import Watched, delete, update
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import FileSizes
-from workers.lake.failures import LakeFailure
-from workers.lake.rows_at import Unreadable
-from workers.lake.staged import Live
-from workers.lake.table_files import local
+from workers.lake.connect.errors import LakeFailure
+from workers.lake.effects import Counts, FileSizes
+from workers.lake.files.read_rows import Unreadable
+from workers.lake.staged_rows import Live
+from workers.lake.storage.local_path import local
+from workers.lake.table import LakeIdent
 
 
 @pytest.fixture
@@ -204,10 +204,10 @@ def test_what_is_not_looked_up_here_is_merged_by_spark(
         raise Unreadable
 
     with monkeypatch.context() as patch:
-        patch.setattr("workers.lake.direct_writer.RowLookup", unreadable)
+        patch.setattr("workers.lake.files.segment_writer.RowLookup", unreadable)
         assert table.batch([merge(table.dest, [delete(2), update(3)])], 41).merged == 2
     with monkeypatch.context() as patch:
-        patch.setattr("workers.lake.gateway.MOST_FILES", 1)
+        patch.setattr("workers.lake.api.table_api.MOST_FILES", 1)
         assert table.batch([merge(table.dest, [delete(4), update(5)])], 42).merged == 2
     assert table.by_spark() == 2
     assert table.batch([merge(table.dest, [delete(6), update(7)])], 43).merged == 2

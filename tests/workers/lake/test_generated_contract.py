@@ -10,8 +10,8 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.workers.lake import contract
 from tests.workers.lake.contract import PUBLISHED, Make, append, full, merge, probe, stamp
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import LakeColumn
+from workers.lake.effects import Counts
+from workers.lake.table import LakeColumn, LakeIdent
 
 GENERATED = (("twice", "id * 2"), ("whole", "concat(v, coalesce(big, '-'), `local note`)"))
 NOTED = {"generated": GENERATED, "defaults": (("local note", "'n'"),)}
@@ -48,9 +48,9 @@ def test_they_have_the_types_of_their_expressions(make: Make, lake_ident: LakeId
 
 
 def test_one_over_a_column_that_is_not_there(generating: Table) -> None:
-    generated = (("twice", "ID * 2"),)
+    generated_columns = (("twice", "ID * 2"),)
     with pytest.raises(ReplicationError) as refused:
-        generating.dest.generated_columns(generating.ident, contract.COLUMNS, generated)
+        generating.dest.generated_columns(generating.ident, contract.COLUMNS, generated_columns)
     assert refused.value.code == "42703"
 
 
@@ -173,10 +173,10 @@ def test_a_name_that_was_overlooked_is_no_old_value(
     iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a MERGE it would be the target's."""
-    from workers.lake import generated
+    from workers.lake import generated_columns
 
     table = Table(iceberg(), lake_ident)
-    monkeypatch.setattr(generated, "_places", lambda column, tree: iter(()))
+    monkeypatch.setattr(generated_columns, "_places", lambda column, tree: iter(()))
     changes = [(0, 1, 1, "b", None, False)]
     segment = merge(table.dest, changes, generated=(("twice", "id * 2 + 0"),))
     with pytest.raises(ReplicationError) as refused:
@@ -191,8 +191,8 @@ def test_a_value_that_cannot_be_computed_is_an_error_of_the_data(
     """So its transaction is found, as any that does not fit; the row is not told."""
     table = Table(iceberg(), lake_ident)
     rows = [(1, "secret", None), (2**62, "b", None)]
-    for generated in ((("twice", "id * 2"),), (("twice", "CAST(v AS BIGINT)"),)):
-        segment = append(table.dest, rows, generated=generated)
+    for generated_columns in ((("twice", "id * 2"),), (("twice", "CAST(v AS BIGINT)"),)):
+        segment = append(table.dest, rows, generated=generated_columns)
         with pytest.raises(ReplicationError) as refused:
             table.dest.write(lake_ident, table.branch(), [segment], stamp(20))
         assert refused.value.code.startswith("22"), refused.value.report()

@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workers.lake.contract import Make, stamp
-from tests.workers.lake.test_table_files import known, metadata, staged, written
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import FileSizes, LakeColumn, RowsOf, Segment
-from workers.lake.statements import join, table_path
-from workers.lake.table_files import as_rows, local
+from tests.workers.lake.files.test_data_files import known, metadata, staged, written
+from workers.lake.effects import FileSizes
+from workers.lake.files.data_files import as_rows
+from workers.lake.segment import RowsOf, Segment
+from workers.lake.sql.statements import join, table_path
+from workers.lake.storage.local_path import local
+from workers.lake.table import LakeColumn, LakeIdent
 
 NAN = math.nan
 FLOATING = (pa.float32(), pa.float64())

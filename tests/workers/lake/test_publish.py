@@ -15,11 +15,12 @@ import pytest
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from tests.waiting import wait_until
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import FileSizes, Segment
-from workers.lake.failures import LakeFailure
-from workers.lake.snapshots import stamp_properties, write_options
-from workers.lake.statements import branch_path, drop_branch, name_of, set_properties
+from workers.lake.connect.errors import LakeFailure
+from workers.lake.effects import FileSizes
+from workers.lake.metadata.snapshots import stamp_properties, write_options
+from workers.lake.segment import Segment
+from workers.lake.sql.statements import branch_path, drop_branch, name_of, set_properties
+from workers.lake.table import LakeIdent
 
 Make = Callable[..., Any]
 

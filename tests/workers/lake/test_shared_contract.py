@@ -22,18 +22,12 @@ from tests.workers.lake.contract import (
     read_rows,
     stamp,
 )
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import (
-    SHARED,
-    SOURCE_COLUMN,
-    Destination,
-    Generated,
-    LakeColumn,
-    Segment,
-    Stamp,
-)
-from workers.lake.memory import MAIN, MemoryDestination
-from workers.lake.statements import join, table_path
+from workers.lake.destination import Destination
+from workers.lake.effects import Counts
+from workers.lake.memory.destination import MAIN, MemoryDestination
+from workers.lake.segment import Generated, Segment
+from workers.lake.sql.statements import join, table_path
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
 
 ONE, TWO, THREE = "9f1c:public.a", "it's:\"b`.c", "3:public.a"
 

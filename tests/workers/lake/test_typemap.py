@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import FeatureNotSupported
-from workers.lake.typemap import lake_type, schema_ddl, spark_ddl
+from workers.lake.sql.spark_typemap import schema_ddl, spark_ddl
+from workers.lake.typemap import lake_type
 
 
 @dataclass(frozen=True, slots=True)

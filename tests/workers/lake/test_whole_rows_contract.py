@@ -6,19 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.workers.lake.contract import (
-    BRANCH,
-    Make,
-    Table,
-    append,
-    full,
-    read_rows,
-    stage,
-    stamp,
-)
-from workers.lake.counts import Counts, LakeIdent
-from workers.lake.destination import FullSegment, LakeColumn, Segment
-from workers.lake.staged import Staged
+from tests.workers.lake.contract import BRANCH, Make, Table, append, full, read_rows, stage, stamp
+from workers.lake.effects import Counts
+from workers.lake.segment import FullSegment, Segment
+from workers.lake.staged_rows import Staged
+from workers.lake.table import LakeColumn, LakeIdent
 
 
 def test_whole_rows_are_found_at_most_n_times_with_nulls_equal(table: Table) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import LakeColumn, Segment, Stamp
-from workers.lake.statements import MAIN, branch_path, join
+from workers.lake.segment import Segment
+from workers.lake.sql.statements import branch_path, join
+from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 
 BIGINT = pa.int64()
 COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))

@@ -10,12 +10,12 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from tests.workers.lake.contract import COLUMNS, PUBLISHED, Change, Table, append, stamp
-from workers.lake.counts import LakeIdent
-from workers.lake.destination import LakeColumn, RowsOf, Segment
-from workers.lake.snapshots import LSN_KEY
-from workers.lake.staged import Staged
-from workers.lake.statements import create_namespace, join, table_path
-from workers.lake.table_files import local
+from workers.lake.metadata.snapshots import LSN_KEY
+from workers.lake.segment import RowsOf, Segment
+from workers.lake.sql.statements import create_namespace, join, table_path
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.local_path import local
+from workers.lake.table import LakeColumn, LakeIdent
 
 NEVER = 99
 """A position that no table has."""

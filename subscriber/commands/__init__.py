@@ -1,0 +1,1 @@
+"""What the command line and the SQL statements do; one verb or statement a file."""

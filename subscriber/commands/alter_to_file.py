@@ -1,0 +1,188 @@
+"""Bring a subscription in line with its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription, TableOptions
+from config.subscription import CreateSubscriptionStmt
+from subscriber.commands.alter import _alter_slot, _mind_the_slot, _passfile, _running, _tell
+from subscriber.commands.alter_rules import OptionsChange, check_enable, options_change
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import (
+    check_password,
+    disable_subscription,
+    must_be_ready,
+    new_row,
+    raise_first,
+)
+from subscriber.commands.refresh import altering, refresh_tables, store_columns
+from subscriber.commands.table_mapping import lake_ident
+from subscriber.messages import notice, warning
+from workers.lake.sources import source_of
+
+# up FILE
+
+_FOLLOWED: Final = (
+    "subconninfo",
+    "subenabled",
+    "subpublications",
+    "sync_slot",
+    "password_env",
+    "tables",
+)
+
+_OPTIONS: Final = {
+    "binary": "subbinary",
+    "streaming": "substream",
+    "disable_on_error": "subdisableonerr",
+    "password_required": "subpasswordrequired",
+    "run_as_owner": "subrunasowner",
+    "synchronous_commit": "subsynccommit",
+    "origin": "suborigin",
+    "slot_name": "subslotname",
+    "failover": "subfailover",
+}
+
+_WHEN_WRITTEN: Final = ("slot_name", "failover")
+
+
+def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    """Make an existing, ready subscription what its file says; the row as it is then.
+
+    A NOTICE says what changes. Only a warning: a publisher that cannot be reached (the workers go
+    on trying, and the next ``up`` refreshes again), and a worker that goes by the old row for
+    longer than one waits.
+    """
+    raise_first(list(refusals(sub, stmt, site)))
+    check_password(stmt, site.settings)
+    change = _options_change(sub, stmt, site)
+    if change.concerns_slot and sub.subenabled:
+        # By the file it is to be disabled, or this was refused; nobody may read from the slot.
+        disable_subscription(sub.subname, site)
+        sub = must_be_ready(sub.subname, site)
+    wanted = replace(new_row(stmt), subenabled=_enabled(sub, stmt))
+    columns = dict(change.columns)
+    columns |= {
+        name: getattr(wanted, name)
+        for name in _FOLLOWED
+        if getattr(wanted, name) != getattr(sub, name)
+    }
+    with _passfile(sub, stmt.connection, site) as passfile:
+        columns |= passfile
+        _alter_slot(replace(sub, **{**columns, "subslotname": sub.subslotname}), change, site)
+        return _store_and_refresh(sub, columns, stmt, site)
+
+
+def _enabled(sub: Subscription, stmt: CreateSubscriptionStmt) -> bool:
+    """What was enabled or disabled by hand stays so unless the file says otherwise."""
+    return stmt.options.enabled if "enabled" in stmt.options.specified else sub.subenabled
+
+
+def _options_change(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> OptionsChange:
+    """What ALTER SUBSCRIPTION … SET would have to say to make the options those of the file."""
+    wanted, written = new_row(stmt), stmt.options.specified
+    options = {
+        name: getattr(wanted, column)
+        for name, column in _OPTIONS.items()
+        if getattr(wanted, column) != getattr(sub, column)
+        and (name in written or name not in _WHEN_WRITTEN)
+    }
+    enabled = _enabled(sub, stmt)
+    asked = sub if enabled else replace(sub, subenabled=False)
+    change = options_change(asked, options, running=lambda: _running(sub, site))
+    if enabled:
+        check_enable(replace(sub, **change.columns))
+    return change
+
+
+def _store_and_refresh(
+    sub: Subscription, columns: Mapping[str, Any], stmt: CreateSubscriptionStmt, site: Site
+) -> Subscription:
+    changed, anything = sub, False
+    conn = _connect(replace(sub, **columns), site) if stmt.options.connect else None
+    if conn is None:
+        if columns:
+            with altering(sub, site) as now:
+                changed = store_columns(now, columns, site)
+            _say_what(changed, columns, site)
+    else:
+        with closing(conn):
+            changed, anything = refresh_tables(
+                sub,
+                conn,
+                site,
+                copy_data=stmt.options.copy_data,
+                columns=columns,
+                validate=stmt.publication,
+            )
+            _say_what(changed, columns, site)
+    if columns:
+        _mind_the_slot(sub, changed, site)
+    if columns or anything:
+        _tell(changed, site)
+    return changed
+
+
+def _connect(sub: Subscription, site: Site) -> Any:
+    """The publisher, or a warning that its tables could not be looked at."""
+    try:
+        return site.connect(sub)
+    except ConnectionFailure as error:
+        site.notify(
+            warning(
+                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
+                detail=error.detail,
+                hint="The subscription goes on with the tables it has; run up again later.",
+            )
+        )
+        return None
+
+
+def _say_what(sub: Subscription, columns: Mapping[str, Any], site: Site) -> None:
+    if columns:
+        names = ", ".join(sorted(name.removeprefix("sub") for name in columns))
+        site.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
+
+
+def refusals(
+    sub: Subscription, stmt: CreateSubscriptionStmt, site: Site
+) -> Iterator[ReplicationError]:
+    """What the file says otherwise and an existing subscription cannot become."""
+    try:
+        _options_change(sub, stmt, site)
+    except ReplicationError as error:
+        yield error
+    for rel in site.store.rels(sub.oid):
+        ident, table = lake_ident(rel.nspname, rel.relname, stmt.tables)
+        if table.shared != bool(source_of(sub, rel)):
+            yield FeatureNotSupported(
+                f'option "shared" of table "{qualified_name(rel.nspname, rel.relname)}" of '
+                f'subscription "{sub.subname}" cannot be changed',
+                detail="Its rows in the lake would bear the wrong source, or none.",
+                hint="Drop the subscription and create it again, with another lake table.",
+            )
+        if (ident.schema, ident.table) != (rel.lake_schema, rel.lake_table):
+            yield FeatureNotSupported(
+                f'table "{qualified_name(rel.nspname, rel.relname)}" of subscription '
+                f'"{sub.subname}" is written to lake table '
+                f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
+                hint="Drop the subscription and create it again.",
+            )
+        yield from _generated_refusals(table)
+
+
+def _generated_refusals(table: TableOptions) -> Iterator[ReplicationError]:
+    """Expressions that could not be carried out, whichever columns there are."""
+    if table.generated:
+        from workers.lake.generated_columns import read_generated
+
+        try:
+            read_generated(table.generated)
+        except ReplicationError as error:
+            yield error

@@ -1,0 +1,55 @@
+"""What a command acts on: catalog, publisher, lake, launcher, and where its notices go.
+
+The commands take it as an argument and open nothing themselves, so that they run against twins.
+The lake is opened on first use: a command that needs none starts no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings, stored_settings
+from subscriber.messages import Notice
+from workers.lake.destination import Destination
+from workers.lake.table import LakeIdent, LakeTable
+from workers.publisher.interfaces import ReplicationConn
+
+
+class Worker(Protocol):
+    """A worker slot of the launcher, as far as the commands look at it."""
+
+    @property
+    def subid(self) -> int:
+        """Its subscription."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a command may touch; see the module."""
+
+    data_dir: Path
+    store: CatalogStore
+    connect: Callable[[Subscription], ReplicationConn]
+    lake: Callable[[], Destination]
+    lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
+    workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
+    wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
+    take_effect: Callable[[int], None]  # its workers read the catalog, or are gone; 55006 if late
+    stop_sync_worker: Callable[[int, int], None]  # of (subid, relid); returns when it is gone
+    held: Callable[[int], AbstractContextManager[None]]  # no worker of the subscription runs inside
+    notify: Callable[[Notice], None]
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return stored_settings(self.store.settings())

@@ -1,0 +1,449 @@
+"""CREATE, DROP, ENABLE and DISABLE SUBSCRIPTION.
+
+PostgreSQL's ``subscriptioncmds.c``, in an order that leaks nothing. A replication slot is not
+transactional: whoever makes it before writing down that it will may die in between, and the slot
+holds back WAL until the publisher's disk is full. So CREATE is::
+
+    checks          publisher, published tables, lake tables, slot name: nothing is made yet
+    row creating    with slot name and tables; no worker looks at it
+    slot            on the publisher, or none with create_slot = false
+    lake tables     only without copy_data: empty, stamped with where their changes begin
+    row ready       origin, positions; the launcher is woken
+
+An error after the row undoes what was made; a process that died there leaves a *creating* row, and
+the next CREATE of that name drops its slot and starts over. DROP is the reverse: *dropping* first,
+workers gone, the slot (one that is missing is fine), then the row. A slot that the publisher will
+not drop is remembered as leaked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from catalog.errcodes import (
+    DuplicateObject,
+    InvalidParameterValue,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedObject,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.guc import Settings
+from config.subscription import CreateSubscriptionStmt
+from subscriber.commands.alter_rules import check_enable
+from subscriber.commands.context import Site
+from subscriber.commands.leaked_slots import (
+    drop_sync_slots,
+    leave_sync_slots,
+    retry_leaked_slots,
+    sync_slots_left,
+)
+from subscriber.commands.main_slot import (
+    check_slot_is_free,
+    connect_to_drop,
+    drop_unused_slot,
+    make_slot,
+    may_have_made_slot,
+    release_slot,
+    slot_warnings,
+)
+from subscriber.commands.table_mapping import (
+    MappedTable,
+    fetch_mapped_tables,
+    lake_findings,
+    missing_publications_warning,
+    other_origins_warning,
+    privilege_findings,
+    published_findings,
+    table_warnings,
+)
+from subscriber.launcher.passfile import remove_passfile, write_passfile
+from subscriber.messages import warning
+from workers.lake.sources import owner_of, source_of
+from workers.lake.table import SHARED, LakeIdent, Stamp
+from workers.process import failpoints
+from workers.publisher.interfaces import ReplicationConn
+from workers.publisher.password_required import check_conninfo, check_privilege
+from workers.tables.new_table import new_columns
+from workers.tables.shared_tables import join
+from workers.tables.table_locks import TableLocks
+
+WORKER_EXIT_TIMEOUT: Final = 120.0
+"""Seconds a command waits for a worker to end; it finishes the lake commit in flight first."""
+
+_POLL: Final = 0.05
+
+
+# CREATE
+
+
+def create_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
+    check_privilege(stmt.options.password_required, site.settings)
+    settle_leftover(stmt.name, site)
+    if site.store.subscription_by_name(stmt.name) is not None:
+        raise DuplicateObject(
+            f'subscription "{stmt.name}" already exists',
+            hint=f"pgsub up brings it in line with the file, pgsub drop {stmt.name} removes it.",
+        )
+    check_password(stmt, site.settings)
+    sub = new_row(stmt)
+    if stmt.connection.password is not None:
+        passfile = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
+        sub = dataclasses.replace(sub, passfile=passfile)
+    try:
+        stored = _create(sub, stmt, site)
+    except BaseException:
+        if site.store.subscription_by_name(stmt.name) is None:
+            remove_passfile(sub.passfile)
+        raise
+    if stored.subenabled:
+        site.wake_launcher()
+    return stored
+
+
+def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
+    """The row CREATE stores, before anything about the publisher is known."""
+    options = stmt.options
+    return Subscription(
+        subname=stmt.name,
+        subconninfo=stmt.connection.text,
+        subpublications=stmt.publication,
+        subenabled=options.enabled,
+        subbinary=options.binary,
+        substream=options.streaming,
+        subtwophasestate=TwoPhaseState.DISABLED,
+        subdisableonerr=options.disable_on_error,
+        subpasswordrequired=options.password_required,
+        subrunasowner=options.run_as_owner,
+        subfailover=options.failover,
+        subslotname=options.slot_name,
+        subsynccommit=options.synchronous_commit,
+        suborigin=options.origin,
+        subuuid=str(uuid.uuid4()),
+        create_slot=options.create_slot,
+        sync_slot=stmt.sync_slot,
+        password_env=stmt.password_env,
+        tables=stmt.tables,
+    )
+
+
+def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
+    """Is there one where there must be (42501, 2F003)? And the environment variable that the
+    statement names (22023)? What it holds is libpq's affair."""
+    check_privilege(stmt.options.password_required, settings)
+    given = stmt.connection.password is not None or stmt.password_env is not None
+    check_conninfo(new_row(stmt), settings, given=given)
+    if stmt.password_env is not None and stmt.password_env not in os.environ:
+        raise InvalidParameterValue(
+            f'environment variable "{stmt.password_env}" is not set',
+            hint=f'Subscription "{stmt.name}" takes its password from it (password_env).',
+        )
+
+
+def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    if not stmt.options.connect:
+        with site.store.transaction():
+            stored = site.store.insert_subscription(
+                dataclasses.replace(sub, subcreate=SubCreate.READY)
+            )
+            site.store.origin_create(origin_name(stored.oid))
+        site.notify(
+            warning(
+                "subscription was created, but is not connected",
+                hint="To initiate replication, create the replication slot on the publisher and "
+                "enable the subscription.",
+            )
+        )
+        return stored
+    conn = site.connect(sub)
+    try:
+        sub = dataclasses.replace(sub, **conn.identify_system().stored())
+        mapped = published_tables(conn, sub, site, validate=sub.subpublications)
+        for message in slot_warnings(conn, sub):
+            site.notify(message)
+        if stmt.options.copy_data:
+            for message in other_origins_warning(conn, sub):
+                site.notify(message)
+            raise_first(list(privilege_findings(conn, mapped)))
+        if mapped:
+            raise_first(list(lake_findings(mapped, site.lake_tables, site.store, sub)))
+        check_slot_is_free(conn, sub)
+        return _make(sub, mapped, conn, site, copy_data=stmt.options.copy_data)
+    finally:
+        conn.close()
+
+
+def published_tables(
+    conn: ReplicationConn, sub: Subscription, site: Site, *, validate: Sequence[str]
+) -> list[MappedTable]:
+    """What the publications publish; raises the first finding.
+
+    Warns of publications among ``validate`` that the publisher does not have: those the command
+    names.
+    """
+    for message in missing_publications_warning(conn, validate) if validate else ():
+        site.notify(message)
+    mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
+    raise_first(list(published_findings(mapped)))
+    for message in table_warnings(mapped, sub.tables):
+        site.notify(message)
+    return mapped
+
+
+def raise_first(findings: Sequence[ReplicationError]) -> None:
+    """Raise the first finding; the others are in its DETAIL."""
+    if not findings:
+        return
+    first = findings[0]
+    if len(findings) > 1:
+        others = "; ".join(other.primary for other in findings[1:])
+        first.detail = f"{first.detail or ''} Also: {others}.".strip()
+    raise first
+
+
+def _make(
+    sub: Subscription,
+    mapped: Sequence[MappedTable],
+    conn: ReplicationConn,
+    site: Site,
+    *,
+    copy_data: bool,
+) -> Subscription:
+    """Row, slot, lake tables, ready; undone as a whole if one of them fails."""
+    store = site.store
+    with store.transaction():
+        stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
+        rels = [store.insert_rel(new_rel(stored.oid, table, copy_data)) for table in mapped]
+    try:
+        failpoints.reach("create.creating_stored")
+        floor = make_slot(stored, conn, site)
+    except BaseException as error:
+        _undo_create(stored, conn, site, slot=may_have_made_slot(error))
+        raise
+    try:
+        failpoints.reach("create.slot_created")
+        if not copy_data:
+            rels = [
+                make_lake_table(stored, rel, table, floor, site)
+                for rel, table in zip(rels, mapped, strict=True)
+            ]
+        failpoints.reach("create.tables_made")
+        with store.transaction():
+            store.origin_create(origin_name(stored.oid))
+            for rel in rels:
+                store_new_rel(rel, site)
+            ready = store.update_subscription(
+                stored.oid, subcreate=SubCreate.READY, max_flush_lsn=floor
+            )
+    except BaseException:
+        _undo_create(stored, conn, site, slot=True)
+        raise
+    failpoints.reach("create.ready_stored")
+    return ready
+
+
+def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
+    """The row of a table that joins a subscription."""
+    return SubscriptionRel(
+        srsubid=subid,
+        srrelid=0,
+        srsubstate=SubRelState.INIT if copy_data else SubRelState.READY,
+        srsublsn=None,
+        nspname=table.remote.nspname,
+        relname=table.remote.relname,
+        lake_schema=table.ident.schema,
+        lake_table=table.ident.table,
+        fingerprint=table.remote.fingerprint,
+        remote_relid=table.remote.relid,
+    )
+
+
+def make_lake_table(
+    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, site: Site
+) -> SubscriptionRel:
+    """The lake table of a table that is not copied, stamped with where its changes begin."""
+    epoch = str(uuid.uuid4())
+    source, owner = source_of(sub, rel), owner_of(sub, rel)
+    stamp = Stamp(origin_name(sub.oid), floor, epoch, floor, source)
+    lake = site.lake()
+    existing = lake.table(table.ident)
+    if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
+        columns = new_columns(table.remote, table.options, table.ident, lake)
+        lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+    elif existing.owner != SHARED:
+        lake.adopt_table(
+            table.ident, owner=owner, stamp=stamp, former_owners=site.store.former_owners()
+        )
+    if source:
+        join(lake, TableLocks(site.data_dir), table.ident, sub, stamp)
+    return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
+
+
+def store_new_rel(rel: SubscriptionRel, site: Site) -> None:
+    """Store what ``make_lake_table`` found out about a table."""
+    site.store.update_rel(
+        rel.srsubid, rel.srrelid, epoch=rel.epoch, floor=rel.floor, lake_lsn=rel.lake_lsn
+    )
+
+
+# What a CREATE or DROP that failed or died left behind
+
+
+def settle_leftover(name: str, site: Site) -> None:
+    """Undo a CREATE, or finish a DROP, of this name that never came to its end."""
+    sub = site.store.subscription_by_name(name)
+    if sub is None or sub.subcreate is SubCreate.READY:
+        return
+    if sub.subcreate is SubCreate.DROPPING:
+        drop_subscription(name, site)
+        return
+    conn = site.connect(sub)
+    try:
+        _undo_create(sub, conn, site, slot=True)
+    finally:
+        conn.close()
+
+
+def _undo_create(sub: Subscription, conn: ReplicationConn, site: Site, *, slot: bool) -> None:
+    """Slot, empty lake tables, row. What cannot be undone now is left to the next CREATE."""
+    try:
+        if slot:
+            drop_unused_slot(sub, conn, site)
+        _drop_unused_tables(sub, site)
+    except ReplicationError as error:
+        site.notify(
+            warning(
+                f'could not undo the creation of subscription "{sub.subname}": {error}',
+                hint="Create it again, or drop it, when the cause is removed.",
+            )
+        )
+        return
+    site.store.delete_subscription(sub.oid)
+    remove_passfile(sub.passfile)
+
+
+def _drop_unused_tables(sub: Subscription, site: Site) -> None:
+    """Drop the lake tables that a failed CREATE made: ours, not adopted, never written."""
+    for rel in site.store.rels(sub.oid):
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+        if rel.srsubstate is not SubRelState.READY or options.adopt or options.shared:
+            continue
+        found = site.lake().table(ident)
+        if found is not None and found.owner == sub.subuuid:
+            site.lake().drop_table(ident)
+
+
+# DROP, ENABLE, DISABLE
+
+
+def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> None:
+    """DROP SUBSCRIPTION. The lake tables stay, as a subscriber's tables do.
+
+    08006, before anything is changed, if the publisher cannot be reached to drop the slot or does
+    not have it; with ``leave_slot`` it is not asked, and the slot is remembered as leaked. An
+    earlier DROP may have died after dropping it: to finish that one the slot need not be there.
+    """
+    sub = must_have(name, site)
+    if sub.subcreate is SubCreate.CREATING and not leave_slot:
+        settle_leftover(name, site)
+        if site.store.subscription(sub.oid) is not None:
+            raise ObjectNotInPrerequisiteState(
+                f'could not drop subscription "{name}"',
+                hint=f"Use pgsub drop --leave-slot {name} to drop it without its slot.",
+            )
+        return
+    conn = None if leave_slot else connect_to_drop(sub, site)
+    try:
+        site.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
+        site.wake_launcher()
+        failpoints.reach("drop.dropping_stored")
+        wait_for_workers(sub, site)
+        left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
+        if conn is not None:
+            drop_sync_slots(sub, left, conn, site)
+        else:
+            leave_sync_slots(sub, left, site)
+        leaked = release_slot(sub, conn, site)
+        failpoints.reach("drop.slot_dropped")
+        if conn is not None:
+            retry_leaked_slots(sub, conn, site)
+    finally:
+        if conn is not None:
+            conn.close()
+    with site.store.transaction():
+        for rel in site.store.rels(sub.oid):
+            site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        site.store.origin_drop(origin_name(sub.oid))
+        site.store.delete_subscription(sub.oid)
+    failpoints.reach("drop.row_deleted")
+    if not leaked:
+        remove_passfile(sub.passfile)
+    site.wake_launcher()
+
+
+def enable_subscription(name: str, site: Site) -> None:
+    """ALTER SUBSCRIPTION … ENABLE."""
+    with site.store.transaction():
+        sub = must_be_ready(name, site)
+        check_enable(sub)
+        site.store.update_subscription(sub.oid, subenabled=True)
+    site.wake_launcher()
+
+
+def disable_subscription(name: str, site: Site) -> None:
+    """ALTER SUBSCRIPTION … DISABLE; returns when the workers have gone."""
+    sub = must_be_ready(name, site)
+    site.store.update_subscription(sub.oid, subenabled=False)
+    site.wake_launcher()
+    wait_for_workers(sub, site)
+
+
+def must_have(name: str, site: Site) -> Subscription:
+    """The subscription's row, 42704 if there is none."""
+    sub = site.store.subscription_by_name(name)
+    if sub is None:
+        raise UndefinedObject(f'subscription "{name}" does not exist')
+    return sub
+
+
+def must_be_ready(name: str, site: Site) -> Subscription:
+    """The subscription's row, to be altered; 55000 if CREATE or DROP left it half way."""
+    sub = must_have(name, site)
+    check_privilege(sub.subpasswordrequired, site.settings)
+    if sub.subcreate is not SubCreate.READY:
+        raise ObjectNotInPrerequisiteState(
+            f'subscription "{name}" is only half {_HALF[sub.subcreate]}',
+            hint=f"Run pgsub drop {name}, or create it again.",
+        )
+    return sub
+
+
+_HALF: Final = {SubCreate.CREATING: "created", SubCreate.DROPPING: "dropped"}
+
+
+def wait_for_workers(sub: Subscription, site: Site) -> None:
+    """Until no worker of the subscription runs; they end at their next batch boundary (55006)."""
+    deadline = time.monotonic() + WORKER_EXIT_TIMEOUT
+    while True:
+        pids = [worker.pid for worker in site.workers() if worker.subid == sub.oid]
+        if not pids:
+            return
+        if time.monotonic() > deadline:
+            raise ObjectInUse(
+                f'workers of subscription "{sub.subname}" do not end',
+                detail=f"Processes: {', '.join(map(str, pids))}.",
+                hint="Look into the log for what they are waiting for, then try again.",
+            )
+        time.sleep(_POLL)

@@ -1,0 +1,191 @@
+"""The lake for a command: the running family's server, or one of the command's own.
+
+A server of its own is started only under the family lock, because two of them would share one
+scratch folder; a launcher that is started meanwhile waits for the command to end.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from catalog.errcodes import ConnectionFailure
+from catalog.store_sqlite import CatalogStore
+from config.load import Config, from_stored
+from subscriber.launcher.data_directory_lock import FamilyLock
+from workers.lake.server.server_conf import check_lake_folder
+from workers.process.launcher_client import query_launcher
+
+if TYPE_CHECKING:
+    from workers.lake.table import LakeIdent
+from workers.lake.destination import Destination
+from workers.lake.table import LakeTable
+
+FIRST_START_TIMEOUT: Final = 600.0
+"""Seconds a command waits for the first server of a launcher, which may be fetching jars."""
+
+RESTART_TIMEOUT: Final = 150.0
+"""Seconds it waits for a server that is started again, or for a launcher that is ending."""
+
+ANSWER_TIMEOUT: Final = 45.0
+"""Seconds a server that was started here may take to answer once it listens."""
+
+_PATIENCE: Final = 2.0
+"""Seconds after which a wait is told of."""
+
+_LOOK_UPS: Final = 4
+"""Tables looked up at a time; each is a round trip of a tenth of a second."""
+
+_POLL: Final = 0.1
+
+
+class CommandLake:
+    """Opened on first use, closed with the command. ``on_wait`` is told what it waits for."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        store: CatalogStore,
+        config: Config,
+        url: str | None = None,
+        *,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._on_wait = on_wait
+        self._data_dir = data_dir
+        self._store = store
+        self._config = config
+        self._url = url
+        self._open = ExitStack()
+        self._lock: FamilyLock | None = None
+        self._destination: Destination | None = None
+
+    def close(self) -> None:
+        """Release the sessions, end the server if it is ours."""
+        self._open.close()
+
+    def url(self) -> str:
+        """Where the lake is. Raises 08006 or 55000 when there is none to be had."""
+        if self._url is None:
+            self._url = self._config.spark.remote or self._of_launcher() or self._start()
+        return self._url
+
+    def answering_url(self) -> str:
+        """``url``, once the server there has answered: what is sent then may take any time.
+
+        Raises 08006 when it does not. A server that is dying still has a URL for a moment.
+        """
+        url, deadline = self.url(), time.monotonic() + ANSWER_TIMEOUT
+        while (error := _ask(url)) is not None:
+            remote = self._config.spark.remote is not None
+            if remote or time.monotonic() > deadline:
+                raise ConnectionFailure(
+                    "the lake server does not answer",
+                    detail=error.detail,
+                    hint=_REMOTE_HINT if remote else _EMBEDDED_HINT,
+                )
+            if self._lock is None:
+                self._url = None  # the launcher may have another one by now
+            time.sleep(_POLL)
+            url = self.url()
+        return url
+
+    def destination(self) -> Destination:
+        """The lake as the workers see it, whatever the command's own file says of new tables."""
+        if self._destination is None:
+            from workers.lake.iceberg.destination import IcebergDestination
+            from workers.lake.table import Identity
+
+            in_force = from_stored(self._store.settings())
+            destination = IcebergDestination(
+                self.answering_url(),
+                identity=Identity(subid=0, generation=0),
+                staging_dir=self._data_dir / "staging" / "command",
+                settings=in_force.settings,
+                format_version=in_force.lake.format_version,
+                remember_session=lambda user_id, session_id: None,
+            )
+            self._open.callback(destination.close)
+            self._destination = destination
+        return self._destination
+
+    def tables(self, idents: Sequence[LakeIdent]) -> list[LakeTable | None]:
+        """What ``main`` holds of each table, several looked up at a time.
+
+        An embedded lake that was never used holds none: then no server is started to say so.
+        """
+        lake_file = self._data_dir / "lake" / "catalog.db"
+        embedded = not self._config.lake.catalog and self._config.spark.remote is None
+        if embedded and not lake_file.exists():
+            check_lake_folder(lake_file.parent)
+            return [None for _ in idents]
+        destination = self.destination()
+        with ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="lake") as pool:
+            return list(pool.map(destination.table, idents))
+
+    def keep_launchers_out(self) -> FamilyLock:
+        """Hold the family lock until ``close``; 55006 if somebody else does."""
+        if self._lock is None:
+            self._lock = FamilyLock.acquire(
+                self._data_dir, on_wait=lambda whom: self._on_wait(f"waiting for {whom} to end")
+            )
+            self._open.callback(self._lock.release)
+        return self._lock
+
+    def _of_launcher(self) -> str | None:
+        """The launcher's server; waits for one that is starting. None without a launcher."""
+        begin = time.monotonic()
+        told = False
+        while True:
+            status = query_launcher(self._data_dir)
+            if status is None:
+                return None
+            if status.lake_url is not None and status.phase != "stopping":
+                return status.lake_url
+            waited = time.monotonic() - begin
+            if waited > (FIRST_START_TIMEOUT if status.phase == "starting" else RESTART_TIMEOUT):
+                raise ConnectionFailure(
+                    "the lake server is not running",
+                    detail=f"The launcher with PID {status.pid} has had none for {waited:.0f} s.",
+                    hint=_EMBEDDED_HINT,
+                )
+            if waited > _PATIENCE and not told:
+                told = True
+                self._on_wait("waiting for the launcher's lake server to start")
+            time.sleep(_POLL)
+
+    def _start(self) -> str:
+        """A server that lives as long as this command."""
+        from workers.lake.server.lake_server import LakeServer
+
+        lock = self.keep_launchers_out()
+        server = LakeServer.start(
+            self._data_dir,
+            memory=self._config.settings.lake_server_memory,
+            catalog=self._config.lake.catalog,
+            conf=self._config.spark.conf,
+            pass_fds=[lock.fd],
+        )
+        self._open.callback(server.stop)
+        return server.ready()
+
+
+_EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data directory."
+_REMOTE_HINT: Final = "spark.remote of the configuration names it: is it right, and does it run?"
+
+
+def _ask(url: str) -> ConnectionFailure | None:
+    """Have the server answer something that changes nothing, within seconds; why it did not."""
+    from workers.lake.connect.sessions import Sessions
+
+    nobody = ("pgsub", str(uuid.uuid4()))
+    try:
+        Sessions(url, nobody[0], lambda user_id, session_id: None).release([nobody])
+    except ConnectionFailure as error:
+        return error
+    return None

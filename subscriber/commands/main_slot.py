@@ -1,0 +1,279 @@
+"""Replication slots on the publisher: made at CREATE, altered, released at DROP, or leaked.
+
+A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
+listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
+publisher tries again. Which publisher that is says its system identifier and the database, not the
+connection string, which may be put in other words or lead to another server by now.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from catalog import remedies
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateObject,
+    FeatureNotSupported,
+    ObjectInUse,
+    ReplicationError,
+    error_context,
+)
+from catalog.leaked_slot import leaked_slot
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import SubCreate, Subscription
+from config.guc import stored_settings
+from subscriber.commands.context import Site
+from subscriber.commands.leaked_slots import (
+    _POLL,
+    SLOT_RELEASE_TIMEOUT,
+    _drop_when_released,
+    _remember,
+    sync_slots_left,
+)
+from subscriber.messages import Notice, notice, warning
+from workers.process import failpoints
+from workers.publisher.interfaces import ReplicationConn
+from workers.publisher.replication_slots import alter_slot, fetch_slot, is_in_recovery
+
+"""Seconds DROP waits for the publisher to notice that a slot's reader is gone."""
+
+FAILOVER_SINCE: Final = 17
+TWO_PHASE_SINCE: Final = 18
+"""The version from which a publisher can alter the property of a slot that is there."""
+_UNKNOWN_OUTCOME: Final = ("08", "57")
+"""SQLSTATE classes of errors that say nothing about what the publisher did."""
+
+
+def check_slot_is_free(conn: ReplicationConn, sub: Subscription) -> None:
+    """The slot that CREATE is going to make must not be there (42710)."""
+    if not sub.create_slot or sub.subslotname is None:
+        return
+    if fetch_slot(conn, sub.subslotname) is not None:
+        raise DuplicateObject(
+            f'replication slot "{sub.subslotname}" already exists',
+            hint="Name another one with slot_name, use it with create_slot = false, or drop it on "
+            "the publisher with pg_drop_replication_slot(). If the data directory it was made for "
+            "is lost, pgsub rebuild goes on with it.",
+        )
+
+
+def slot_warnings(conn: ReplicationConn, sub: Subscription) -> Iterator[Notice]:
+    """What the apply worker will not like about a slot that was to be there already."""
+    name = sub.subslotname
+    if sub.create_slot or name is None:
+        return
+    slot = fetch_slot(conn, name)
+    if slot is None:
+        yield warning(
+            f'replication slot "{name}" does not exist on the publisher',
+            detail="The subscription's worker fails until it is there.",
+            hint=f"On the publisher: SELECT pg_create_logical_replication_slot('{name}', "
+            "'pgoutput').",
+        )
+    elif not slot.ours:
+        yield warning(
+            f'replication slot "{name}" is not one of pgoutput in the database of the connection',
+            detail="The subscription's worker cannot read from it.",
+            hint="Name another one with slot_name.",
+        )
+    elif slot.active:
+        yield warning(
+            f'replication slot "{name}" is active for PID {slot.active_pid} on the publisher',
+            detail="The subscription's worker fails until it is not.",
+            hint="Stop whoever reads from it, or name another one with slot_name.",
+        )
+
+
+def make_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+    """Make the slot, or look at the one that was made before; where its changes begin.
+
+    0/0 where there is none. Raises the publisher's own error: wal_level, limits, privileges.
+    """
+    if sub.subslotname is None:
+        return InvalidXLogRecPtr
+    if not sub.create_slot:
+        slot = fetch_slot(conn, sub.subslotname)
+        return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
+    return create_main_slot(sub.subslotname, sub, conn, site)
+
+
+def renew_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+    """Drop what is left of the subscription's slot and make it anew; where its changes begin.
+
+    Whoever calls this copies every table again.
+    """
+    name = sub.subslotname
+    if name is None:
+        return InvalidXLogRecPtr
+    with error_context(f'dropping replication slot "{name}" on the publisher'):
+        if _drop_when_released(conn, name):
+            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+    failpoints.reach("recopy.slot_dropped")
+    return create_main_slot(name, sub, conn, site)
+
+
+def create_main_slot(name: str, sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+    """Make the slot now; the consistent point. On a standby it is given up after a while."""
+    timeout = stored_settings(site.store.settings()).create_slot_timeout
+    limit = timeout if timeout and is_in_recovery(conn) else None
+    with error_context(f'creating replication slot "{name}" on the publisher'):
+        try:
+            point = conn.create_slot(
+                name,
+                temporary=False,
+                snapshot="nothing",
+                failover=sub.subfailover,
+                timeout=limit,
+            )
+        except ReplicationError as error:
+            raise remedies.making_slot(error) from None
+    site.notify(notice(f'created replication slot "{name}" on publisher'))
+    return point
+
+
+def may_have_made_slot(error: BaseException) -> bool:
+    """Whether the slot may be there although ``make_slot`` failed with this error."""
+    return not isinstance(error, ReplicationError) or error.code.startswith(_UNKNOWN_OUTCOME)
+
+
+def drop_unused_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> None:
+    """Drop the slot of a *creating* row, if it is one that CREATE may have made.
+
+    On a new connection if ``conn`` is lost: that may be why it was not created.
+    """
+    if not sub.create_slot or sub.subslotname is None:
+        return
+    try:
+        _drop_made_slot(sub.subslotname, conn)
+    except ReplicationError as error:
+        if not error.code.startswith(_UNKNOWN_OUTCOME):
+            raise
+        with closing(site.connect(sub)) as fresh:
+            _drop_made_slot(sub.subslotname, fresh)
+
+
+def _drop_made_slot(name: str, conn: ReplicationConn) -> None:
+    slot = fetch_slot(conn, name)
+    if slot is None or not slot.ours:
+        return
+    if slot.active:
+        # A walsender that does not know yet that its client is gone may still be making it.
+        raise ObjectInUse(f'replication slot "{name}" is active for PID {slot.active_pid}')
+    conn.drop_slot(name, wait=False, missing_ok=True)
+
+
+def connect_to_drop(sub: Subscription, site: Site) -> ReplicationConn | None:
+    """A connection for DROP; None where nothing is to be dropped on the publisher.
+
+    08006 where it cannot be had, or where the slot is missing that a DROP has not yet begun with.
+    Without a slot name only slots of synchronisations are in question: they are given up silently.
+    """
+    left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
+    if sub.subslotname is None and not left:
+        return None
+    try:
+        conn = site.connect(sub)
+    except ReplicationError as error:
+        if sub.subslotname is None:
+            return None
+        for name in left:
+            site.notify(warning(f'could not drop tablesync replication slot "{name}"'))
+        raise ConnectionFailure(
+            "could not connect to publisher when attempting to drop replication slot "
+            f'"{sub.subslotname}": {error.primary}',
+            detail=error.detail,
+            hint=_without_slot(sub),
+        ) from None
+    try:
+        _check_slot_is_there(sub, conn)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _check_slot_is_there(sub: Subscription, conn: ReplicationConn) -> None:
+    if sub.subcreate is not SubCreate.READY or sub.subslotname is None:
+        return
+    if fetch_slot(conn, sub.subslotname) is None:
+        name = sub.subslotname
+        raise ConnectionFailure(
+            f'could not drop replication slot "{name}" on publisher: replication slot "{name}" '
+            "does not exist",
+            hint=_without_slot(sub),
+        )
+
+
+def _without_slot(sub: Subscription) -> str:
+    name = shlex.quote(sub.subname)
+    return (
+        "Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER "
+        "SUBSCRIPTION ... SET (slot_name = NONE) to disassociate it from the slot; or pgsub drop "
+        f"--leave-slot {name}, which goes on listing the slot. One that is there holds back WAL on "
+        "the publisher until it is dropped."
+    )
+
+
+def alter_main_slot(
+    sub: Subscription,
+    conn: ReplicationConn,
+    *,
+    failover: bool | None,
+    two_phase: bool | None,
+) -> None:
+    """Give the subscription's slot the properties that are given, once no walsender holds it.
+
+    A publisher that cannot alter a property of a slot (0A000) has none to turn off.
+    """
+    name, version = sub.subslotname, conn.server_version
+    failover = _if_known(failover, "failover", FAILOVER_SINCE, version)
+    two_phase = _if_known(two_phase, "two_phase", TWO_PHASE_SINCE, version)
+    if name is None or (failover is None and two_phase is None):
+        return
+    deadline = time.monotonic() + SLOT_RELEASE_TIMEOUT
+    while (slot := fetch_slot(conn, name)) is not None and slot.active:
+        if time.monotonic() > deadline:
+            # The publisher would wait, for as long as somebody reads from it.
+            raise ConnectionFailure(
+                f'could not alter replication slot "{name}" on publisher: replication slot '
+                f'"{name}" is active for PID {slot.active_pid}',
+                hint="Stop whoever reads from it, then try again.",
+            )
+        time.sleep(_POLL)
+    alter_slot(conn, name, failover=failover, two_phase=two_phase)
+
+
+def _if_known(value: bool | None, option: str, since: int, version: int) -> bool | None:
+    if version >= since or not value:
+        return value if version >= since else None
+    raise FeatureNotSupported(
+        f"{option} of a replication slot cannot be altered on a publisher of version {version}",
+        hint=f"It takes version {since} or later.",
+    )
+
+
+def release_slot(sub: Subscription, conn: ReplicationConn | None, site: Site) -> bool:
+    """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
+
+    One that is missing is fine here: an earlier DROP may have died after dropping it.
+    """
+    name = sub.subslotname
+    if name is None:
+        return False
+    if conn is None:
+        _remember(leaked_slot(sub, name, "it was left on purpose"), site)
+        return True
+    try:
+        if _drop_when_released(conn, name):
+            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+        else:
+            site.notify(notice(f'replication slot "{name}" does not exist on publisher, skipping'))
+    except ReplicationError as error:
+        _remember(leaked_slot(sub, name, error.primary), site)
+        return True
+    return False

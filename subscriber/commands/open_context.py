@@ -1,0 +1,98 @@
+"""A ``Site`` of real things: psycopg's connection, the lake's server, the running launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import LakeBroken, ObjectInUse, ReplicationError
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from config.load import Config
+from subscriber.commands.context import Site, Worker
+from subscriber.commands.hold_workers import hold_workers
+from subscriber.commands.lake_access import CommandLake
+from subscriber.messages import Notice, notice, print_notice
+from workers.process.launcher_client import (
+    notify_launcher,
+    query_launcher,
+    report_broken_lake,
+    stop_workers,
+)
+from workers.publisher.interfaces import ReplicationConn
+from workers.publisher.password_required import check_connected, check_conninfo
+
+BATCH_TIMEOUT: Final = 120.0
+"""Seconds a command waits for a worker to come to the end of the batch it is committing."""
+
+
+@contextmanager
+def open_site(
+    data_dir: Path,
+    store: CatalogStore,
+    config: Config,
+    *,
+    lake_url: str | None = None,
+    notify: Callable[[Notice], None] = print_notice,
+) -> Iterator[Site]:
+    """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is.
+
+    A launcher hears of it when its lake server turns out to be broken.
+    """
+    lake = CommandLake(data_dir, store, config, lake_url, on_wait=lambda text: notify(notice(text)))
+
+    def workers() -> Sequence[Worker]:
+        status = query_launcher(data_dir)
+        return () if status is None else status.workers
+
+    def wake_launcher() -> None:
+        notify_launcher(data_dir)
+
+    def take_effect(subid: int) -> None:
+        try:
+            notify_launcher(data_dir, subid, wait=BATCH_TIMEOUT)
+        except ObjectInUse as error:
+            error.hint = "The change is stored; it takes effect at the end of the batch in hand."
+            raise
+
+    def stop_sync_worker(subid: int, relid: int) -> None:
+        stop_workers(data_dir, subid, relid)
+
+    def held(subid: int) -> AbstractContextManager[None]:
+        return hold_workers(data_dir, subid, wait=BATCH_TIMEOUT, lock=lake.keep_launchers_out)
+
+    try:
+        yield Site(
+            data_dir=data_dir,
+            store=store,
+            connect=lambda sub: connect_publisher(sub, config.settings),
+            lake=lake.destination,
+            lake_tables=lake.tables,
+            workers=workers,
+            wake_launcher=wake_launcher,
+            take_effect=take_effect,
+            stop_sync_worker=stop_sync_worker,
+            held=held,
+            notify=notify,
+        )
+    except LakeBroken:
+        with suppress(ReplicationError):  # the command's own error is what counts
+            report_broken_lake(data_dir)
+        raise
+    finally:
+        lake.close()
+
+
+def connect_publisher(sub: Subscription, settings: Settings) -> ReplicationConn:
+    """A walsender connection under the subscription's name, as CREATE SUBSCRIPTION makes one."""
+    from workers.publisher.connect import connect
+
+    check_conninfo(sub, settings)
+    conn = connect(
+        sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
+    )
+    check_connected(conn, sub, settings)
+    return conn

@@ -1,0 +1,368 @@
+"""``pgsub rebuild FILE``: a catalog for tables that are in the lake already.
+
+The data directory is lost, or its ``catalog.db``; the lake and the replication slot are not. Each
+lake table says by itself whose it is (the owner's uuid in its properties) and how far it is (LSN,
+epoch and floor in its newest stamped snapshot), and the slot says what was confirmed. That is
+enough to go on, if no more is claimed than they prove:
+
+1. A table with a position becomes ``s`` at that LSN, so that the gate passes what the table's own
+   skip rule passes. Its keys are not trusted: what the copy was made under is lost.
+2. Everything else is ``i``: no lake table, or one whose copy never came to an end (LSN 0/0). One
+   whose copy is shown but not caught up (``f``: it bears its own origin) is copied in the place of
+   those rows.
+   The slots of synchronisations are told by the number in their names, which comes from the uuid:
+   whatever they were of, it is copied again or done, so they are listed as leaked.
+3. The origin is 0/0: the server begins where the slot stands.
+4. The highest flush position ever sent is taken to be the slot's. A table behind it has had no
+   change in between, or has lost some: nothing tells which, so it is listed.
+
+A trace. The slot stands at 500; a is at 700, b at 300, c was being copied::
+
+    checks    the slot is there, idle, ours; the publisher is at 700 at least; one owner
+    fence     an empty snapshot on main of a, b, c: what a dead worker left cannot be published
+    read      a 700, b 300, c 0/0        what the fences answer, not what was read before
+    catalog   a s(700), b s(300), c i; max_flush_lsn = 500; WARNING: b is unproven
+    stream    begins at 500: a skips 501..700, b takes them, c is copied
+
+Nothing is written but the fences before the catalog's one transaction, so a rebuild that fails or
+dies is simply run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.errcodes import (
+    DuplicateObject,
+    FeatureNotSupported,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    UndefinedObject,
+)
+from catalog.leaked_slot import leaked_slot
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name, table_of_origin
+from catalog.pg_subscription import SubCreate, Subscription, system_identifier
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.load import Config
+from config.subscription import CreateSubscriptionStmt
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import (
+    check_password,
+    new_rel,
+    new_row,
+    published_tables,
+    raise_first,
+)
+from subscriber.commands.leaked_slots import leak_warning
+from subscriber.commands.table_mapping import MappedTable, lake_findings, privilege_findings, quoted
+from subscriber.launcher.passfile import remove_passfile, temporary_passfile, write_passfile
+from subscriber.messages import notice, warning
+from workers.lake.table import LakeTable, Stamp
+from workers.publisher.interfaces import ReplicationConn, SystemIdentity
+from workers.publisher.replication_slots import RemoteSlot, fetch_slot, fetch_sync_slots
+
+_FENCES: Final = 4
+"""Tables fenced at a time; each is a commit of some tenths of a second."""
+
+_BEGIN_ANEW: Final = (
+    "To begin anew: drop the slot on the publisher with pg_drop_replication_slot(), the lake "
+    'tables with pgsub sql "DROP TABLE lake.SCHEMA.TABLE", and run pgsub up FILE.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A published table, and what the lake has of it."""
+
+    table: MappedTable
+    lake: LakeTable | None
+
+    @property
+    def known(self) -> bool:
+        """Whether a subscription of ours has had to do with it."""
+        return self.lake is not None and (self.lake.stamp or self.lake.owner) is not None
+
+    @property
+    def position(self) -> Stamp | None:
+        """How far the table is; None where no copy of it ever came to an end."""
+        stamp = None if self.lake is None else self.lake.stamp
+        unfinished = stamp is None or stamp.lsn == InvalidXLogRecPtr or self.sync_of is not None
+        return None if unfinished else stamp
+
+    @property
+    def sync_of(self) -> tuple[int, int] | None:
+        """Subscription and table, by their oids then, of a copy that was shown in ``f``.
+
+        The stream that it needs to come up to the others ended with the catalog.
+        """
+        stamp = None if self.lake is None else self.lake.stamp
+        return None if stamp is None else table_of_origin(stamp.origin)
+
+
+# What is decided
+
+
+def owner_of(name: str, claims: Iterable[Claim]) -> str:
+    """The uuid of the subscription that the lake's tables belong to; 55000 if that is not one."""
+    owners = {
+        claim.table.name: claim.lake.owner
+        for claim in claims
+        if claim.known and claim.lake is not None
+    }
+    found = set(owners.values())
+    if not found:
+        raise ObjectNotInPrerequisiteState(
+            f'the lake holds no table of subscription "{name}"',
+            hint="Is lake of FILE the lake it wrote to, and are its tables mapped as they were? "
+            + _BEGIN_ANEW,
+        )
+    (owner, *others) = sorted(found, key=str)
+    if others or owner is None:
+        listed = ", ".join(f'"{table}": {whose or "none"}' for table, whose in owners.items())
+        raise ObjectNotInPrerequisiteState(
+            f'the lake tables of subscription "{name}" have several owners or none',
+            detail=f"Their owners: {listed}.",
+            hint="Map the tables that are not its own to other names with to:, or take them out "
+            "of its publications. pgsub.owner is a table property of each lake table.",
+        )
+    return owner
+
+
+def check_slot(sub: Subscription, slot: RemoteSlot | None) -> LSN:
+    """Where the slot stands; 55000, 55006 or 42704 if it is not the one the tables came through."""
+    name = sub.subslotname
+    if slot is None:
+        raise UndefinedObject(
+            f'replication slot "{name}" does not exist on the publisher',
+            detail="What was committed since the tables were written cannot be had without it.",
+            hint="Name the slot with slot_name if it has another name. " + _BEGIN_ANEW,
+        )
+    if not slot.ours or slot.confirmed_flush_lsn is None:
+        raise ObjectNotInPrerequisiteState(
+            f'replication slot "{name}" is not one of pgoutput in the database of the connection',
+            hint="Name the right one with slot_name.",
+        )
+    if slot.active:
+        raise ObjectInUse(
+            f'replication slot "{name}" is active for PID {slot.active_pid} on the publisher',
+            detail="Somebody reads from it, perhaps a launcher on the data directory that was "
+            "taken for lost.",
+            hint="Stop whoever reads from it; two subscribers must never write the same tables.",
+        )
+    if slot.invalidation is not None:
+        raise ObjectNotInPrerequisiteState(
+            f'replication slot "{name}" was invalidated',
+            detail=f"The publisher gives {slot.invalidation} as the reason.",
+            hint=_BEGIN_ANEW,
+        )
+    return slot.confirmed_flush_lsn
+
+
+def check_position(identity: SystemIdentity, claims: Iterable[Claim]) -> None:
+    """55000 if the publisher stands before what a table holds."""
+    highest = max([claim.position.lsn for claim in claims if claim.position], default=LSN(0))
+    if identity.xlogpos < highest:
+        raise ObjectNotInPrerequisiteState(
+            "the publisher is behind what the lake tables hold",
+            detail=f"It stands at {identity.xlogpos}; a table is at {highest}. It is another "
+            "server, was restored from a backup, or a standby that lagged behind took over.",
+            hint="Point the connection at the server the tables came from. " + _BEGIN_ANEW,
+        )
+
+
+def rebuilt_rel(subid: int, claim: Claim) -> SubscriptionRel:
+    """The table's row: ``s`` at its position, or ``i``."""
+    rel = new_rel(subid, claim.table, copy_data=True)
+    position = claim.position
+    if position is None:
+        return dataclasses.replace(rel, recopy=claim.sync_of is not None)
+    return dataclasses.replace(
+        rel,
+        srsubstate=SubRelState.SYNCDONE,
+        srsublsn=position.lsn,
+        epoch=position.epoch,
+        floor=position.floor,
+        lake_lsn=position.lsn,
+    )
+
+
+def unproven(claims: Iterable[Claim], confirmed: LSN) -> list[tuple[str, LSN]]:
+    """The tables that end before what was confirmed, and where."""
+    return [
+        (claim.table.name, claim.position.lsn)
+        for claim in claims
+        if claim.position is not None and claim.position.lsn < confirmed
+    ]
+
+
+# What is done
+
+
+def rebuild(config: Config, site: Site) -> list[Subscription]:
+    """Rebuild each subscription that the catalog does not hold; 42710 if it holds them all."""
+    missing = [stmt for stmt in config.subscriptions if not _is_there(stmt.name, site)]
+    if not missing:
+        names = quoted(stmt.name for stmt in config.subscriptions)
+        raise DuplicateObject(
+            f"the catalog of this data directory holds every subscription of the file: {names}",
+            hint="There is nothing to rebuild; pgsub up runs them.",
+        )
+    return [rebuild_subscription(stmt, site) for stmt in missing]
+
+
+def _is_there(name: str, site: Site) -> bool:
+    sub = site.store.subscription_by_name(name)
+    if sub is None:
+        return False
+    if sub.subcreate is not SubCreate.READY:
+        raise ObjectNotInPrerequisiteState(
+            f'subscription "{name}" is only half created or dropped in this data directory',
+            hint=f"Run pgsub drop --leave-slot {name}, which keeps the slot, then rebuild.",
+        )
+    return True
+
+
+def rebuild_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+    """One subscription: its row as CREATE would make it, its tables as the lake has them."""
+    check_password(stmt, site.settings)
+    sub = new_row(stmt)
+    if sub.subslotname is None:
+        raise ObjectNotInPrerequisiteState(
+            f'subscription "{stmt.name}" has no replication slot to go on with',
+            hint="Name it with slot_name.",
+        )
+    with (
+        # Its own file is named for its uuid, which is not known yet.
+        temporary_passfile(stmt.connection.password) as passfile,
+        closing(site.connect(dataclasses.replace(sub, passfile=passfile))) as conn,
+    ):
+        sub, claims = _gather(sub, conn, site)
+        sync_slots = fetch_sync_slots(conn, system_identifier(sub))
+    if stmt.connection.password is not None:
+        written = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
+        sub = dataclasses.replace(sub, passfile=written)
+    try:
+        stored = _store(sub, claims, sync_slots, site)
+    except BaseException:
+        remove_passfile(sub.passfile)
+        raise
+    _report(stored, claims, site)
+    if stored.subenabled:
+        site.wake_launcher()
+    return stored
+
+
+def _gather(
+    sub: Subscription, conn: ReplicationConn, site: Site
+) -> tuple[Subscription, list[Claim]]:
+    """The row and the tables, after every check and behind fences."""
+    identity = conn.identify_system()
+    name = sub.subslotname or ""
+    confirmed = check_slot(sub, fetch_slot(conn, name))
+    mapped = published_tables(conn, sub, site, validate=sub.subpublications)
+    for table in mapped:
+        if table.options.shared:
+            raise FeatureNotSupported(
+                f'table "{table.name}" has shared = true, which cannot be rebuilt',
+                detail="Its lake table belongs to no one subscription: it does not say which this "
+                "was.",
+                hint=_BEGIN_ANEW,
+            )
+    claims = _claims(mapped, site.lake_tables([table.ident for table in mapped]))
+    owner = owner_of(sub.subname, claims)
+    sub = dataclasses.replace(
+        sub,
+        subuuid=owner,
+        subcreate=SubCreate.READY,
+        **identity.stored(),
+        max_flush_lsn=confirmed,
+    )
+    _check_owner_is_free(sub, site)
+    raise_first(list(lake_findings(mapped, lambda _: [c.lake for c in claims], site.store, sub)))
+    copied = [claim.table for claim in claims if claim.position is None]
+    raise_first(list(privilege_findings(conn, copied)))
+    check_position(identity, claims)
+    claims = _fenced(claims, site)
+    owner_of(sub.subname, claims)
+    # Committed by whoever was still at work until the fence; asked for after it.
+    check_position(conn.identify_system(), claims)
+    return sub, claims
+
+
+def _claims(mapped: Sequence[MappedTable], found: Sequence[LakeTable | None]) -> list[Claim]:
+    return [Claim(table, lake) for table, lake in zip(mapped, found, strict=True)]
+
+
+def _check_owner_is_free(sub: Subscription, site: Site) -> None:
+    for other in site.store.subscriptions():
+        if other.subuuid == sub.subuuid:
+            raise ObjectInUse(
+                f'the lake tables of subscription "{sub.subname}" belong to subscription '
+                f'"{other.subname}" of this data directory',
+                hint="Map its tables to other names with to:, or leave it out of the file.",
+            )
+
+
+def _fenced(claims: Sequence[Claim], site: Site) -> list[Claim]:
+    """The tables as they are when no worker from before can publish any more."""
+    lake = site.lake()
+
+    def fenced(claim: Claim) -> Claim:
+        return dataclasses.replace(claim, lake=lake.fence(claim.table.ident))
+
+    with ThreadPoolExecutor(_FENCES, thread_name_prefix="lake") as pool:
+        return list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))
+
+
+def _store(
+    sub: Subscription, claims: Sequence[Claim], sync_slots: Sequence[str], site: Site
+) -> Subscription:
+    """Row, origin, tables, and the slots of their copies then: all of it or nothing."""
+    store = site.store
+    # In use again: the next command that talks to this publisher must not drop it as a leftover.
+    slots = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
+    found_again = [slot for slot in slots if slot.is_on(sub)]
+    why = "it is of a table's copy that the lost catalog knew of"
+    left = [leaked_slot(sub, name, why) for name in sync_slots]
+    with store.transaction():
+        stored = store.insert_subscription(sub)
+        store.origin_create(origin_name(stored.oid))
+        for claim in claims:
+            store.insert_rel(rebuilt_rel(stored.oid, claim))
+        for slot in found_again:
+            store.forget_leaked_slot(slot)
+        for slot in left:
+            store.put_leaked_slot(slot)
+    for slot in found_again:
+        remove_passfile(slot.passfile)
+    for slot in left:
+        site.notify(leak_warning(slot))
+    return stored
+
+
+def _report(sub: Subscription, claims: Sequence[Claim], site: Site) -> None:
+    for claim in claims:
+        position = claim.position
+        said = "i: it is copied" if position is None else f"s at {position.lsn}"
+        site.notify(notice(f'table "{claim.table.name}" of subscription "{sub.subname}": {said}'))
+    behind = unproven(claims, sub.max_flush_lsn)
+    if behind:
+        site.notify(
+            warning(
+                f'tables of subscription "{sub.subname}" end before what was confirmed to the '
+                f"publisher, {sub.max_flush_lsn}: "
+                + ", ".join(f'"{name}" at {lsn}' for name, lsn in behind),
+                detail="That is as it should be where no change was made to them in between. "
+                "Nothing proves that none was.",
+                hint="Compare them with the publisher if the lake was restored, or if a table was "
+                f"being copied. pgsub refresh {shlex.quote(sub.subname)} --recopy TABLE copies one "
+                "of them again.",
+            )
+        )

@@ -1,0 +1,204 @@
+"""Statements in SQL text, carried out: ``pgsub exec`` and ``pgsub alter``.
+
+One after the other, each for itself, up to the first error; what ran before stays. That is what
+psql does with a file under ``ON_ERROR_STOP``, and the errors look as psql prints them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from catalog.errcodes import ActiveSqlTransaction, ConfigFileError, ReplicationError
+from catalog.namespace import escape_identifier, quote_literal
+from config.sqloptions import (
+    create_statement,
+    publication_options,
+    refresh_copies,
+    set_options,
+    skip_lsn,
+)
+from config.statements import (
+    AlterConnection,
+    AlterEnabled,
+    AlterOptions,
+    AlterOwner,
+    AlterPublications,
+    AlterRefresh,
+    AlterRename,
+    AlterSkip,
+    AlterSubscription,
+    CreateSubscription,
+    DropSubscription,
+    Transaction,
+)
+from subscriber.commands import alter
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import create_subscription, drop_subscription, must_have
+from subscriber.messages import Notice, as_replication_error, notice, warning
+from subscriber.sql.parser import Source, parse, sources
+
+CREATE: Final = "CREATE SUBSCRIPTION"
+ALTER: Final = "ALTER SUBSCRIPTION"
+DROP: Final = "DROP SUBSCRIPTION"
+
+
+@dataclass(slots=True)
+class Session:
+    """Where statements run and what they say.
+
+    ``open_site`` is entered for the first statement that needs one; its argument says whether a
+    data directory that is not there is to be made. ``file`` names the text in errors. Files that a
+    connection names are relative to the current directory.
+    """
+
+    open_site: Callable[[bool], AbstractContextManager[Site]]
+    done: Callable[[str], None]  # takes the tag of a command that was carried out
+    notify: Callable[[Notice], None]
+    file: str | None = None
+    in_block: bool = False
+
+    def run(self, text: str) -> None:
+        """Every statement of ``text``; the first error ends it and names its place."""
+        site: Site | None = None
+        with ExitStack() as stack:
+            for source in sources(text):
+                try:
+                    statement = parse(source, lambda said: self.notify(notice(said)))
+                    if isinstance(statement, Transaction):
+                        self.done(self._transaction(statement))
+                        continue
+                    if site is None:
+                        make = isinstance(statement, CreateSubscription)
+                        site = stack.enter_context(self.open_site(make))
+                    self.done(self.execute(statement, site))
+                except Exception as error:
+                    known = as_replication_error(error)
+                    self._place(known, source)
+                    if known is error:
+                        raise
+                    raise known from error
+
+    def _place(self, known: ReplicationError, source: Source) -> None:
+        if known.excerpt is None:
+            source.point(known)
+        if self.file is not None:
+            known.source = f"{self.file}:{source.last_line}"
+
+    def _transaction(self, statement: Transaction) -> str:
+        """Blocks are followed only so far that what must not stand in one is refused there."""
+        begins = statement.command == "BEGIN"
+        if begins and self.in_block:
+            self.notify(warning("there is already a transaction in progress"))
+        elif not begins and not self.in_block:
+            self.notify(warning("there is no transaction in progress"))
+        self.in_block = begins
+        return statement.command
+
+    def execute(
+        self, statement: CreateSubscription | AlterSubscription | DropSubscription, site: Site
+    ) -> str:
+        """Check what can be checked without the publisher, then carry it out; the command's tag."""
+        if isinstance(statement, CreateSubscription):
+            stmt = create_statement(statement, Path.cwd())
+            self._not_in_block(
+                f"{CREATE} ... WITH (create_slot = true)" if stmt.options.create_slot else CREATE
+            )
+            create_subscription(stmt, site)
+            return CREATE
+        if isinstance(statement, DropSubscription):
+            if statement.if_exists and site.store.subscription_by_name(statement.name) is None:
+                self.notify(notice(f'subscription "{statement.name}" does not exist, skipping'))
+                return DROP
+            must_have(statement.name, site)
+            self._not_in_block(DROP)
+            drop_subscription(statement.name, site)
+            return DROP
+        must_have(statement.name, site)  # first, as PostgreSQL: options come after the name
+        self._alter(statement, site)
+        return ALTER
+
+    def _alter(self, asked: AlterSubscription, site: Site) -> None:
+        name = asked.name
+        match asked:
+            case AlterPublications():
+                options = publication_options(asked)
+                self._not_in_block(f"{ALTER} with refresh" if options.refresh else ALTER)
+                alter.alter_publications(
+                    name,
+                    asked.action,
+                    asked.publications,
+                    site,
+                    refresh=options.refresh,
+                    copy_data=options.copy_data,
+                )
+            case AlterRefresh():
+                copy_data = refresh_copies(asked.options)
+                self._not_in_block(f"{ALTER} ... REFRESH")
+                alter.alter_refresh(name, site, copy_data=copy_data)
+            case AlterOptions():
+                values = set_options(asked.options)
+                self._not_in_block(_altering_the_slot(values))
+                alter.alter_options(name, values, site)
+            case AlterConnection():
+                self._not_in_block(ALTER)
+                alter.alter_connection(name, asked.conninfo, site)
+            case AlterSkip():
+                lsn = skip_lsn(asked.options)
+                self._not_in_block(ALTER)
+                alter.alter_skip(name, lsn, site)
+            case AlterEnabled():
+                self._not_in_block(ALTER)
+                alter.alter_enabled(name, asked.enabled, site)
+            case AlterRename():
+                self._not_in_block(ALTER)
+                alter.alter_rename(name, asked.new, site)
+            case AlterOwner():
+                self._not_in_block(ALTER)
+                alter.alter_owner(name, asked.role, site)
+
+    def _not_in_block(self, command: str) -> None:
+        """25001: what changes the publisher or the lake cannot be rolled back."""
+        if self.in_block:
+            raise ActiveSqlTransaction(
+                f"{command} cannot run inside a transaction block",
+                hint="Leave BEGIN and COMMIT out.",
+            )
+
+
+def _altering_the_slot(values: Mapping[str, Any]) -> str:
+    for option in ("two_phase", "failover"):
+        if option in values:
+            return f"{ALTER} ... SET ({option})"
+    return ALTER
+
+
+def read_text(file: Path | None) -> str:
+    """The statements of a file, or of standard input (None)."""
+    name = "standard input" if file is None else f'file "{file}"'
+    try:
+        content = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as error:
+        raise ConfigFileError(f"could not open {name}: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigFileError(f"{name} is not UTF-8 text", sqlstate="22021")
+    return text
+
+
+def altering(name: str, words: Sequence[str]) -> str:
+    """``pgsub alter NAME WORDS…`` as SQL text.
+
+    The words are what follows the name, as a shell hands them over: it has taken the quotes of a
+    connection string away, so that one word after CONNECTION is taken as the string itself.
+    """
+    if len(words) == 2 and words[0].lower() == "connection" and not words[1].startswith("'"):
+        words = (words[0], quote_literal(words[1]))
+    return f"{ALTER} {escape_identifier(name)} {' '.join(words)}"

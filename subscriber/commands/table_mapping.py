@@ -1,0 +1,325 @@
+"""Which lake table each published table is written to, and everything that speaks against it.
+
+CREATE raises the first finding, ``pgsub check`` lists them all; both see the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.errcodes import (
+    DuplicateTable,
+    FeatureNotSupported,
+    InsufficientPrivilege,
+    InvalidName,
+    ObjectInUse,
+    ReplicationError,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.store_sqlite import CatalogStore
+from config.subscription import mapped_twice
+from subscriber.messages import Notice, warning
+from workers.lake.sources import source_column_taken, source_of
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
+from workers.publisher.interfaces import QueryConn
+from workers.publisher.publications import (
+    fetch_table_list,
+    missing_publications,
+    tables_of_other_origins,
+)
+from workers.publisher.remote_table import (
+    PARTITIONED_TABLE,
+    PLAIN_TABLE,
+    RemoteTable,
+    fetch_remote_table_info,
+)
+
+RESERVED_COLUMNS: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_partition",
+        "_spec_id",
+        "_deleted",
+        "_last_updated_sequence_number",
+        "_row_id",
+    }
+)
+"""Names of Iceberg's metadata columns: a table with one of them cannot be written."""
+
+Tables = Mapping[str, TableOptions]
+LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTable:
+    """A published table, the lake table it goes to, and what the configuration says of it."""
+
+    remote: RemoteTable
+    ident: LakeIdent
+    options: TableOptions
+
+    @property
+    def name(self) -> str:
+        """The publisher's table as ``schema.table``."""
+        return qualified_name(self.remote.nspname, self.remote.relname)
+
+
+def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, TableOptions]:
+    """Where a published table goes: ``to`` if the configuration has it, else its own names."""
+    options = tables.get(qualified_name(nspname, relname), TableOptions())
+    return LakeIdent(*(options.to or (nspname, relname))), options
+
+
+def fetch_mapped_tables(
+    conn: QueryConn, publications: Sequence[str], tables: Tables
+) -> list[MappedTable]:
+    """Every table the publications publish, by name. Raises the publisher's errors."""
+    mapped = []
+    for nspname, relname in fetch_table_list(conn, publications):
+        remote = fetch_remote_table_info(conn, nspname, relname, publications)
+        mapped.append(MappedTable(remote, *lake_ident(nspname, relname, tables)))
+    return mapped
+
+
+def missing_publications_warning(conn: QueryConn, publications: Sequence[str]) -> Iterator[Notice]:
+    """One warning that names every publication the publisher does not have, if any."""
+    missing = missing_publications(conn, publications)
+    if missing:
+        does = "does" if len(missing) == 1 else "do"
+        yield warning(
+            f"{_plural('publication', missing)} {quoted(missing)} {does} not exist on the publisher"
+        )
+
+
+def other_origins_warning(
+    conn: QueryConn, sub: Subscription, known: Collection[tuple[str, str]] = ()
+) -> Iterator[Notice]:
+    """One warning if a copy with origin = none may bring rows that came from elsewhere.
+
+    ``known`` are tables that are not copied now: those the subscription has already.
+    """
+    if sub.suborigin != "none":
+        return
+    written = tables_of_other_origins(conn, sub.subpublications)
+    publications = sorted(
+        {
+            publication
+            for nspname, relname, publication in written
+            if (nspname, relname) not in known
+        }
+    )
+    if publications:
+        one = len(publications) == 1
+        yield warning(
+            f'subscription "{sub.subname}" requested copy_data with origin = NONE but might '
+            "copy data that had a different origin",
+            detail="The subscription subscribes to "
+            f"{'a publication' if one else 'publications'} ({quoted(publications)}) that "
+            f"{'contains' if one else 'contain'} tables that are written to by other "
+            "subscriptions.",
+            hint="Verify that initial data copied from the publisher tables did not come from "
+            "other origins.",
+        )
+
+
+def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationError]:
+    """What is wrong with the tables themselves and with where they are mapped to."""
+    targets: dict[LakeIdent, MappedTable] = {}
+    for table in mapped:
+        yield from _column_findings(table)
+        other = targets.setdefault(table.ident, table)
+        if other is not table and not (other.options.shared and table.options.shared):
+            yield mapped_twice((table.ident.schema, table.ident.table), other.name, table.name)
+
+
+def privilege_findings(
+    conn: QueryConn, mapped: Sequence[MappedTable]
+) -> Iterator[ReplicationError]:
+    """The initial copy reads the published columns of every table."""
+    if not mapped:
+        return
+    wanted = ", ".join(
+        f"({table.remote.relid}::pg_catalog.oid, "
+        f"'{{{','.join(str(column.attnum) for column in table.remote.columns)}}}'"
+        "::pg_catalog.int2[])"
+        for table in mapped
+    )
+    refused = {row[0] for row in conn.exec(_MAY_NOT_READ.format(wanted=wanted))}
+    for table in mapped:
+        if str(table.remote.relid) in refused:
+            yield InsufficientPrivilege(
+                f'permission denied for table "{table.name}"',
+                detail="The initial copy reads it.",
+                hint="On the publisher: GRANT SELECT on it, and USAGE on its schema, to the role "
+                "of the connection.",
+            )
+
+
+_MAY_NOT_READ: Final = (
+    "SELECT c.oid FROM (VALUES {wanted}) w (relid, attnums) "
+    "JOIN pg_catalog.pg_class c ON c.oid = w.relid "
+    "WHERE NOT (pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND "
+    "(SELECT bool_and(pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')) "
+    "FROM pg_catalog.unnest(w.attnums) a (attnum)))"
+)
+
+
+def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
+    remote = table.remote
+    names = [column.name for column in remote.columns]
+    names += [name for name, _ in table.options.generated]
+    if table.options.shared and SOURCE_COLUMN in names:
+        yield source_column_taken(table.name)
+    if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
+        yield ReplicationError(
+            f'cannot use relation "{table.name}" as logical replication source',
+            detail="It is neither a table nor a partitioned table.",
+            sqlstate="42809",
+        )
+    if not remote.columns:
+        yield FeatureNotSupported(
+            f'table "{table.name}" has no published columns',
+            detail="A lake table needs at least one column.",
+            hint="Take the table out of the publication, or add a column to it.",
+        )
+    for name in names:
+        if name in RESERVED_COLUMNS:
+            yield InvalidName(
+                f'column name "{name}" of table "{table.name}" is reserved in the lake',
+                detail="Iceberg has a metadata column of this name.",
+                hint="Rename the column on the publisher, or leave it out with a column list in "
+                "the publication.",
+                sqlstate="42939",
+            )
+
+
+def lake_findings(
+    mapped: Sequence[MappedTable], lake_tables: LakeTables, store: CatalogStore, sub: Subscription
+) -> Iterator[ReplicationError]:
+    """What is wrong with the lake tables: taken, somebody else's, or short of columns."""
+    taken = _taken_by_others(store, sub)
+    free = store.former_owners()
+    found = lake_tables([table.ident for table in mapped])
+    for table, existing in zip(mapped, found, strict=True):
+        if table.options.generated:
+            yield from _generated_findings(table, existing)
+        owner, shares = taken.get(table.ident, ("", True))
+        if owner and not (shares and table.options.shared):
+            yield ObjectInUse(
+                f'lake table "{table.ident}" belongs to subscription "{owner}"',
+                detail="It is shared." if shares else None,
+                hint="Say shared: true for the table, or map it to another name with to:."
+                if shares
+                else "Map the table to another name with to:.",
+            )
+        elif existing is not None:
+            yield from _existing_findings(table, existing, sub.subuuid, free)
+
+
+def _generated_findings(
+    table: MappedTable, existing: LakeTable | None
+) -> Iterator[ReplicationError]:
+    """What the text of generation expressions tells; Spark is asked when they are first used."""
+    from workers.changes.column_checks import check_generated
+    from workers.lake.generated_columns import check_uses
+
+    published = [column.name for column in table.remote.columns]
+    made = [*published, SOURCE_COLUMN] if table.options.shared else published
+    known = made if existing is None else [column.name for column in existing.columns]
+    try:
+        check_uses(table.options.generated, known, table.ident)
+        if existing is None:
+            check_generated(published, table.options.generated, table.ident)
+    except ReplicationError as error:
+        yield error
+
+
+def _existing_findings(
+    table: MappedTable, existing: LakeTable, own: str, free: set[str]
+) -> Iterator[ReplicationError]:
+    """``own`` is the subscription's uuid, ``free`` those of dropped ones."""
+    options, owner = table.options, existing.owner
+    if owner == SHARED and not options.shared:
+        yield ObjectInUse(
+            f'lake table "{table.ident}" is shared',
+            detail="Other publisher tables are written to it, or were.",
+            hint="Say shared: true for the table, or map it to another name with to:.",
+        )
+        return
+    wanted = SHARED if options.shared else own
+    if owner != wanted and not options.adopt:
+        yield DuplicateTable(
+            f'lake table "{table.ident}" already exists',
+            hint="Set adopt: true for the table if its rows belong to it, map it to another name "
+            "with to:, or drop the lake table.",
+        )
+        return
+    if owner is not None and owner != wanted and owner not in free:
+        yield ObjectInUse(
+            f'lake table "{table.ident}" is written by another subscription',
+            detail=f"Its owner is {owner}, which this data directory does not know.",
+            hint="If that subscription is gone, remove the table's property pgsub.owner with "
+            "ALTER TABLE ... UNSET TBLPROPERTIES.",
+        )
+    # A command that finds no table in the way need not wait a second for numba.
+    from workers.changes.column_checks import check_columns
+
+    try:
+        needed = [column.name for column in table.remote.columns]
+        needed = [*needed, SOURCE_COLUMN] if options.shared else needed
+        check_columns(needed, existing, options.generated)
+    except ReplicationError as error:
+        yield error
+
+
+def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tuple[str, bool]]:
+    """Lake table → another subscription of this data directory that writes it; whether shared."""
+    taken: dict[LakeIdent, tuple[str, bool]] = {}
+    for other in store.subscriptions():
+        for rel in store.rels(other.oid) if other.oid != sub.oid else ():
+            ident = LakeIdent(rel.lake_schema, rel.lake_table)
+            taken[ident] = (other.subname, bool(source_of(other, rel)))
+    return taken
+
+
+def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:
+    """What is not wrong yet: tables without an identity, names that fit nothing."""
+    names = {table.name for table in mapped}
+    unused = [name for name in tables if name not in names]
+    if unused:
+        yield warning(
+            f"{_plural('table', unused)} {quoted(unused)} of the configuration "
+            f"{'is' if len(unused) == 1 else 'are'} not published"
+        )
+    for table in mapped:
+        remote = table.remote
+        if not (remote.actions.update or remote.actions.delete) or remote.relreplident == "f":
+            continue
+        if remote.identity and not remote.key:
+            yield warning(
+                f'table "{table.name}" publishes updates or deletes but only part of its '
+                "replica identity",
+                detail="PostgreSQL refuses them on the publisher; before version 18 it does not "
+                "where a generated column is missing, and they stop the table here.",
+                hint="Publish the whole replica identity, give the table another one, or ALTER "
+                "TABLE ... REPLICA IDENTITY FULL.",
+            )
+        elif not remote.key:
+            yield warning(
+                f'table "{table.name}" has no replica identity and publishes updates or deletes',
+                detail="PostgreSQL refuses them on the publisher until it has one.",
+                hint="Give it a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
+            )
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as a message lists them."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _plural(word: str, names: Sequence[str]) -> str:
+    return word if len(names) == 1 else f"{word}s"

@@ -1,0 +1,141 @@
+"""``pgsub up FILE``: what the file describes is made or brought in line, then the launcher runs.
+
+What needs no lake is checked before anything is started, so that a wrong host or a missing
+privilege is told at once. The rest happens in the launcher, when its lake is up, and again when it
+is told to read the file anew (SIGHUP). A subscription that the file does not name stays, with a
+warning: ``up`` never drops.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_subscription import SubCreate
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from config.load import Config, from_stored, load
+from config.subscription import CreateSubscriptionStmt
+from subscriber.commands.alter_to_file import bring_in_line
+from subscriber.commands.check import server_findings
+from subscriber.commands.context import Site
+from subscriber.commands.create_drop import (
+    check_password,
+    create_subscription,
+    new_row,
+    raise_first,
+    settle_leftover,
+)
+from subscriber.commands.main_slot import check_slot_is_free
+from subscriber.commands.open_context import open_site
+from subscriber.commands.table_mapping import (
+    fetch_mapped_tables,
+    privilege_findings,
+    published_findings,
+)
+from subscriber.launcher.launcher import ApplyLauncherMain
+from subscriber.launcher.passfile import temporary_passfile
+from subscriber.messages import warning
+
+
+def up(data_dir: Path, file: Path) -> int:
+    """Run until told to stop; the exit status. What ends the launcher is in its log."""
+    config = load(file)
+    preflight(data_dir, config)
+
+    def apply_file(lake_url: str) -> None:
+        _apply_file(data_dir, load(file), lake_url)
+
+    return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file)
+
+
+def preflight(data_dir: Path, config: Config) -> None:
+    """What CREATE would reject of new subscriptions, as far as the publisher can tell."""
+    store = CatalogStore.open(data_dir)
+    try:
+        with open_site(data_dir, store, config, notify=lambda _: None) as site:
+            for stmt in config.subscriptions:
+                if store.subscription_by_name(stmt.name) is None:
+                    _ask_publisher(stmt, site, config.settings)
+    finally:
+        store.close()
+
+
+def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site, settings: Settings) -> None:
+    check_password(stmt, settings)
+    if not stmt.options.connect:
+        return
+    with temporary_passfile(stmt.connection.password) as passfile:
+        sub = replace(new_row(stmt), passfile=passfile)
+        with closing(site.connect(sub)) as conn:
+            check_slot_is_free(conn, sub)
+            if sub.create_slot:
+                findings = server_findings(conn, sub, settings)
+                raise_first([found for found in findings if isinstance(found, ReplicationError)])
+            mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
+            raise_first(list(published_findings(mapped)))
+            if stmt.options.copy_data:
+                raise_first(list(privilege_findings(conn, mapped)))
+
+
+def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:
+    """Create or bring in line; runs in a thread of the launcher."""
+    store = CatalogStore.open(data_dir)
+    try:
+        store.put_settings(config.stored())
+        with open_site(data_dir, store, config, lake_url=lake_url) as site:
+            for stmt in config.subscriptions:
+                _create_or_bring_in_line(stmt, site)
+            _warn_of_absent(config, site)
+    finally:
+        store.close()
+
+
+def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, site: Site) -> None:
+    settle_leftover(stmt.name, site)
+    existing = site.store.subscription_by_name(stmt.name)
+    if existing is None:
+        create_subscription(stmt, site)
+    else:
+        bring_in_line(existing, stmt, site)
+
+
+def _warn_of_absent(config: Config, site: Site) -> None:
+    named = {stmt.name for stmt in config.subscriptions}
+    for sub in site.store.subscriptions():
+        if sub.subname not in named and sub.subcreate is SubCreate.READY:
+            site.notify(
+                warning(
+                    f'subscription "{sub.subname}" is not in the file and stays',
+                    hint=f"pgsub drop {sub.subname} removes it.",
+                )
+            )
+
+
+def keep_settings(config: Config, site: Site) -> None:
+    """``create`` stores what its file says besides subscriptions, unless a launcher runs by
+    other settings: then only a warning, because half of the family would follow them."""
+    stored: dict[str, Any] = site.store.settings()
+    if not stored:
+        site.store.put_settings(config.stored())
+        return
+    running = from_stored(stored)
+    said = {
+        "lake": config.lake.model_fields_set and config.lake != running.lake,
+        "spark": config.spark.model_fields_set and config.spark != running.spark,
+        "settings": any(
+            getattr(config.settings, name) != getattr(running.settings, name)
+            for name in config.settings.model_fields_set
+        ),
+    }
+    different = [name for name, differs in said.items() if differs]
+    if different:
+        site.notify(
+            warning(
+                f"{' and '.join(different)} of the file differ from what is in force",
+                hint="They change with pgsub up, not with pgsub create.",
+            )
+        )

@@ -1,0 +1,113 @@
+"""``pgsub wait``: until a subscription's tables are all ready, and durable up to a position.
+
+Durable is what the apply worker has confirmed to the publisher, not its origin: a transaction that
+touches nothing here moves no origin, but is confirmed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription_rel import SubRelState
+from catalog.store_sqlite import CatalogStore
+from workers.process.launcher_client import LauncherStatus
+from workers.publisher.interfaces import ReplicationConn
+
+POLL: Final = 0.1
+"""Seconds between two looks."""
+
+
+def publisher_position(conn: ReplicationConn) -> LSN:
+    """The publisher's current WAL position: what is committed there now ends at or before it."""
+    rows = conn.exec(
+        "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() "
+        "THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END"
+    )
+    return LSN.parse(rows[0][0] or "0/0")
+
+
+def wait_for_catchup(
+    name: str,
+    store: CatalogStore,
+    launcher: Callable[[], LauncherStatus | None],
+    position: Callable[[Subscription], LSN],
+    *,
+    timeout: float | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> LSN:
+    """Wait; the position that was waited for.
+
+    ``position`` is asked once. Raises 42704 if there is no such subscription, 55000 at once when
+    it can never catch up (no launcher, disabled), 57014 after ``timeout`` seconds.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while store.subscription_by_name(name) is None and _is_starting(launcher()):
+        pause(POLL)  # "up" makes it once the lake answers
+    _running(name, store, launcher)
+    target = position(_existing(name, store))
+    while True:
+        sub, status = _running(name, store, launcher)
+        behind = unready(sub, store)
+        flushed = flush_position(sub, status)
+        if not behind and flushed >= target:
+            return target
+        if deadline is not None and time.monotonic() >= deadline:
+            tables = f" Tables not ready: {', '.join(behind)}." if behind else ""
+            raise ReplicationError(
+                f'timed out waiting for subscription "{name}" to reach {target}',
+                detail=f"It is durable up to {flushed}.{tables}",
+                hint="pgsub status and the log in the data directory show what it is doing.",
+                sqlstate="57014",
+            )
+        pause(POLL)
+
+
+def _is_starting(status: LauncherStatus | None) -> bool:
+    return status is not None and status.phase == "starting"
+
+
+def unready(sub: Subscription, store: CatalogStore) -> list[str]:
+    """The tables that are not ``r``, with their states."""
+    return [
+        f"{rel.nspname}.{rel.relname} ({rel.srsubstate})"
+        for rel in store.rels(sub.oid)
+        if rel.srsubstate is not SubRelState.READY
+    ]
+
+
+def flush_position(sub: Subscription, status: LauncherStatus) -> LSN:
+    """What the apply worker last confirmed to the publisher; 0/0 while none runs."""
+    for worker in status.workers:
+        if (worker.subid, worker.relid) == (sub.oid, 0):
+            return worker.flush_lsn
+    return InvalidXLogRecPtr
+
+
+def _existing(name: str, store: CatalogStore) -> Subscription:
+    sub = store.subscription_by_name(name)
+    if sub is None:
+        raise ReplicationError(f'subscription "{name}" does not exist', sqlstate="42704")
+    return sub
+
+
+def _running(
+    name: str, store: CatalogStore, launcher: Callable[[], LauncherStatus | None]
+) -> tuple[Subscription, LauncherStatus]:
+    """The subscription and its launcher, as long as there is any hope."""
+    sub = _existing(name, store)
+    if sub.subcreate is not SubCreate.READY or not sub.subenabled:
+        raise ObjectNotInPrerequisiteState(
+            f'subscription "{name}" is not enabled', hint=f"Run pgsub enable {name}."
+        )
+    status = launcher()
+    if status is None:
+        raise ObjectNotInPrerequisiteState(
+            "no launcher is running on this data directory",
+            hint="Start one with pgsub run or pgsub up; name another with --data-dir.",
+        )
+    return sub, status

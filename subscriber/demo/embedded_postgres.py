@@ -1,0 +1,429 @@
+"""An embedded PostgreSQL server, for the demo and for the tests.
+
+The programs come in a wheel (PostgreSQL 16 and 18, see ``publisher_programs``) or from a folder
+that the caller names. A server of ours
+
+* listens on 127.0.0.1 only, on a port that was free, with ``wal_level = logical``;
+* keeps its data in a folder of ours that goes away with it, unless a data directory is given;
+* dies with the process that started it, also when that process is killed;
+* runs as ``nobody`` where we are root, because a PostgreSQL server refuses to run as root.
+
+``initdb`` takes seconds, so it runs once per version of the wheel: a new server starts as a copy of
+that template, with a system identifier of its own, as if ``initdb`` had made it. Named programs may
+lack ``pg_resetwal``, which that takes: there ``initdb`` makes every cluster.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import importlib.metadata
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import psycopg
+from psycopg import conninfo
+
+from catalog.errcodes import ConnectionFailure, UndefinedObject
+from subscriber.demo.postgres_programs import (
+    DISTRIBUTION,
+    cache_dir,
+    locked,
+    server_user,
+    wheel_programs,
+)
+
+START_TIMEOUT: Final = 60.0
+STOP_SIGNALS: Final = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+}
+PR_SET_PDEATHSIG: Final = 1
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+BASE_CONF: Final[Mapping[str, str | int]] = {
+    "wal_level": "logical",
+    "max_wal_senders": 32,
+    "max_replication_slots": 64,
+    "max_connections": 100,
+    "max_worker_processes": 32,
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "logging_collector": "off",
+    "log_line_prefix": "%m [%p] %a ",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # The data are thrown away with the server; what is measured sets its own.
+    "fsync": "off",
+    "max_wal_size": "4GB",
+}
+
+
+class EmbeddedPublisher:
+    """One server: ``start`` it, use ``dsn``, ``execute`` and ``psql``, ``stop`` it.
+
+    Parameters:
+        version: 16 or 18; with ``programs`` the one they are of.
+        port: 0 takes a free one; it stays the same over ``restart``.
+        data_dir: an existing cluster or a place for a new one, kept on ``stop``; None makes a
+            folder that is removed on ``stop``.
+        conf: settings over ``BASE_CONF``, by their PostgreSQL names.
+        password: of the superuser ``postgres``; None lets every local connection in.
+        programs: the folder with ``initdb`` and ``postgres``; None takes the wheel's.
+
+    As a context manager it starts on entry and stops on exit.
+    """
+
+    def __init__(
+        self,
+        version: int = 18,
+        *,
+        port: int = 0,
+        data_dir: Path | None = None,
+        conf: Mapping[str, str | int] | None = None,
+        password: str | None = None,
+        programs: Path | None = None,
+    ) -> None:
+        self.version = version
+        self.port = port
+        self.password = password
+        self._conf = {**BASE_CONF, **(conf or {})}
+        self._given_dir = data_dir
+        self._scratch: contextlib.ExitStack | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._programs = programs
+        self._dir: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    @property
+    def bin_dir(self) -> Path:
+        """Where the server's programs are; the wheel has ``psql``, ``pg_recvlogical`` … too."""
+        return self._programs or wheel_programs(self.version)
+
+    @property
+    def data_dir(self) -> Path:
+        """The cluster's data directory. Raises 55000 before the first ``start``."""
+        if self._dir is None:
+            raise UndefinedObject("the embedded publisher has not been started")
+        return self._dir
+
+    @property
+    def log_file(self) -> Path:
+        """The server's log."""
+        return self.data_dir / "server.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's pid, None when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        return self._process.pid
+
+    @property
+    def dsn(self) -> str:
+        """A libpq connection string of the superuser for database ``postgres``."""
+        return self.conninfo()
+
+    def conninfo(self, dbname: str = "postgres", **params: str | int) -> str:
+        """A libpq connection string; ``params`` are added to it or replace what it holds."""
+        values: dict[str, str | int] = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": "postgres",
+            "dbname": dbname,
+        }
+        if self.password is not None:
+            values["password"] = self.password
+        return conninfo.make_conninfo("", **{**values, **params})
+
+    def start(self) -> None:
+        """Make the cluster if there is none, start the server, wait until it answers.
+
+        Raises:
+            ConnectionFailure: it ended or did not answer in time; DETAIL has its last log lines.
+        """
+        if self.pid is not None:
+            return
+        if self._dir is None:
+            self._create()
+        _start_retrying(self._spawn, self._await_ready)
+        atexit.register(self.stop)
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stop the server and remove the data, if the folder is ours. Safe to call twice."""
+        atexit.unregister(self.stop)
+        self._halt(mode)
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = self._dir = None
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop and start on the same data and port; ``immediate`` is a crash with recovery."""
+        self._halt(mode)
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL the postmaster, as a crash of the machine would; ``start`` recovers."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def halt(self, mode: StopMode = "fast") -> None:
+        """Stop the server but keep the data, so that ``start`` brings it back."""
+        self._halt(mode)
+
+    def connect(self, dbname: str = "postgres", **params: str | int) -> psycopg.Connection:
+        """An autocommit connection."""
+        return psycopg.connect(self.conninfo(dbname, **params), autocommit=True)
+
+    def execute(
+        self, statement: str, args: Sequence[Any] | None = None, *, dbname: str = "postgres"
+    ) -> list[tuple[Any, ...]]:
+        """Run SQL on a connection of its own and return the rows of its last result, if any.
+
+        Several statements separated by semicolons are one transaction; ``args`` allow only one.
+        """
+        with self.connect(dbname) as connection:
+            cursor = connection.execute(statement.encode(), args)
+            while cursor.nextset():
+                pass
+            return cursor.fetchall() if cursor.description else []
+
+    def psql(self, script: str, *, dbname: str = "postgres") -> str:
+        """Run a script with this version's own ``psql``: unaligned tuples, stopping at errors.
+
+        Raises ConnectionFailure with what psql said.
+        """
+        words = [str(self.bin_dir / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1"]
+        result = subprocess.run(
+            [*words, "-d", self.conninfo(dbname)], input=script, capture_output=True, text=True
+        )
+        if result.returncode:
+            raise ConnectionFailure("psql failed", detail=result.stderr.strip())
+        return result.stdout.rstrip("\n")
+
+    def create_database(self, dbname: str) -> None:
+        """``CREATE DATABASE``, the name taken verbatim."""
+        self.execute('CREATE DATABASE "{}"'.format(dbname.replace('"', '""')))
+
+    def _create(self) -> None:
+        stack = contextlib.ExitStack()
+        if self._given_dir is None:
+            self._dir = stack.enter_context(_scratch_folder()) / "data"
+        else:
+            self._dir = self._given_dir
+        self._scratch = stack if self._given_dir is None else None
+        if not (self._dir / "PG_VERSION").exists():
+            if self._programs is None:
+                _copy_template(_template(self.version, self.bin_dir), self._dir)
+                _run_tool(self.bin_dir / "pg_resetwal", "-f", "-D", str(self._dir))
+            else:
+                self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _initdb(self._programs, self._dir)
+            if self.password is not None:
+                self._set_password(self.password)
+        self.port = self.port or _free_port()
+
+    def _set_password(self, password: str) -> None:
+        """Let in only who knows the password; set while no server runs and nobody can connect."""
+        literal = password.replace("'", "''")
+        statement = f"ALTER ROLE postgres PASSWORD '{literal}'\n".encode()
+        _run_tool(
+            self.bin_dir / "postgres", "--single", "-D", str(self.data_dir), "postgres",
+            stdin=statement,
+        )  # fmt: skip
+        rules = (f"host {what} all 127.0.0.1/32 scram-sha-256" for what in ("all", "replication"))
+        (self.data_dir / "pg_hba.conf").write_text("\n".join(rules) + "\n")
+
+    def _spawn(self) -> None:
+        words = [str(self.bin_dir / "postgres"), "-D", str(self.data_dir), "-p", str(self.port)]
+        for name, value in self._conf.items():
+            words += ["-c", f"{name}={value}"]
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir,
+                start_new_session=True,  # the terminal's Ctrl-C is its owner's to handle
+                preexec_fn=_die_with_parent(os.getpid()), **_unprivileged(),
+            )  # fmt: skip
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            if self.pid is None:
+                self._process = None
+                raise ConnectionFailure("the embedded publisher ended", detail=self._log_tail())
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(self.dsn, connect_timeout=5).close()
+                return
+            time.sleep(0.02)
+        raise ConnectionFailure(
+            f"the embedded publisher did not answer in {START_TIMEOUT:.0f} s",
+            detail=self._log_tail(),
+        )
+
+    def _halt(self, mode: StopMode) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for sig in (STOP_SIGNALS[mode], signal.SIGQUIT, signal.SIGKILL):
+            if process.poll() is None:
+                process.send_signal(sig)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+                return
+
+    def _log_tail(self) -> str:
+        try:
+            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-15:])
+        except OSError:
+            return ""
+
+
+def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) -> None:
+    """Start; after a kill the old children may hold the shared memory for a moment more."""
+    deadline = time.monotonic() + 15
+    while True:
+        spawn()
+        try:
+            return await_ready()
+        except ConnectionFailure as error:
+            busy = "shared memory block" in (error.detail or "").rsplit("FATAL", 1)[-1]
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _template(version: int, programs: Path) -> Path:
+    """A cluster made by ``initdb`` once per version of the wheel and user."""
+    release = importlib.metadata.version(DISTRIBUTION)
+    template = cache_dir() / f"template-{version}-{release}"
+    with locked(template.with_name(f"{template.name}.lock")):
+        if not template.exists():
+            partial = Path(tempfile.mkdtemp(prefix="initdb-", dir=template.parent))
+            _initdb(programs, partial)
+            partial.rename(template)
+    return template
+
+
+def _initdb(programs: Path, folder: Path) -> None:
+    """Make a cluster in an empty folder."""
+    _give_to_server(folder)
+    _run_tool(
+        programs / "initdb", "-D", str(folder), "-U", "postgres", "--auth=trust",
+        "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
+    )  # fmt: skip
+
+
+def _copy_template(template: Path, target: Path) -> None:
+    """Copy a cluster and write another system identifier into its control file.
+
+    The identifier is the first 8 bytes of ``pg_control``; ``pg_resetwal`` then renews checksum
+    and WAL. Without it all clusters would look like one server to who compares identifiers.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(template, target, symlinks=True)
+    target.chmod(0o700)
+    with (target / "global" / "pg_control").open("r+b") as control:
+        control.write(secrets.randbits(62).to_bytes(8, sys.byteorder))
+    for path in (target, *target.rglob("*")):
+        _give_to_server(path)
+
+
+def _run_tool(program: Path, *args: str, stdin: bytes | None = None) -> None:
+    """Run a PostgreSQL program to its end as the server's user; raises 08006 with its words."""
+    result = subprocess.run(
+        [str(program), *args], input=stdin, capture_output=True, cwd="/", **_unprivileged()
+    )
+    if result.returncode:
+        said = (result.stderr or result.stdout).decode(errors="replace").strip()
+        raise ConnectionFailure(f"{program.name} failed", detail=said)
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Arguments of ``subprocess`` that make the child the server's user."""
+    user = server_user()
+    if user is None:
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _give_to_server(path: Path) -> None:
+    user = server_user()
+    if user is not None:
+        os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
+    """What the child runs before ``exec``: an immediate shutdown when its owner is gone."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def preexec() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return preexec
+
+
+@contextlib.contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder for one server's data, removed at the end, or by the next server's start.
+
+    Its lock file is held as long as we live: a folder whose lock is free has no owner any more.
+    """
+    base = cache_dir() / "servers"
+    base.mkdir(exist_ok=True)
+    with locked(base / ".lock"):
+        _sweep(base)
+        folder = Path(tempfile.mkdtemp(prefix="s-", dir=base))
+        if server_user() is not None:
+            folder.chmod(0o755)
+        lock = (base / f"{folder.name}.lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(lock.name).unlink(missing_ok=True)
+        lock.close()
+
+
+def _sweep(base: Path) -> None:
+    """Remove what servers of dead owners left; their postmasters died with their owners."""
+    for path in base.glob("s-*.lock"):
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            path.unlink(missing_ok=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,80 @@
+"""The last ERROR that each worker wrote to the log, for who watches and wonders.
+
+The log is read as it grows; its lines are ``workers.process.log``'s::
+
+    … tablesync 16384/16390 ERROR:  action=error subid=16384 relid=16390 sqlstate=42501 permission …
+    … tablesync 16384/16390 HINT:  Grant it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from workers.process.log import LOG_DIRECTORY, LOG_FILE
+
+_LINE: Final = re.compile(r"\S+ \S+ UTC \[\d+\] (?P<who>.+?) (?P<label>[A-Z]+):  (?P<text>.*)")
+_ERROR: Final = re.compile(
+    r"action=\w+(?P<keys>(?: \w+=\S+)*?) sqlstate=(?P<code>\w+) (?P<said>.*)"
+)
+_RELID: Final = re.compile(r" relid=(\d+)")
+_MAX_READ: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedError:
+    """An ERROR line and the fields that followed it; ``relid`` is 0 for no table's worker."""
+
+    moment: float
+    relid: int
+    text: str
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class LastErrors:
+    """The last error of each table's worker (0: of the apply worker)."""
+
+    data_dir: Path
+    errors: dict[int, LoggedError] = field(default_factory=dict)
+    _offset: int = 0
+    _rest: bytes = b""
+    _open: tuple[str, int] = ("", 0)
+
+    def read(self, now: float) -> None:
+        """Take what was written since; ``now`` is when that is taken to have happened."""
+        for line in self._new_lines():
+            match = _LINE.fullmatch(line)
+            if match is None:
+                continue
+            who, label, text = match.groups()
+            if label == "ERROR":
+                self._take_error(who, text, now)
+            elif label == "HINT" and who == self._open[0]:
+                relid = self._open[1]
+                self.errors[relid] = replace(self.errors[relid], hint=text)
+
+    def _take_error(self, who: str, text: str, now: float) -> None:
+        match = _ERROR.fullmatch(text)
+        if match is None:
+            return
+        found = _RELID.search(match["keys"])
+        relid = int(found.group(1)) if found else 0
+        self.errors[relid] = LoggedError(now, relid, f"{match['code']}: {match['said']}")
+        self._open = (who, relid)
+
+    def _new_lines(self) -> Iterator[str]:
+        path = self.data_dir / LOG_DIRECTORY / LOG_FILE
+        try:
+            with path.open("rb") as log:
+                log.seek(self._offset)
+                data = log.read(_MAX_READ)
+        except OSError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The launcher: starts, watches and ends workers and the lake server."""

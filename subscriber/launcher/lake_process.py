@@ -1,0 +1,238 @@
+"""The launcher's lake server: started early, watched, and started again when it dies.
+
+``poll`` is called from the launcher's loop and never blocks; what takes long before a server can be
+started (finding Java, fetching jars once) runs in a thread. The process itself is started from the
+main thread, to which the kernel ties its death signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final, Protocol
+
+from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
+from config.guc import Settings
+from config.lake import LakeConfig, SparkConfig
+from workers.lake.server.jars import resolved_jars
+from workers.lake.server.java import find_java
+from workers.lake.server.lake_server import READY_TIMEOUT, STOP_TIMEOUT, LakeServer
+
+log = logging.getLogger(__name__)
+
+POLL_STARTING: Final = 0.1
+"""Seconds between two looks at a server that is starting."""
+
+
+YOUNG: Final = 60.0
+LONGEST: Final = 3600.0
+"""Seconds for which a server is not replaced, at first and at most. Each replacement doubles them:
+a cause that lasts, of one table's perhaps, must not take the server from all others for ever."""
+
+
+class ChildProcess(Protocol):
+    """What is needed of ``subprocess.Popen``."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class RunningLake(Protocol):
+    """A server that was started (``LakeServer``)."""
+
+    @property
+    def process(self) -> ChildProcess:
+        """Its process."""
+
+    def poll_ready(self) -> str | None:
+        """Its URL once it listens; raises 08006 when it has ended."""
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End it."""
+
+
+class LakeStarter(Protocol):
+    """How a server is started; the tests have one without Java."""
+
+    def prepare(self) -> None:
+        """What may take long; runs in a thread of its own."""
+
+    def start(self, pass_fds: Sequence[int]) -> RunningLake:
+        """Start the process and return at once; runs in the main thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLake:
+    """The starter of the real server."""
+
+    data_dir: Path
+    lake: LakeConfig
+    spark: SparkConfig
+    settings: Settings
+
+    def prepare(self) -> None:
+        """Find Java and have the jars in place, which takes a download the first time."""
+        resolved_jars(find_java(), self.spark.conf)
+
+    def start(self, pass_fds: Sequence[int]) -> RunningLake:
+        """Start the JVM."""
+        return LakeServer.start(
+            self.data_dir,
+            memory=self.settings.lake_server_memory,
+            catalog=self.lake.catalog,
+            conf=self.spark.conf,
+            pass_fds=pass_fds,
+        )
+
+
+class LakeEvent(Enum):
+    """What ``poll`` found."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class LakeChild:
+    """One lake server, or the URL of somebody else's (``remote``).
+
+    ``url`` is None while there is none to connect to. ``wake`` is called from another thread when
+    a ``poll`` is due.
+    """
+
+    def __init__(
+        self,
+        starter: LakeStarter,
+        remote: str | None,
+        pass_fds: Sequence[int],
+        wake: Callable[[], None],
+    ) -> None:
+        self.url: str | None = None
+        self.retry_interval = 5.0
+        self._starter = starter
+        self._remote = remote
+        self._pass_fds = tuple(pass_fds)
+        self._wake = wake
+        self._prepared: threading.Event | None = None
+        self._error: ReplicationError | None = None
+        self._server: RunningLake | None = None
+        self._started_at = 0.0
+        self._start_at: float | None = None
+        self._was_up = False
+        self._young = YOUNG
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, while there is one."""
+        return None if self._server is None else self._server.process.pid
+
+    def begin(self) -> None:
+        """Start to start."""
+        if self._remote is None:
+            self._prepare()
+
+    def poll(self, now: float) -> LakeEvent | None:
+        """Look how the server is, start it when that is due.
+
+        Raises what kept it from coming up the first time; later such errors are logged and it is
+        tried again after ``retry_interval``.
+        """
+        if self._remote is not None:
+            if self.url is not None:
+                return None
+            self.url = self._remote
+            return LakeEvent.UP
+        try:
+            return self._step(now)
+        except ReplicationError as error:
+            self.stop()
+            if not self._was_up:
+                raise
+            log.warning("action=lake_failed sqlstate=%s %s", error.code, error.primary)
+            self._start_at = now + self.retry_interval
+            return None
+
+    def next_deadline(self, now: float) -> float | None:
+        """When ``poll`` has something to do that no signal tells."""
+        if self._server is not None and self.url is None:
+            return now + POLL_STARTING
+        return self._start_at
+
+    def replace(self, now: float) -> None:
+        """End a server that a worker found broken; ``poll`` starts the next as after a crash."""
+        age = now - self._started_at
+        if self._server is None or not self.url or age <= self._young:
+            return
+        self._young = min(2 * (YOUNG if age > LONGEST else self._young), LONGEST)
+        log.warning("action=lake_broken pid=%d lake server is started again", self.pid)
+        self._server.process.kill()
+
+    def stop(self) -> None:
+        """End the server, if there is one; waits for it."""
+        if self._server is not None:
+            self._server.stop()
+        self._server, self.url = None, None
+
+    def _step(self, now: float) -> LakeEvent | None:
+        if self._server is not None:
+            return self._watch(self._server, now)
+        if self._prepared is not None:
+            if not self._prepared.is_set():
+                return None
+            self._prepared = None
+            if self._error is not None:
+                raise self._error
+            self._server = self._starter.start(self._pass_fds)
+            self._started_at = time.monotonic()
+            log.info("action=lake_start pid=%d lake server is starting", self.pid)
+        elif self._start_at is not None and now >= self._start_at:
+            self._start_at = None
+            self._prepare()
+        return None
+
+    def _watch(self, server: RunningLake, now: float) -> LakeEvent | None:
+        if self.url is None:
+            self.url = server.poll_ready()
+            if self.url is None:
+                if now - self._started_at > READY_TIMEOUT:
+                    raise ConnectionFailure(
+                        f"the lake server did not start within {READY_TIMEOUT:.0f} s"
+                    )
+                return None
+            self._was_up = True
+            log.info("action=lake_up pid=%d lake server accepts connections", self.pid)
+            return LakeEvent.UP
+        status = server.process.poll()
+        if status is None:
+            return None
+        log.warning("action=lake_exit pid=%d lake server ended with status %d", self.pid, status)
+        lived = now - self._started_at
+        self.stop()
+        self._start_at = now if lived > self.retry_interval else now + self.retry_interval
+        return LakeEvent.DOWN
+
+    def _prepare(self) -> None:
+        self._error = None
+        self._prepared = threading.Event()
+        threading.Thread(
+            target=self._run_prepare, args=[self._prepared], name="lake", daemon=True
+        ).start()
+
+    def _run_prepare(self, prepared: threading.Event) -> None:
+        try:
+            self._starter.prepare()
+        except ReplicationError as error:
+            self._error = error
+        except Exception as error:
+            self._error = InternalError(f"unexpected {type(error).__name__} before the lake starts")
+        prepared.set()
+        self._wake()

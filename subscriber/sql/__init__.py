@@ -1,0 +1,1 @@
+"""PostgreSQL's subscription statements as text: tokens, the parser, error positions."""

@@ -1,0 +1,1 @@
+"""The status views, on the terminal and as tables of the lake."""

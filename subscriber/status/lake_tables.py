@@ -1,0 +1,309 @@
+"""``lake.pg_catalog``: the views of ``pgsub status`` as tables that Spark and others read.
+
+Two write them. ``pgsub sql`` does before a query whose text names ``pg_catalog``, so that the query
+sees this moment. And a short-lived process of the launcher does, at most once in
+``status_tables_interval``, when something changed. The launcher itself knows no Spark; it compares
+its views with what was written last (``status_tables.json`` in the data directory, kept by both
+writers) and has a process forked only if they differ. So an idle subscription, whose keepalives
+move nothing but times, costs no Spark job: times are written with what else changed.
+
+A trace, one subscription, interval 60 s::
+
+     0  launcher starts               nothing is written yet
+    60  six views differ              forked: writes them, {view: digest} to status_tables.json
+    80  keepalive: last_msg_send_time
+   120  no view differs but in times  nothing
+   130  pgsub sql "… pg_catalog …"    writes pg_stat_subscription, for its times
+   180  a batch was applied           forked: the positions of three views
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from catalog.errcodes import InternalError, ReplicationError
+from catalog.lake_maintenance import UPKEEP
+from catalog.pg_stat_subscription_stats import ConflictType
+from catalog.store_sqlite import CatalogStore
+from subscriber.printing import Row, json_value
+from subscriber.status.views import VIEWS, View, Workers
+from workers.process import log as server_log
+from workers.process.launcher_client import query_launcher
+
+if TYPE_CHECKING:
+    from workers.lake.sql.status_tables import StatusTable
+
+log = logging.getLogger(__name__)
+
+SCHEMA: Final = "pg_catalog"
+FILE_NAME: Final = "status_tables.json"
+
+_TIMES: Final = frozenset({"last_msg_send_time", "last_msg_receipt_time", "latest_end_time"})
+"""What every keepalive moves."""
+
+COLUMN_TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid", "datoid"),
+        "oid",
+    ),
+    **dict.fromkeys(("roident", "local_id"), "oid"),
+    **dict.fromkeys(("pid", "leader_pid", "timeline", "attempt"), "int4"),
+    **dict.fromkeys(
+        (
+            "bytes_processed",
+            "bytes_total",
+            "tuples_processed",
+            "tuples_excluded",
+            "tuples_skipped",
+            "ranges_done",
+            "ranges_total",
+            "apply_error_count",
+            "sync_error_count",
+            "orphan_removal_count",
+            "orphan_files_removed",
+            *(f"{kind}_count" for kind in UPKEEP),
+            "spool_bytes",
+            "spool_max_size",
+            *(conflict.column for conflict in ConflictType),
+        ),
+        "int8",
+    ),
+    **dict.fromkeys(
+        (
+            "subenabled",
+            "subbinary",
+            "subdisableonerr",
+            "subpasswordrequired",
+            "subrunasowner",
+            "subfailover",
+            "copied",
+            "recopy",
+        ),
+        "bool",
+    ),
+    **dict.fromkeys(
+        (
+            *_TIMES,
+            "since",
+            "stats_reset",
+            "last_orphan_removal",
+            *(f"last_{kind}" for kind in UPKEEP),
+            "last_failed_time",
+            "paused_since",
+        ),
+        "timestamptz",
+    ),
+    "subpublications": "text[]",
+}
+"""What is not text, by the column's name. An LSN is text, as everywhere."""
+
+
+# Content
+
+
+def changed_views(store: CatalogStore, workers: Workers, data_dir: Path) -> list[str]:
+    """The views that differ from what was written last in more than times."""
+    written = _read_digests(data_dir)
+    return [
+        name
+        for name, view in VIEWS.items()
+        if written.get(name) != _known_by(view, view.rows(store, workers))
+    ]
+
+
+def mentioned_views(query: str) -> list[str]:
+    """The views a query may read: none unless it names their schema, all if it names no view."""
+    text = query.lower()
+    if SCHEMA not in text:
+        return []
+    return [name for name in VIEWS if name in text] or list(VIEWS)
+
+
+def write_views(
+    url: str, names: Iterable[str], store: CatalogStore, workers: Workers, data_dir: Path
+) -> None:
+    """Write these views as they are now, where the lake has anything else."""
+    from workers.lake.sql.status_tables import write_status_tables
+
+    tables: dict[str, StatusTable] = {}
+    digests: dict[str, str] = {}
+    for name in names:
+        rows = VIEWS[name].rows(store, workers)
+        tables[name] = status_table(VIEWS[name], rows)
+        digests[name] = _known_by(VIEWS[name], rows)
+    write_status_tables(url, tables)
+    _keep_digests(data_dir, digests)
+
+
+def status_table(view: View, rows: Sequence[Row]) -> StatusTable:
+    """A view's rows with the columns' types, and their digest."""
+    import pyarrow as pa
+
+    from workers.lake.sql.status_tables import StatusTable
+
+    types = {
+        "oid": pa.int64(),
+        "int4": pa.int32(),
+        "int8": pa.int64(),
+        "bool": pa.bool_(),
+        "timestamptz": pa.timestamp("us", "UTC"),
+        "text[]": pa.list_(pa.string()),
+        "text": pa.string(),
+    }
+    kinds = [COLUMN_TYPES.get(name, "text") for name in view.columns]
+    arrays: list[Any] = [
+        pa.array([_value(row[name], kind) for row in rows], types[kind])
+        for name, kind in zip(view.columns, kinds, strict=True)
+    ]
+    rows_digest = _digest(_lines(view, rows))
+    return StatusTable(pa.table(arrays, names=list(view.columns)), _columns(view), rows_digest)
+
+
+def _value(value: Any, kind: str) -> Any:
+    """As JSON has it, but for times; in a column of text what is no text is JSON text."""
+    if value is None or kind == "timestamptz":
+        return value
+    shown = json_value(value)
+    if kind == "text" and not isinstance(shown, str):
+        return json.dumps(shown, ensure_ascii=False)
+    return shown
+
+
+def _known_by(view: View, rows: Sequence[Row]) -> str:
+    """What ``status_tables.json`` keeps of a view: it differs if it has to be written again."""
+    return _digest([_columns(view), *_lines(view, rows, without=_TIMES)])
+
+
+def _columns(view: View) -> str:
+    """A digest of the columns' names and types."""
+    return _digest([f"{name} {COLUMN_TYPES.get(name, 'text')}" for name in view.columns])
+
+
+def _lines(view: View, rows: Sequence[Row], without: frozenset[str] = frozenset()) -> list[str]:
+    """The rows as text; they have no order."""
+    names = [name for name in view.columns if name not in without]
+    return sorted(json.dumps([json_value(row[name]) for name in names]) for row in rows)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _read_digests(data_dir: Path) -> dict[str, str]:
+    """What was written last; {} where nobody knows: then it is written again."""
+    try:
+        found = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _keep_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
+    path = data_dir / FILE_NAME
+    fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(_read_digests(data_dir) | dict(digests)))
+        fresh.replace(path)
+    except OSError as error:  # a full disk: they are written again next time
+        log.debug("action=status_tables could not keep digests: %s", error.strerror)
+
+
+# The launcher's side
+
+
+class Forked(Protocol):
+    """The process, as far as it is looked at."""
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def wait(self) -> int:
+        """Until it has ended."""
+
+
+class StatusTables:
+    """When the launcher has the tables written; ``poll`` is called from its loop.
+
+    ``changed`` names the views that differ, ``start`` forks a process with these arguments.
+    """
+
+    def __init__(
+        self, changed: Callable[[], Sequence[str]], start: Callable[[list[str]], Forked], now: float
+    ) -> None:
+        self._changed = changed
+        self._start = start
+        self._last = now
+        self._process: Forked | None = None
+        self._failed = False
+
+    def poll(self, now: float, interval: float, url: str | None) -> None:
+        """Take note of one that has ended, start one if it is time and there is a reason."""
+        if self._process is not None:
+            status = self._process.poll()
+            if status is None:
+                return
+            self._process, self._failed = None, status != 0
+        if not interval or now - self._last < interval:
+            return
+        self._last = now
+        if url is None:
+            return  # the lake is down; no wait may end at once again and again
+        try:
+            names = self._changed()
+        except ReplicationError:
+            return  # the catalog could not be read: the launcher says so when it reads it
+        if names:
+            again = ["--again"] if self._failed else []
+            try:
+                self._process = self._start([url, *again, *names])
+            except OSError as error:
+                log.warning("action=status_tables could not fork: %s", error.strerror)
+
+    def next_deadline(self, interval: float) -> float | None:
+        """When ``poll`` has something to do; the end of the process wakes the loop by itself."""
+        return self._last + interval if interval and self._process is None else None
+
+    def stop(self) -> None:
+        """End what runs: half a write is no write."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def main(argv: Sequence[str]) -> int:
+    """The forked process: data directory, URL, views; 1 if they could not be written.
+
+    With ``--again`` the one before failed, too, and has said why.
+    """
+    data_dir, url, words = Path(argv[0]), argv[1], argv[2:]
+    server_log.setup("status tables", data_dir)
+    store = CatalogStore.open(data_dir, must_exist=True)
+    try:
+        status = query_launcher(data_dir)
+        names = [name for name in words if name in VIEWS]
+        write_views(url, names, store, status.workers if status else (), data_dir)
+    except Exception as error:
+        if "--again" not in words:
+            server_log.report(_as_ours(error), action="status_tables")
+        return 1
+    finally:
+        store.close()
+    return 0
+
+
+def _as_ours(error: Exception) -> ReplicationError:
+    if isinstance(error, ReplicationError):
+        return error
+    return InternalError(f"unexpected {type(error).__name__} while writing status tables")

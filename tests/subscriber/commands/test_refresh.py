@@ -1,0 +1,490 @@
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateTable,
+    FeatureNotSupported,
+    ObjectInUse,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
+from catalog.pg_lsn import LSN
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import (
+    Stream,
+    Subscription,
+    TableOptions,
+    sync_slot_name,
+    system_identifier,
+)
+from catalog.pg_subscription_rel import KEY_UNSURE
+from subscriber.commands.alter_to_file import bring_in_line
+from subscriber.commands.create_drop import create_subscription
+from subscriber.commands.refresh import refresh_publication
+from tests.subscriber.twins import (
+    Around,
+    LakeTwin,
+    PublishedTable,
+    Slot,
+    WorkerTwin,
+    around,
+    statement,
+)
+from workers.lake.table import LakeIdent, LakeTable, Stamp
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Around]:
+    made = around(tmp_path)
+    create_subscription(statement(), made.site)
+    made.notices.clear()
+    made.wakes.clear()
+    yield made
+    made.store.close()
+    assert made.publisher.connections == 0
+
+
+def row(world: Around) -> Subscription:
+    found = world.store.subscription_by_name("mysub")
+    assert found is not None
+    return found
+
+
+def names(world: Around) -> list[tuple[str, str]]:
+    return [(rel.relname, rel.srsubstate) for rel in world.store.rels(row(world).oid)]
+
+
+def test_nothing_to_do(world: Around) -> None:
+    before = row(world)
+    assert bring_in_line(before, statement(), world.site) == before
+    assert (row(world), world.said()) == (before, [])
+    assert world.events == []
+
+
+def test_changed_options(world: Around) -> None:
+    changed = bring_in_line(
+        row(world),
+        statement(
+            connection="host=other",
+            with_={"streaming": "off", "disable_on_error": True, "enabled": False},
+            tables={"public.a": {"on_unrepresentable": "null"}},
+        ),
+        world.site,
+    )
+    assert changed == row(world)
+    assert (changed.subconninfo, changed.substream, changed.subenabled) == (
+        "host=other",
+        Stream.OFF,
+        False,
+    )
+    assert world.said() == [
+        'NOTICE: subscription "mysub" was brought in line:'
+        " conninfo, disableonerr, enabled, stream, tables"
+    ]
+    assert world.wakes
+
+
+def test_expressions_that_are_none_are_refused(world: Around) -> None:
+    """Before the workers of a subscription that exists would stop over them."""
+    before = row(world)
+    for text, code in (("id +", "42601"), ("sum(id)", "42803"), ("now()", "42P17")):
+        with pytest.raises(ReplicationError) as refused:
+            bring_in_line(
+                before, statement(tables={"public.a": {"generated": {"g": text}}}), world.site
+            )
+        assert refused.value.code == code
+    assert row(world) == before
+    told = {"public.a": {"generated": {"g": "id * 2"}}}
+    assert bring_in_line(before, statement(tables=told), world.site).tables == {
+        "public.a": TableOptions(generated=(("g", "id * 2"),))
+    }
+
+
+def test_a_change_returns_when_the_workers_go_by_it(world: Around) -> None:
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    assert world.events == ["take effect"]
+    world.workers[:] = [[WorkerTwin(row(world).oid)], []]
+    bring_in_line(row(world), statement(with_={"enabled": False}), world.site)
+    assert world.workers == []
+    assert world.events == ["take effect"]
+
+
+def test_a_worker_that_is_late_is_a_warning(world: Around) -> None:
+    def late(_subid: int) -> None:
+        raise ObjectInUse("a worker has not come to a batch boundary in time", hint="It will.")
+
+    object.__setattr__(world.site, "take_effect", late)
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    assert world.said()[-1] == "WARNING: a worker has not come to a batch boundary in time"
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(ObjectInUse):
+        refresh_publication(
+            row(world), world.publisher.connect(row(world)), world.site, copy_data=True
+        )
+    world.publisher.close()
+
+
+def test_enabled_is_left_alone_unless_said(world: Around) -> None:
+    world.store.update_subscription(row(world).oid, subenabled=False)
+    bring_in_line(row(world), statement(), world.site)
+    assert not row(world).subenabled
+    bring_in_line(row(world), statement(with_={"enabled": True}), world.site)
+    assert row(world).subenabled
+
+
+def test_the_tables_of_a_disabled_one_are_compared_too(world: Around) -> None:
+    """A-9 refuses it by REFRESH; a file says what is to be, enabled or not."""
+    world.store.update_subscription(row(world).oid, subenabled=False)
+    world.publisher.tables["b"] = PublishedTable()
+    bring_in_line(row(world), statement(), world.site)
+    assert (names(world), row(world).subenabled) == ([("a", "i"), ("b", "i")], False)
+
+
+def test_new_password(world: Around) -> None:
+    with_password = statement(connection="host=db dbname=shop password=one")
+    first = bring_in_line(row(world), with_password, world.site).passfile
+    assert bring_in_line(row(world), with_password, world.site).passfile == first
+    second = statement(connection="host=db dbname=shop password=two")
+    changed = bring_in_line(row(world), second, world.site).passfile
+    assert first is not None
+    assert changed is not None
+    assert not Path(first).exists()
+    assert Path(changed).read_text() == "*:*:*:*:two\n"
+    assert bring_in_line(row(world), statement(), world.site).passfile is None
+    assert not Path(changed).exists()
+
+
+def test_tables_come_and_go(world: Around) -> None:
+    (gone,) = world.store.rels(row(world).oid)
+    world.publisher.tables = {"b": PublishedTable(), "c": PublishedTable()}
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("b", "i"), ("c", "i")]
+    assert world.events == [f"stop {gone.srrelid}", "take effect"]
+    assert world.said() == [
+        'NOTICE: table "public.b" added to subscription "mysub"',
+        'NOTICE: table "public.c" added to subscription "mysub"',
+        'NOTICE: table "public.a" removed from "mysub"',
+    ]
+
+
+def test_a_renamed_table_of_a_shared_lake_table(world: Around) -> None:
+    """Its rows under the old name stay; what deletes them is said, whatever the name is."""
+    old, own = ("was", "a `$HOME`"), {"to": "public.all", "shared": True}
+    tables = {f"public.{name}": own for name in (*old, "moved")}
+    world.publisher.tables = {name: PublishedTable() for name in old}
+    bring_in_line(row(world), statement(tables=tables), world.site)
+    world.notices.clear()
+    world.publisher.tables = {"moved": PublishedTable()}
+    bring_in_line(row(world), statement(tables=tables), world.site)
+    assert names(world) == [("moved", "i")]
+    told = {each.primary: each for each in world.notices if "removed" in each.primary}
+    for name in old:
+        found = told[f'table "public.{name}" removed from "mysub"']
+        assert found.detail == 'Its rows stay in shared lake table "public.all".'
+        source = f"{row(world).subuuid}:public.{name}"
+        assert shlex.split((found.hint or "").partition("delete them: ")[2]) == [
+            "pgsub",
+            "sql",
+            f"DELETE FROM `lake`.`public`.`all` WHERE `_pgsub_source` = '{source}'",
+        ]
+
+
+def test_table_added_without_copy(world: Around) -> None:
+    world.store.update_subscription(row(world).oid, max_flush_lsn=LSN(500))
+    world.store.origin_advance(f"pg_{row(world).oid}", LSN(400), "x")
+    world.publisher.tables["b"] = PublishedTable()
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    assert names(world) == [("a", "i"), ("b", "r")]
+    stamp = world.lake.tables[LakeIdent("public", "b")].stamp
+    assert stamp is not None
+    assert (stamp.lsn, stamp.floor) == (LSN(500), LSN(500))
+    assert world.store.rels(row(world).oid)[1].floor == LSN(500)
+
+
+def test_no_worker_runs_while_a_table_joins_without_copy(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publisher.tables["b"] = PublishedTable()
+    create_table = LakeTwin.create_table
+
+    def look(lake: LakeTwin, *args: Any, **keys: Any) -> LakeTable:
+        assert world.events == ["hold"]
+        assert row(world).subenabled  # what is stored stays as it is: a crash needs no repair
+        return create_table(lake, *args, **keys)
+
+    monkeypatch.setattr(LakeTwin, "create_table", look)
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    assert world.events == ["hold", "let go", "take effect"]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def test_killed_while_a_table_joins_without_copy(
+    world: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publisher.tables["b"] = PublishedTable()
+    no_copy = statement(with_={"copy_data": False})
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTwin, "create_table", _made_and_killed)
+        with pytest.raises(Killed):
+            bring_in_line(row(world), no_copy, world.site)
+    assert names(world) == [("a", "i")]  # no row that no lake table stands behind
+    assert row(world).subenabled
+    assert LakeIdent("public", "b") in world.lake.tables
+    bring_in_line(row(world), no_copy, world.site)
+    assert names(world) == [("a", "i"), ("b", "r")]
+    stamp = world.lake.tables[LakeIdent("public", "b")].stamp
+    rel = world.store.rels(row(world).oid)[1]
+    assert stamp is not None
+    assert (stamp.epoch, stamp.lsn) == (rel.epoch, rel.lake_lsn)
+
+
+def _made_and_killed(
+    lake: LakeTwin, ident: LakeIdent, columns: Any, *, owner: str, **_: Any
+) -> Any:
+    lake.tables[ident] = LakeTable(ident, tuple(columns), owner, 1, None)
+    raise Killed
+
+
+def test_added_table_cannot_be_read(world: Around) -> None:
+    world.publisher.tables["b"] = PublishedTable(readable=False)
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i"), ("b", "i")]
+    assert 'WARNING: permission denied for table "public.b"' in world.said()
+
+
+def test_added_table_exists_in_the_lake(world: Around) -> None:
+    world.lake.add("b")
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(DuplicateTable):
+        bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i")]
+
+
+def test_table_comes_back(world: Around) -> None:
+    own = row(world).subuuid
+    world.publisher.tables = {"b": PublishedTable()}
+    bring_in_line(row(world), statement(), world.site)
+    world.lake.add("a", owner=own)
+    world.publisher.tables = {"a": PublishedTable(), "b": PublishedTable()}
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i"), ("b", "i")]
+
+
+def test_publication_publishes_something_else(world: Around) -> None:
+    (rel,) = world.store.rels(row(world).oid)
+    world.store.update_rel(rel.srsubid, rel.srrelid, copied=True)
+    bring_in_line(row(world), statement(), world.site)
+    assert world.store.rels(row(world).oid)[0].copied
+    world.publisher.tables["a"].row_filter = "(id > 5)"
+    bring_in_line(row(world), statement(), world.site)
+    (rel,) = world.store.rels(row(world).oid)
+    assert (rel.copied, (rel.fingerprint or "")[:17]) == (False, "iudt- OR (id > 5)")
+
+
+def test_a_key_that_may_be_a_part_stays_one_until_the_table_is_copied(world: Around) -> None:
+    (rel,) = world.store.rels(row(world).oid)
+    world.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=KEY_UNSURE)
+    bring_in_line(row(world), statement(), world.site)
+    world.publisher.tables["a"].row_filter = "(id > 5)"
+    bring_in_line(row(world), statement(), world.site)
+    (rel,) = world.store.rels(row(world).oid)
+    assert (rel.copied, rel.key_unsure) == (False, True)
+
+
+def test_publisher_away(world: Around) -> None:
+    world.publisher.fail["connect"] = ConnectionFailure("connection refused")
+    bring_in_line(row(world), statement(with_={"streaming": "on"}), world.site)
+    assert row(world).substream is Stream.ON
+    assert "were not refreshed: connection refused" in world.said()[0]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"tables": {"public.a": {"to": "x.y"}}},
+        {"tables": {"public.a": {"shared": True}}},
+    ],
+)
+def test_what_cannot_change(world: Around, keys: dict[str, Any]) -> None:
+    before = row(world)
+    with pytest.raises(FeatureNotSupported):
+        bring_in_line(before, statement(**keys), world.site)
+    assert row(world) == before
+
+
+# A table that leaves and comes back
+
+
+def joined_again(world: Around, *, lsn: int, stand: int) -> None:
+    """``a`` left with its lake table at ``lsn``, the subscription stands at ``stand``."""
+    sub = row(world)
+    world.publisher.tables = {"b": PublishedTable()}
+    bring_in_line(sub, statement(), world.site)
+    world.store.update_subscription(sub.oid, max_flush_lsn=LSN(stand))
+    world.lake.add("a", owner=sub.subuuid, stamp=Stamp(f"pg_{sub.oid}", LSN(lsn), "old", LSN(1)))
+    world.publisher.tables = {"a": PublishedTable(), "b": PublishedTable()}
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+
+
+def test_a_table_returns_without_copy_where_the_subscription_stands(world: Around) -> None:
+    joined_again(world, lsn=500, stand=500)
+    assert names(world) == [("a", "r"), ("b", "i")]
+    assert world.lake.fenced == ["a"]
+    rel = world.store.rels(row(world).oid)[0]
+    assert (rel.floor, rel.lake_lsn) == (LSN(500), LSN(500))
+
+
+def test_a_table_that_is_ahead_does_not_return_without_copy(world: Around) -> None:
+    """A worker died between publishing the table and advancing the origin: 400 to 500 comes again.
+
+    What a dead worker left running has landed before it is looked at, or never does.
+    """
+
+    def landed(table: LakeTable) -> LakeTable:
+        assert table.stamp is not None
+        return replace(table, stamp=replace(table.stamp, lsn=LSN(500)))
+
+    world.lake.on_fence = landed
+    with pytest.raises(ObjectNotInPrerequisiteState, match="cannot join") as caught:
+        joined_again(world, lsn=400, stand=400)
+    assert "pgsub wait mysub --lsn 0/1F4" in (caught.value.hint or "")
+    assert names(world) == [("b", "i")]
+    assert world.events[-2:] == ["hold", "let go"]
+
+
+def test_a_copied_table_may_return_whatever_it_holds(world: Around) -> None:
+    """Its rows come on top, as PostgreSQL's; what comes again is before the copy."""
+    sub = row(world)
+    world.lake.add("a", owner=sub.subuuid, stamp=Stamp("x", LSN(500), "old", LSN(1)))
+    world.publisher.tables = {"b": PublishedTable()}
+    bring_in_line(sub, statement(), world.site)
+    world.publisher.tables = {"a": PublishedTable()}
+    bring_in_line(row(world), statement(), world.site)
+    assert names(world) == [("a", "i")]
+    assert world.lake.fenced == []
+
+
+def test_slots_of_synchronisations_that_were_taken_away(world: Around) -> None:
+    sub = row(world)
+    (rel,) = world.store.rels(sub.oid)
+    origin = origin_name(sub.oid, rel.srrelid)
+    world.store.origin_create(origin)
+    world.publisher.slots[sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))] = Slot()
+    world.publisher.tables = {"b": PublishedTable()}
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(sub, conn, world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.origin_by_name(origin) is None
+    assert world.store.leaked_slots() == []
+    assert world.events == [f"stop {rel.srrelid}", "take effect"]
+
+
+def test_a_slot_that_a_command_did_not_come_to_drop(world: Around) -> None:
+    """It ended when the table had left the catalog, whose origin told of the slot."""
+    sub = row(world)
+    (rel,) = world.store.rels(sub.oid)
+    slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    world.store.origin_create(origin_name(sub.oid, rel.srrelid))
+    world.publisher.slots[slot] = Slot()
+    world.publisher.tables = {"b": PublishedTable()}
+
+    def end(subid: int, relid: int) -> None:
+        raise KeyboardInterrupt
+
+    interrupted = replace(world.site, stop_sync_worker=end)
+    with closing(world.publisher.connect(sub)) as conn, pytest.raises(KeyboardInterrupt):
+        refresh_publication(sub, conn, interrupted, copy_data=True)
+    assert names(world) == [("b", "i")]
+    assert [each.slot_name for each in world.store.leaked_slots()] == [slot]
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(row(world), conn, world.site, copy_data=True)
+    assert list(world.publisher.slots) == ["mysub"]
+    assert world.store.leaked_slots() == []
+
+
+def test_two_commands_at_once(world: Around) -> None:
+    """The one that stores second has compared with what is not there any more."""
+    before = row(world)
+    world.store.update_subscription(before.oid, max_flush_lsn=LSN(7), sysid="7")  # a worker's
+    world.publisher.tables["b"] = PublishedTable()
+    with closing(world.publisher.connect(before)) as conn:
+        refresh_publication(before, conn, world.site, copy_data=True)
+        world.store.update_subscription(before.oid, subenabled=False)
+        with pytest.raises(ObjectInUse, match="was changed meanwhile"):
+            refresh_publication(before, conn, world.site, copy_data=True)
+    assert names(world) == [("a", "i"), ("b", "i")]
+
+
+def test_the_origin_warning_is_about_tables_that_join(world: Around) -> None:
+    sub = world.store.update_subscription(row(world).oid, suborigin="none")
+    world.publisher.other_origins = [("public", "a", "pub"), ("public", "ta b", "pub")]
+    with closing(world.publisher.connect(sub)) as conn:
+        refresh_publication(sub, conn, world.site, copy_data=True)
+        assert world.said() == []
+        world.publisher.tables["c"] = PublishedTable()
+        refresh_publication(sub, conn, world.site, copy_data=False)
+        assert not any("origin = NONE" in said for said in world.said())
+        world.publisher.tables["ta b"] = PublishedTable()
+        refresh_publication(sub, conn, world.site, copy_data=True)
+    assert [said for said in world.said() if "requested copy_data with origin = NONE" in said]
+
+
+# What ALTER SUBSCRIPTION could do too
+
+
+def test_failover_of_a_subscription_that_the_file_disables(world: Around) -> None:
+    with pytest.raises(ObjectNotInPrerequisiteState, match='"failover" for enabled'):
+        bring_in_line(row(world), statement(with_={"failover": True}), world.site)
+    assert (row(world).subfailover, world.publisher.altered) == (False, [])
+    stmt = statement(with_={"failover": True, "enabled": False})
+    assert bring_in_line(row(world), stmt, world.site) == row(world)
+    assert (row(world).subfailover, row(world).subenabled) == (True, False)
+    assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( FAILOVER true )"]
+
+
+def test_a_file_cannot_enable_what_has_no_slot(world: Around) -> None:
+    """A-8; with a slot in the file it can, at once."""
+    before = world.store.update_subscription(row(world).oid, subslotname=None, subenabled=False)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
+        bring_in_line(before, statement(with_={"enabled": True}), world.site)
+    assert row(world) == before
+    stmt = statement(with_={"enabled": True, "slot_name": "mysub"})
+    bring_in_line(before, stmt, world.site)
+    assert (row(world).subenabled, row(world).subslotname) == (True, "mysub")
+
+
+def test_a_file_disables_and_disassociates_at_once(world: Around) -> None:
+    options = {"enabled": False, "slot_name": "NONE", "create_slot": False}
+    bring_in_line(row(world), statement(with_=options), world.site)
+    assert (row(world).subenabled, row(world).subslotname) == (False, None)
+    assert 'NOTICE: subscription "mysub" was brought in line: enabled, slotname' in world.said()
+
+
+def test_another_slot_keeps_the_positions(world: Around) -> None:
+    sub = world.store.update_subscription(row(world).oid, max_flush_lsn=LSN(500))
+    bring_in_line(sub, statement(with_={"slot_name": "other"}), world.site)
+    assert (row(world).subslotname, row(world).max_flush_lsn) == ("other", LSN(500))
+    assert 'NOTICE: subscription "mysub" was brought in line: slotname' in world.said()
+    assert any('"mysub" stays on the publisher' in said for said in world.said())
+
+
+def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
+    before = row(world)
+    world.lake.add("b")
+    world.publisher.tables["b"] = PublishedTable()
+    with pytest.raises(DuplicateTable):
+        bring_in_line(
+            before, statement(connection="host=x password=y", publication=["pub", "p2"]), world.site
+        )
+    assert row(world) == before
+    assert not list(world.site.data_dir.rglob("passfile/*"))

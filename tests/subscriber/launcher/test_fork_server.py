@@ -1,0 +1,101 @@
+"""Workers as the product starts them: forked from a server that has everything loaded.
+
+They are real, and wait for a lake that never comes up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.subscriber.launcher_family import Family
+from workers.process.launcher_client import query_launcher
+
+SETTINGS = {"wal_retrieve_retry_interval": "100ms", "wal_receiver_timeout": "100ms"}
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    with Family(tmp_path / "d", real_workers=True, settings=SETTINGS) as made:
+        yield made
+
+
+def fork_server(family: Family) -> psutil.Process:
+    """The child that forks the workers."""
+    for process in family.descendants():
+        if "multiprocessing.forkserver" in " ".join(process.cmdline()) and process.children():
+            return process
+    raise AssertionError(family.log())
+
+
+def test_the_launcher_answers_while_the_fork_server_loads(family: Family) -> None:
+    (subid,) = family.subscribe("real")
+    launcher = family.start(phase="starting")
+    for _ in range(5):
+        assert query_launcher(family.data_dir, timeout=1.0) is not None
+    row = family.await_worker(subid)
+    assert psutil.Process(row.pid).name() == "pgsub apply"
+    assert f"pid={row.pid} logical replication apply worker has started" in family.log()
+    assert row.pid is not None
+    assert os.getsid(row.pid) == row.pid
+    family.store.update_subscription(subid, subenabled=False)
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(40) == 0
+
+
+@pytest.mark.crash
+def test_a_killed_launcher_takes_the_forked_workers_with_it(family: Family) -> None:
+    (subid,) = family.subscribe("real")
+    launcher = family.start(phase="starting")
+    family.kill(family.await_worker(subid).pid, signal.SIGSTOP)  # it cannot see the socket's end
+    children = family.descendants()
+    launcher.kill()
+    launcher.wait()
+    _, alive = psutil.wait_procs(children, 10)
+    assert not alive
+
+
+@pytest.mark.crash
+def test_killed_workers_and_a_killed_fork_server_are_replaced(family: Family) -> None:
+    (subid,) = family.subscribe("real")
+    family.start(phase="starting")
+    first = family.await_worker(subid)
+    family.kill(first.pid)
+    second = family.await_worker(subid, after=first.generation)
+    assert "was terminated by signal 9" in family.log()
+    server = fork_server(family)
+    server.terminate()  # a service manager's SIGTERM to everybody
+    server.kill()
+    third = family.await_worker(subid, after=second.generation)
+    assert second.pid is not None
+    assert not psutil.pid_exists(second.pid)
+    assert third.pid != second.pid
+
+
+def test_modules_of_the_current_directory_are_not_imported(tmp_path: Path) -> None:
+    hostile = tmp_path / "cwd"
+    hostile.mkdir()
+    for name in ("config", "workers", "catalog", "subscriber"):
+        (hostile / f"{name}.py").write_text("raise SystemExit('a stranger was imported')\n")
+    with Family(tmp_path / "d", real_workers=True) as family:
+        (subid,) = family.subscribe("real")
+        family.start(phase="starting", cwd=str(hostile))
+        family.await_worker(subid)
+
+
+def test_the_fork_server_has_no_threads_but_the_allocator_s(family: Family) -> None:
+    (subid,) = family.subscribe("real")
+    family.start(phase="starting")
+    family.await_worker(subid)
+    server = fork_server(family)
+    names = {
+        Path(f"/proc/{server.pid}/task/{thread.id}/comm").read_text().strip()
+        for thread in server.threads()
+        if thread.id != server.pid
+    }
+    assert names <= {"jemalloc_bg_thd"}

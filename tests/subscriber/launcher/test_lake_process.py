@@ -1,0 +1,125 @@
+"""When the launcher's lake server is replaced; and where rows are staged for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from subscriber.launcher.lake_process import LONGEST, YOUNG, LakeChild, LakeEvent
+from tests.subscriber.launcher_family import Family
+from tests.waiting import wait_until
+
+
+class Process:
+    pid = 1
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+
+    def poll(self) -> int | None:
+        return self.status
+
+    def kill(self) -> None:
+        self.status = -9
+
+
+class Server:
+    def __init__(self) -> None:
+        self.process = Process()
+
+    def poll_ready(self) -> str | None:
+        return "sc://lake"
+
+    def stop(self, timeout: float = 0) -> None:
+        self.process.kill()
+
+
+class Starter:
+    def __init__(self) -> None:
+        self.servers: list[Server] = []
+
+    def prepare(self) -> None: ...
+
+    def start(self, pass_fds: Sequence[int]) -> Server:
+        self.servers.append(Server())
+        return self.servers[-1]
+
+
+@pytest.fixture
+def starter() -> Starter:
+    return Starter()
+
+
+@pytest.fixture
+def child(starter: Starter) -> LakeChild:
+    """It is up; ``poll`` takes the time that a test gives it."""
+    child = LakeChild(starter, None, [], lambda: None)
+    child.begin()
+    wait_up(child, 0)
+    return child
+
+
+def wait_up(child: LakeChild, now: float) -> None:
+    wait_until(lambda: child.poll(now) is LakeEvent.UP, what="it is up")
+
+
+def test_a_broken_server_is_replaced_and_not_at_once_again(
+    child: LakeChild, starter: Starter
+) -> None:
+    now = child._started_at + YOUNG + 1
+    child.replace(now)
+    assert starter.servers[0].process.status == -9
+    assert child.poll(now) is LakeEvent.DOWN
+    assert child.url is None
+    child.replace(now)  # there is none: a second worker says the same
+    wait_up(child, now)
+    child.replace(child._started_at + 2 * YOUNG - 1)
+    assert starter.servers[1].process.status is None
+    child.replace(child._started_at + 2 * YOUNG + 1)
+    assert starter.servers[1].process.status == -9
+
+
+def test_one_that_lived_long_is_replaced_as_the_first(child: LakeChild, starter: Starter) -> None:
+    for age in (YOUNG + 1, LONGEST + 1):
+        now = child._started_at + age
+        child.replace(now)
+        assert child.poll(now) is LakeEvent.DOWN
+        wait_up(child, now)
+    child.replace(child._started_at + 2 * YOUNG + 1)
+    assert starter.servers[2].process.status == -9
+
+
+def test_a_server_of_somebody_else_s_is_left_alone(starter: Starter) -> None:
+    child = LakeChild(starter, "sc://theirs", [], lambda: None)
+    child.begin()
+    assert child.poll(0) is LakeEvent.UP
+    child.replace(YOUNG * 1000)
+    assert child.url == "sc://theirs"
+    assert not starter.servers
+
+
+def test_rows_are_staged_where_the_lake_of_the_start_sees_them(tmp_path: Path) -> None:
+    """A file that names another Spark with another place counts at the next start, both of it."""
+    with Family(tmp_path / "d") as family:
+        (subid,) = family.subscribe("lake")
+        launcher = family.start(remote="sc://cluster:15002", staging="/shared")
+        first = family.await_worker(subid)
+        family.store.put_settings({"spark": {"remote": "sc://other:15002", "staging": "/other"}})
+        launcher.send_signal(signal.SIGHUP)
+        said = "lake.catalog and spark cannot be changed without restarting"
+        wait_until(lambda: said in family.log(), 10, family.log)
+        family.kill(first.pid)
+        generation = family.await_worker(subid, after=first.generation).generation
+
+        def told() -> bool:
+            row = family.worker(subid)
+            assert row is None or row.generation == generation
+            return row is not None and (row.phase, row.progress) == (
+                "sc://cluster:15002",
+                {"staging": "/shared"},
+            )
+
+        wait_until(told, 20, family.log)

@@ -1,0 +1,129 @@
+"""Filter, then cut, then fold per target: in that order, in commit order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from catalog.errcodes import ProtocolViolation
+from tests.workers.transactions import batch, relation, row
+from workers.changes.by_table import Bools, Gate, Run, Targets, runs_by_target
+from workers.changes.relation_map import LogicalRepRelMap, RelName
+from workers.proto.messages import Delete, Insert, Truncate, Update
+from workers.stream.batch import Batch
+
+
+def everything(taken: Batch) -> Gate:
+    def gate(targets: Targets) -> Mapping[RelName, Bools]:
+        return {target: np.ones(taken.ntxns, dtype=np.bool_) for target in targets}
+
+    return gate
+
+
+def shape(runs: dict[RelName, list[Run]]) -> dict[str, list[str]]:
+    """Each target's runs as text: T for an emptied table, then the kinds of the changes."""
+    return {
+        name: [
+            ("T" if run.truncate else "")
+            + ("" if run.changes is None else run.changes.kind.tobytes().decode())
+            for run in own
+        ]
+        for (_, name), own in runs.items()
+    }
+
+
+A = relation(1, "a", "id", "v")
+B = relation(2, "b", "id", "v")
+
+
+def test_changes_go_to_their_tables_in_commit_order() -> None:
+    taken = batch(
+        [A, Insert(1, row("1", "x")), B, Insert(2, row("1", "x"))],
+        [Update(1, None, None, row("1", "y")), Delete(2, "K", row("1", ""))],
+    )
+    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    assert shape(runs) == {"a": ["IU"], "b": ["ID"]}
+
+
+def test_an_equal_relation_message_does_not_cut_and_a_changed_one_does() -> None:
+    wider = relation(1, "a", "id", "v", "w")
+    taken = batch(
+        [A, Insert(1, row("1", "x")), A, Insert(1, row("2", "x"))],
+        [wider, Update(1, None, None, row("1", "y", "z"))],
+    )
+    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    assert shape(runs) == {"a": ["II", "U"]}
+    assert [len(run.relation.columns) for run in runs["public", "a"] if run.relation] == [2, 3]
+
+
+def test_a_moved_key_cuts() -> None:
+    moved = relation(1, "a", "id", "v", key="v")
+    taken = batch([A, Insert(1, row("1", "x")), moved, Insert(1, row("2", "y"))])
+    assert shape(runs_by_target(taken, LogicalRepRelMap(), everything(taken))) == {"a": ["I", "I"]}
+
+
+def test_truncate_discards_what_came_before_it() -> None:
+    taken = batch(
+        [A, Insert(1, row("1", "x"))],
+        [Truncate(False, False, (1,)), Insert(1, row("2", "x"))],
+        [Insert(1, row("3", "x"))],
+    )
+    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    assert shape(runs) == {"a": ["T", "II"]}
+
+
+def test_a_truncate_that_is_not_taken_empties_nothing() -> None:
+    taken = batch(
+        [A, Insert(1, row("1", "x"))],
+        [Truncate(False, False, (1,))],
+        [Insert(1, row("2", "x"))],
+    )
+    takes = np.array([True, False, True])
+    runs = runs_by_target(taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, takes))
+    assert shape(runs) == {"a": ["II"]}
+
+
+def test_the_gate_drops_whole_transactions_before_anything_is_folded() -> None:
+    taken = batch(
+        [A, Insert(1, row("1", "x"))],
+        [Delete(1, "K", row("1", "")), Insert(1, row("2", "x"))],
+        [Insert(1, row("3", "x"))],
+    )
+    takes = np.array([False, True, False])
+    runs = runs_by_target(taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, takes))
+    assert shape(runs) == {"a": ["DI"]}
+
+
+def test_a_table_nothing_of_which_passes_is_absent() -> None:
+    taken = batch([A, Insert(1, row("1", "x")), B, Insert(2, row("1", "x"))])
+    only_b = {("public", "b"): np.array([True])}
+    assert shape(runs_by_target(taken, LogicalRepRelMap(), lambda _: only_b)) == {"b": ["I"]}
+
+
+def test_relation_messages_of_dropped_changes_are_kept_for_later_batches() -> None:
+    relmap = LogicalRepRelMap()
+    first = batch([A, Insert(1, row("1", "x"))])
+    assert runs_by_target(first, relmap, lambda _: {}) == {}
+    second = batch([Insert(1, row("2", "x"))])
+    assert shape(runs_by_target(second, relmap, everything(second))) == {"a": ["I"]}
+
+
+def test_two_relations_with_one_target_keep_commit_order() -> None:
+    renamed = relation(2, "a", "id", "v")
+    taken = batch(
+        [A, Insert(1, row("1", "x")), renamed, Insert(2, row("2", "x"))],
+        [Delete(1, "K", row("1", "")), Insert(2, row("1", "y"))],
+    )
+    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    assert shape(runs) == {"a": ["I", "I", "D", "I"]}
+
+
+def test_a_change_of_a_relation_never_described_is_a_protocol_error() -> None:
+    taken = batch([Insert(9, row("1", "x"))])
+    with pytest.raises(ProtocolViolation, match="no relation map entry for remote relation ID 9"):
+        runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    taken = batch([Truncate(False, False, (9,))])
+    with pytest.raises(ProtocolViolation, match="no relation map entry"):
+        runs_by_target(taken, LogicalRepRelMap(), everything(taken))

@@ -1,0 +1,143 @@
+"""Files that are not what the table says: whoever reads or joins them leaves them to Spark."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import IoError
+from tests.workers.lake.files.test_data_files import (
+    IDENT,
+    in_folder,
+    known,
+    metadata,
+    rows,
+    written,
+)
+from workers.lake.api.table_api import Totals
+from workers.lake.effects import FileSizes
+from workers.lake.files.branch_files import KnownFiles
+from workers.lake.files.data_files import write_rows
+from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.join_small_files import join_small
+from workers.lake.files.position_deletes import write_deletes
+from workers.lake.files.read_rows import Unreadable, rows_at
+from workers.lake.files.table_layout import TableFiles
+from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.storage.local_path import local
+
+FEW = 3
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TableFiles:
+    return known(metadata(location=str(tmp_path)))
+
+
+def living(files: TableFiles, *batches: pa.RecordBatch) -> list[LiveFile]:
+    """A file for each batch."""
+    return [LiveFile(file.path, file.rows) for file in written(files, *batches, size=1)]
+
+
+class Gateway:
+    """Says yes to every commit, of which there is to be none but where ``before`` is told."""
+
+    def __init__(self, before: int | None = None) -> None:
+        self.before = before
+        self.committed = 0
+
+    def commit(self, *_: object, rows: Sequence[NewFile], **__: object) -> Totals:
+        assert self.before is not None, "nothing was to be committed"
+        self.committed = sum(file.rows for file in rows)
+        return Totals(0, 0, tip=9, before=self.before)
+
+
+def joined(
+    files: TableFiles, live: Sequence[LiveFile], before: int | None = None
+) -> tuple[object, KnownFiles, int]:
+    files_known = KnownFiles(live=Live(7, tuple(live)))
+    gateway: Any = Gateway(before)
+    done = join_small(gateway, IDENT, "b", files, files_known, DeadRows(), FileSizes(few=FEW))
+    return done, files_known, gateway.committed
+
+
+@pytest.mark.parametrize("told", [2, 4])
+def test_a_file_of_another_number_of_rows_than_the_table_was_told_is_not_read(
+    files: TableFiles, told: int
+) -> None:
+    (file,) = living(files, rows(files, 1, 2, 3))
+    assert [part.num_rows for part in rows_at(file, np.arange(2), list(files.schema))] == [2]
+    with pytest.raises(Unreadable):
+        rows_at(replace(file, rows=told), np.arange(2), list(files.schema))
+
+
+def damaged(files: TableFiles, live: list[LiveFile]) -> LiveFile:
+    deletes = write_deletes(files, {live[0].path: np.array([1])})
+    local(deletes.path).write_bytes(b"PAR1 no such file PAR1")
+    return replace(live[0], deletes=(deletes,))
+
+
+def beyond(files: TableFiles, live: list[LiveFile]) -> LiveFile:
+    return replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([40])}),))
+
+
+def of_fewer_rows(_: TableFiles, live: list[LiveFile]) -> LiveFile:
+    return replace(live[0], rows=1)
+
+
+@pytest.mark.parametrize("change", [damaged, beyond, of_fewer_rows])
+def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, change: Any) -> None:
+    live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
+    live[0] = change(files, live)
+    before = in_folder(files)
+    assert joined(files, live)[0] is None
+    assert in_folder(files) == before
+
+
+def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableFiles) -> None:
+    live = living(files, *(rows(files, n) for n in range(FEW)))
+    later = metadata("long", "string", "int", required=True, location=files.location)
+    before = in_folder(files)
+    assert joined(known(later), live)[0] is None
+    assert in_folder(files) == before
+
+
+def test_what_is_known_is_what_was_listed_and_no_more(files: TableFiles) -> None:
+    """A commit that came between is another snapshot's business."""
+    live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
+    live[0] = replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([1])}),))
+    done, after, committed = joined(files, live, before=7)
+    assert (done, committed) == ((FEW, 0), 2 * FEW - 1)
+    assert after.live is not None
+    assert after.live.tip == 9
+    done, after, _ = joined(files, live, before=8)
+    assert done == (FEW, 0)
+    assert after.live is None
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """As on a disk that is full then: Python ignores the signal, and the write fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [1_000, 400_000, 1 << 20, 1_500_000])
+def test_a_disk_that_is_full_says_so(files: TableFiles, size: int) -> None:
+    ids = np.random.default_rng(1).integers(0, 1 << 60, 200_000)
+    batches = [rows(files, *part.tolist()) for part in np.split(ids, 100)]
+    with largest_file(size), pytest.raises(IoError):
+        write_rows(files, batches, lambda _: None)
+    assert in_folder(files) == set()

@@ -1,0 +1,93 @@
+"""What the lake server finds before its first session comes."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from catalog.errcodes import ConnectionFailure, IoError, LakeBroken
+from tests.fix_lake import Lake
+from workers.lake.server.class_archive import ClassArchive
+from workers.lake.server.gateway_port import GatewayServer
+from workers.lake.server.lake_server import LakeServer, _since, prepare_catalog
+from workers.lake.table import LakeIdent
+
+
+def test_no_session_has_to_change_the_journal_of_the_embedded_catalog(tmp_path: Path) -> None:
+    """Each asks for WAL, which waits for those who read and in the end fails."""
+    path = tmp_path / "catalog.db"
+    prepare_catalog(path)
+    with closing(sqlite3.connect(path)) as reader, closing(sqlite3.connect(path)) as session:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM iceberg_tables").fetchone() == (0,)
+        session.execute("PRAGMA busy_timeout = 0")
+        assert session.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize(
+    ("log", "output", "detail"),
+    [
+        ("", "", "It left no message."),
+        ("WARN one\nERROR two\nWARN three\n", "Error: four\n", "ERROR two"),
+        ("WARN one\n", "Error: four\n", "Error: four"),
+    ],
+)
+def test_one_that_ends_at_its_start_is_quoted_and_none_before_it(
+    tmp_path: Path, log: str, output: str, detail: str
+) -> None:
+    """An earlier one has run queries: its errors may quote a row."""
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    files = {tmp_path / "lake-server.log": log, tmp_path / "lake-server.out": output}
+    earlier = "ERROR the value 'secret' is no number\n"
+    for path in files:
+        path.write_text(earlier)
+    path, offset = next(iter(files)), len(earlier)
+    server = LakeServer(
+        ended,
+        path,
+        "",
+        ClassArchive(path, None, None),
+        GatewayServer(tmp_path / "none", used=False),
+        offset,
+        offset,
+    )
+    for path, text in files.items():
+        with path.open("a") as file:
+            file.write(text)
+    with pytest.raises(ConnectionFailure, match="ended with status 0") as error:
+        server.poll_ready()
+    assert error.value.detail == detail
+
+
+def test_a_log_that_was_begun_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "lake-server.log"
+    path.write_text("one\ntwo\n")
+    assert _since(path, 4) == "two\n"
+    path.write_text("new\n")
+    assert _since(path, 8) == "new\n"
+
+
+@pytest.mark.spark
+@pytest.mark.crash  # it needs a server of its own
+def test_one_that_begins_on_a_full_disk_cannot_go_on(tmp_path: Path) -> None:
+    """Its driver for SQLite unpacks a library at the first use, and never again."""
+    server = LakeServer.start(tmp_path, memory=1 << 30)
+    try:
+        lake = Lake(server, server.ready(), tmp_path).destination()
+        process = psutil.Process(server.process.pid)
+        process.rlimit(psutil.RLIMIT_FSIZE, (0, -1))
+        with pytest.raises(IoError):
+            lake.table(LakeIdent("a", "b"))
+        process.rlimit(psutil.RLIMIT_FSIZE, (-1, -1))
+        with pytest.raises(LakeBroken):
+            lake.table(LakeIdent("a", "b"))
+        lake.close()
+    finally:
+        server.stop()

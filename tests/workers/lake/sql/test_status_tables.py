@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.fix_lake import Lake
+from workers.lake.connect.user_query import run_query
+from workers.lake.sql import status_tables
+from workers.lake.sql.status_tables import StatusTable, write_status_tables
+
+NAME = "pg_seen"
+PATH = f"lake.pg_catalog.{NAME}"
+
+
+def content(**columns: pa.Array[Any] | pa.ChunkedArray[Any]) -> StatusTable:
+    table = pa.table(columns)
+    schema = zlib.crc32(repr(table.schema).encode())
+    return StatusTable(table, str(schema), repr(table.to_pylist()))
+
+
+def test_made_replaced_left_alone_and_cut_back(
+    lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_tables, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(status_tables, "_SNAPSHOTS_AT_MOST", 4)
+
+    def write(table: StatusTable) -> list[str]:
+        return write_status_tables(lake_server.url, {NAME: table})
+
+    def read(what: str = f"SELECT * FROM {PATH}") -> list[dict[str, object]]:
+        return run_query(lake_server.url, what).to_pylist()
+
+    empty = content(oid=pa.array([], pa.int64()), names=pa.array([], pa.list_(pa.string())))
+    assert write(empty) == [NAME]
+    assert read() == []
+    full = content(
+        oid=pa.array([2**32 - 1, None], pa.int64()),
+        names=pa.array([["a", None], []], pa.list_(pa.string())),
+    )
+    assert write(full) == [NAME]
+    assert write(full) == []
+    assert read() == full.rows.to_pylist()
+    wider = content(oid=pa.array([1], pa.int64()), ok=pa.array([True]), at=pa.array(["0/1"]))
+    assert write(wider) == [NAME]
+    assert read() == [{"oid": 1, "ok": True, "at": "0/1"}]
+    snapshots = f"SELECT count(*) AS n FROM {PATH}.snapshots"
+    assert read(snapshots) == [{"n": 3}]
+    none = content(**{name: wider.rows[name].slice(1) for name in wider.rows.column_names})
+    assert write(none) == [NAME]
+    assert read() == []
+    assert read(snapshots) == [{"n": 2}]
+    assert write(none) == []
+    run_query(lake_server.url, f"DROP TABLE {PATH} PURGE")
+    assert write(empty) == [NAME]
+    assert read() == []

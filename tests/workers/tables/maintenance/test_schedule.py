@@ -1,0 +1,321 @@
+"""Upkeep is due after so many batches, counted from what the table holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    FamilyProcessGone,
+    IoError,
+    LakeBroken,
+    ReplicationError,
+)
+from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import Setter, SubRelState
+from config.guc import Settings
+from tests.workers.sharing import Make
+from tests.workers.subscribed import Subscribed
+from tests.workers.tended import A, Clock, Expiring, Kept, branches, play, recorded
+from tests.workers.transactions import batch, row
+from workers.apply.apply_batch import Applier
+from workers.lake.effects import FileSizes
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.proto.messages import Insert
+from workers.tables.maintenance import schedule
+from workers.tables.maintenance.schedule import Upkeep
+
+
+@pytest.mark.parametrize(("small_from", "due"), [(10_000, [10, 20]), (1, [100, 200])])
+def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, due: list[int]
+) -> None:
+    monkeypatch.setattr(schedule, "SMALL_BATCH", small_from)
+    dest = Kept(world.lake)
+    play(world.worker(dest), dest, due[-1] + 1)
+    assert dest.compacted == due
+
+
+def test_small_files_take_a_tenth_of_the_time(world: Subscribed) -> None:
+    """A rewrite of two seconds is followed by eighteen without one."""
+    dest, clock = Kept(world.lake), Clock()
+    dest.takes = lambda: setattr(clock, "now", clock.now + 2)
+    worker = world.worker(dest)
+    worker.writer.upkeep = Upkeep(dest, clock=clock)
+    for _ in range(40):
+        play(worker, dest, 1)
+        clock.now += 1
+    assert dest.compacted == [10, 28]
+
+
+def test_a_table_that_is_not_ready_has_no_upkeep(world: Subscribed) -> None:
+    key = (world.sub.oid, world.rel("a").srrelid)
+    world.store.set_rel_state(*key, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)
+    world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    world.store.set_rel_state(*key, SubRelState.SYNCDONE, LSN(1), Setter.TABLESYNC)
+    worker = Expiring(world, snapshot_expiry_batches=10, snapshot_retain_last=1)
+    worker.worker.writer.upkeep._vacuumed -= 60
+    worker.dest.rows = (1_200_000, 400_000)
+    worker.play(12)
+    assert len(world.rows("a")) == 12
+    assert (worker.dest.compacted, worker.dest.vacuumed, worker.dest.expired) == ([], [], [])
+
+
+def test_files_are_rewritten_by_the_sizes_of_the_settings(world: Subscribed) -> None:
+    worker = Expiring(
+        world,
+        compaction_batches=30,
+        compaction_small_size="2MB",
+        compaction_target_size="32MB",
+        autovacuum_max_size="256MB",
+    )
+    worker.play(7)
+    assert worker.dest.compacted == [3, 6]
+    assert worker.dest.sizes == FileSizes(small=2 << 20, whole=32 << 20, at_once=256 << 20)
+
+
+def test_workers_that_are_killed_early_keep_a_table_all_the_same(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven lives of sixty batches: snapshots as after one life of four hundred."""
+    monkeypatch.setattr(schedule, "SMALL_BATCH", 1)
+    held, expiries, compactions = 0, 0, 0
+    for life in range(7):
+        dest = Kept(world.lake, snapshots=range(held), files=held)
+        dest.batches = first = life * 60
+        play(world.worker(dest), dest, 60)
+        held += 60
+        if dest.expired:
+            held = Settings().snapshot_retain_last + first + 60 - dest.expired[-1]
+        expiries += len(dest.expired)
+        compactions += len(dest.compacted)
+    assert expiries == 1
+    assert held < Settings().snapshot_retain_last + Settings().snapshot_expiry_batches
+    assert compactions >= 4
+
+
+def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
+    """A tag may hold any number of snapshots, and large files need no upkeep."""
+    dest = Kept(world.lake, snapshots=range(5000), files=5000)
+    worker = world.worker(dest)
+    play(worker, dest, schedule.AT_LEAST - 1)
+    assert dest.expired == []
+    play(worker, dest, 1)
+    assert dest.expired == [schedule.AT_LEAST]
+
+
+def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker = world.worker(dest)
+    play(worker, dest, 9)
+    (branch,) = branches(dest)
+    dest.failing = True
+    play(worker, dest, 1)
+    assert dest.compacted == [10]
+    play(worker, dest, 1)
+    assert branches(dest) != {branch}
+    assert len(world.rows("a")) == 11
+
+
+def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
+    """A worker whose first minute is over, on a table that is due."""
+    worker, clock = world.worker(dest), Clock()
+    worker.writer.upkeep = Upkeep(dest, clock=clock)
+    clock.now += 60
+    dest.rows = (1_200_000, 400_000)
+    return worker, clock
+
+
+def test_files_with_dead_rows_are_rewritten_until_none_is_left(world: Subscribed) -> None:
+    """Once in a minute while there are some; what is left then is no reason to look again."""
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    dest.rewrites = [3, 5]
+    for _ in range(4):
+        play(worker, dest, 2)
+        clock.now += 60
+    assert dest.vacuumed == [1, 3, 5]
+    dest.rows = (1_600_000, 1_000_000)
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 3, 5, 9]
+
+
+def test_dead_rows_count_anew_when_the_table_is_emptied(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    play(worker, dest, 1)
+    clock.now += 60
+    dest.rows = (10, 1)
+    play(worker, dest, 1)
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 3]
+
+
+def test_a_vacuum_that_fails_rests_before_it_is_tried_again(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker, clock = vacuumed(world, dest)
+    dest.failing = True
+    play(worker, dest, 3)
+    assert dest.vacuumed == [1]
+    assert len(world.rows("a")) == 3
+    clock.now += 60
+    play(worker, dest, 1)
+    assert dest.vacuumed == [1, 4]
+
+
+def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
+    dest = Kept(world.lake)
+    worker = world.worker(dest)
+    worker.writer.upkeep = Upkeep(dest, clock=Clock())
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 3)
+    assert dest.vacuumed == []
+
+
+def test_autovacuum_off_rewrites_nothing(world: Subscribed) -> None:
+    expiry = {"snapshot_expiry_batches": 14, "snapshot_retain_last": 1}
+    dest, settings = Kept(world.lake), [Settings(autovacuum=False, **expiry)]
+    worker, clock = world.worker(dest), Clock()
+    worker.writer.upkeep = Upkeep(dest, settings=lambda: settings[0], clock=clock)
+    clock.now += 60
+    dest.rows = (1_200_000, 400_000)
+    play(worker, dest, 20)
+    assert (dest.compacted, dest.vacuumed, dest.expired) == ([], [], [15])
+    settings[0] = Settings()
+    play(worker, dest, 1)
+    assert (dest.compacted, dest.vacuumed) == ([21], [21])
+
+
+def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, sharing: Make) -> None:
+    """On the branch that was made for the batch; the batch gets another, without naps, too."""
+    shared, dest = sharing("a1"), Kept(lake)
+    dest.rows, dest.failing = (1_200_000, 400_000), True
+    worker = shared.worker(dest)
+    worker.writer.upkeep = Upkeep(dest, settings=lambda: Settings(autovacuum_naptime=0))
+    for key in (1, 2):
+        dest.batches += 1
+        worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
+    assert dest.vacuumed == [2]
+    assert shared.rows() == [(1, 1), (2, 1)]
+
+
+def test_what_is_done_is_counted(world: Subscribed) -> None:
+    """In the worker's store, by each worker of the table."""
+    of = (world.sub.oid, world.rel("a").srrelid)
+    for life in range(2):
+        worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+        worker.clock.now += 1000 * life
+        worker.worker.writer.upkeep._vacuumed -= 60
+        worker.dest.rows = (1_200_000, 400_000)
+        worker.play(12)
+    assert recorded(world) == {
+        COMPACTION: LakeUpkeep(*of, COMPACTION, 2, 1_110_000_000),
+        AUTOVACUUM: LakeUpkeep(*of, AUTOVACUUM, 2, 1_101_000_000),
+        EXPIRY: LakeUpkeep(*of, EXPIRY, 2, 1_110_000_000),
+    }
+
+
+def test_a_batch_without_upkeep_stores_nothing_of_it(world: Subscribed) -> None:
+    written: list[str] = []
+
+    def trace(statement: str) -> None:
+        if "lake_upkeep" in statement:
+            written.append(statement.split()[0])
+
+    worker = Expiring(world)
+    world.store._connection.set_trace_callback(trace)
+    worker.play(25)
+    world.store._connection.set_trace_callback(None)
+    assert worker.dest.compacted == [10, 20]
+    assert written == ["INSERT", "INSERT"]
+
+
+def test_what_fails_is_told_without_its_detail_until_it_goes_well(
+    world: Subscribed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has that."""
+    worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+    worker.dest.error = ReplicationError("the lake failed", detail="a file")
+    of = (world.sub.oid, world.rel("a").srrelid)
+    worker.dest.failing = True
+    worker.play(10)
+    assert recorded(world) == {
+        kind: LakeUpkeep(*of, kind, failed=failed, error="the lake failed")
+        for kind, failed in ((EXPIRY, 110_000_000), (COMPACTION, 110_000_000))
+    }
+    assert [getattr(record, "DETAIL", None) for record in caplog.records[-2:]] == ["a file"] * 2
+    worker.dest.failing = False
+    worker.play(10)
+    assert recorded(world)[COMPACTION] == LakeUpkeep(*of, COMPACTION, 1, 120_000_000)
+    assert recorded(world)[EXPIRY].error == "the lake failed"  # it has not been tried again
+    worker.play(2)
+    assert recorded(world)[EXPIRY] == LakeUpkeep(*of, EXPIRY, 1, 122_000_000)
+
+
+@pytest.mark.parametrize(("error", "told"), [(FamilyProcessGone, False), (ConnectionFailure, True)])
+def test_a_server_that_went_away_is_no_failure_of_upkeep(
+    world: Subscribed, error: type[ReplicationError], told: bool
+) -> None:
+    worker = Expiring(world)
+    worker.dest.failing, worker.dest.error = True, error("lost the lake server")
+    worker.play(10)
+    assert worker.dest.compacted == [10]
+    assert bool(recorded(world)) is told
+
+
+def test_a_broken_server_ends_the_worker_when_the_others_were_told(world: Subscribed) -> None:
+    """Batches may go on without what is broken: nobody would start it again."""
+    worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
+    worker.play(9)
+    worker.dest.failing, worker.dest.error = True, LakeBroken("cannot unpack a library")
+    with pytest.raises(LakeBroken):
+        worker.play(1)
+    assert len(world.rows("a")) == 10
+    assert worker.dest.expired == [10]
+    assert recorded(world) == {}
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_what_others_did_beside_a_broken_server_is_told(world: Subscribed, broken: int) -> None:
+    schedule = Upkeep(MemoryDestination(world.lake), record=world.store.add_lake_upkeep)
+    rels = [world.rel("a"), world.rel("b")]
+    tables: Any = [SimpleNamespace(rel=rel) for rel in rels]
+    done: list[int | ReplicationError] = [1, 1]
+    done[broken] = LakeBroken("cannot unpack a library")
+    with pytest.raises(LakeBroken):
+        schedule._tell_all(COMPACTION, tables, done)
+    [told] = world.store.lake_upkeep(world.sub.oid)
+    assert (told.relid, told.times) == (rels[1 - broken].srrelid, 1)
+
+
+def test_a_bug_in_upkeep_stops_nobody(world: Subscribed, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Expiring(world)
+    worker.dest.failing = True
+    bug: Any = RuntimeError("of a value")
+    worker.dest.error = bug
+    worker.play(11)
+    assert len(world.rows("a")) == 11
+    assert "unexpected RuntimeError at " in (recorded(world)[COMPACTION].error or "")
+    assert "of a value" not in caplog.text
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_batch_goes_on_where_what_was_done_cannot_be_counted(
+    world: Subscribed, caplog: pytest.LogCaptureFixture, failing: bool
+) -> None:
+    worker = Expiring(world)
+    worker.dest.failing = failing
+
+    def refuse(_: LakeUpkeep) -> None:
+        raise IoError("no space", sqlstate="53100")
+
+    worker.worker.writer.upkeep._record = refuse
+    worker.play(11)
+    assert len(world.rows("a")) == 11
+    assert "sqlstate=53100 no space" in caplog.text
+    assert recorded(world) == {}

@@ -1,0 +1,1 @@
+"""The apply worker: applies the batches of a subscription's stream."""

@@ -1,0 +1,47 @@
+"""A pause behind a batch of many small transactions, so that the next one holds more of them.
+
+A batch costs what its commits cost, however little is in it; where a publisher is busy, batches one
+behind the other take the processors that it and its clients could use. So behind a batch of many
+small transactions the worker waits for ``batch_delay``, but no longer than anything comes.
+PostgreSQL's ``commit_delay`` does the same for its WAL's flushes. As long a wait as the batch took
+would be short exactly where batches are fast, and have twice the commits.
+
+Trace: 900 transactions a second. A batch of 600 takes 0.4 s; in these, and in 1 s of waiting,
+1,260 come; their batch takes 0.5 s. The clients cease: 0.1 s later the wait ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from workers.process.latch import Latch
+from workers.stream.batch import Batch
+
+MANY: Final = 500
+"""Transactions of a batch from which on a pause is made."""
+SMALL: Final = 20
+"""Changes of a transaction, on average, up to which transactions are small."""
+QUIET: Final = 0.1
+"""Seconds in which nothing comes, so that there is nothing to wait for.
+
+More than the receive thread takes for a turn: it says only then that something came."""
+
+
+def delay_after(batch: Batch, batch_delay: float, batch_max_rows: int) -> float:
+    """Seconds to wait behind a batch; none where it was cut, for more is here."""
+    small = batch.nchanges <= SMALL * batch.ntxns
+    cut = batch.nchanges + SMALL > batch_max_rows
+    return batch_delay if batch.ntxns >= MANY and small and not cut else 0.0
+
+
+def wait_for_more(latch: Latch, seconds: float, enough: Callable[[], bool]) -> None:
+    """Wait, at most so long, until there is enough or nothing more comes.
+
+    The latch is set whenever something comes, and reset here: look at the world afterwards.
+    """
+    until = monotonic() + seconds
+    while not enough() and (left := until - monotonic()) > 0:
+        if not latch.wait(min(QUIET, left)):
+            return

@@ -1,0 +1,121 @@
+"""Who applies a table's changes, and what happens to tables that are not ready. Pure.
+
+PostgreSQL's ``should_apply_changes_for_rel`` and the two ``process_syncing_tables``. Three
+positions are never mixed here: *received* (the highest position a message named), *gated* (the
+end LSN of the last transaction whose gate decisions are taken) and *durable* (the end LSN up to
+which every transaction is committed in every table).
+
+The hand-over, the apply worker in front::
+
+    sync:  copied at 8, says w(8)     apply: gated 10
+    apply: c = max(8, 10) = 10, closes no batch until the catalog says s
+    sync:  streams 8..10, stores s(10)
+    apply: goes on at 10; a transaction whose commit record starts at 10 or later is its own
+
+and the sync worker in front::
+
+    sync:  copied at 10, says w(10)   apply: gated 8
+    apply: c = max(10, 8) = 10
+    sync:  has nothing to do, stores s(10)
+    apply: takes 8..10 for the other tables, drops this table's changes (10 > commit_lsn), then r
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+
+
+@dataclass(frozen=True, slots=True)
+class SetReady:
+    """Store ``r`` at ``lsn``."""
+
+    relid: int
+    lsn: LSN
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCatchup:
+    """Set a waiting sync worker's memory state to ``c`` at ``lsn`` and wake it."""
+
+    relid: int
+    lsn: LSN
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSync:
+    """Ask the launcher for a sync worker."""
+
+    relid: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSyncDone:
+    """A table is in ``c``: close no batch before the catalog says s or its worker is gone."""
+
+    relid: int
+
+
+Action = SetReady | AnswerCatchup | LaunchSync | AwaitSyncDone
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWorkerState:
+    """What a live sync worker's slot says."""
+
+    relid: int
+    relstate: SubRelState | None
+    relstate_lsn: LSN | None
+
+
+def process_syncing_tables_for_apply(
+    rels: Iterable[SubscriptionRel],
+    sync_workers: Mapping[int, SyncWorkerState],
+    *,
+    gated: LSN,
+    durable: LSN,
+    now: float,
+    last_start: Mapping[int, float],
+    max_sync_workers: int,
+    retry_interval: float,
+) -> list[Action]:
+    """What the apply worker does about each table that is not ready, at a batch boundary.
+
+    All tables in w are answered here, at one boundary and with positions taken from one gated
+    position, so that many small tables do not stop apply one by one. ``last_start`` and ``now``
+    are monotonic seconds per relid: a failing table is tried again no sooner than
+    ``retry_interval``, whatever the other tables do.
+    """
+    actions: list[Action] = []
+    running = len(sync_workers)
+    for rel in rels:
+        worker = sync_workers.get(rel.srrelid)
+        if rel.srsubstate == SubRelState.SYNCDONE and rel.srsublsn is not None:
+            if durable >= rel.srsublsn:
+                actions.append(SetReady(rel.srrelid, durable))
+        elif rel.srsubstate == SubRelState.READY:
+            continue
+        elif worker is not None:
+            lsn = worker.relstate_lsn
+            if worker.relstate == SubRelState.SYNCWAIT and lsn is not None:
+                actions.append(AnswerCatchup(rel.srrelid, LSN(max(lsn, gated))))
+            elif worker.relstate in (SubRelState.CATCHUP, SubRelState.SYNCDONE):
+                actions.append(AwaitSyncDone(rel.srrelid))
+        elif running < max_sync_workers:
+            started = last_start.get(rel.srrelid)
+            if started is None or now - started >= retry_interval:
+                actions.append(LaunchSync(rel.srrelid))
+                running += 1
+    return actions
+
+
+def process_syncing_tables_for_sync(
+    relstate: SubRelState | None, relstate_lsn: LSN | None, current_lsn: LSN
+) -> LSN | None:
+    """Has the sync worker caught up? The LSN to store with ``s``, or None: go on."""
+    if relstate == SubRelState.CATCHUP and relstate_lsn is not None and current_lsn >= relstate_lsn:
+        return current_lsn
+    return None

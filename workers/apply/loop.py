@@ -1,0 +1,184 @@
+"""The apply worker's loop: one turn at each batch boundary."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import Setter, SubRelState
+from workers.apply.apply_batch import Applier
+from workers.apply.batch_delay import delay_after, wait_for_more
+from workers.apply.handover import (
+    AnswerCatchup,
+    AwaitSyncDone,
+    LaunchSync,
+    SetReady,
+    SyncWorkerState,
+    process_syncing_tables_for_apply,
+)
+from workers.apply.reload import reload_settings, reread_subscription
+from workers.process import failpoints
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.start import Stream
+from workers.tables.maintenance.orphan_files import OrphanRemoval
+
+log = logging.getLogger(__name__)
+
+
+NAPTIME_PER_CYCLE: Final = 1.0
+
+
+@dataclass(slots=True)
+class _SyncTracker:
+    """When sync workers of which table were last asked for; only this process knows."""
+
+    last_start: dict[int, float] = field(default_factory=dict)
+
+
+def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
+    process: WorkerProcess,
+    applier: Applier,
+    stream: Stream,
+    watch: StandbyWatch,
+    orphans: OrphanRemoval,
+) -> None:
+    """Turn after turn until told to stop; raises what ends the worker."""
+    latch = process.link.latch
+    tracker = _SyncTracker()
+    seen_version = -1
+    while True:
+        if process.interrupted():
+            return
+        stream.receiver.raise_if_failed()
+        reload_settings(process, stream)
+        # Sync workers first, the catalog second. A worker that is gone stored s before it went,
+        # so a catalog read after seeing it gone shows the s; the other way round, a table would
+        # be gated by its old d while its sync worker had already stopped at s.
+        sync_workers = _sync_workers(process, applier)
+        change = process.link.catalog_change()
+        version = applier.store.data_version()
+        if version != seen_version or change is not None:
+            seen_version = version
+            maybe_reread_subscription(process, applier)
+            applier.read_rels()
+            process.link.acknowledge_catalog(change)
+            continue
+        orphans.turn(applier.rels.values(), process.settings)
+        applier.writer.upkeep.turn(applier.rels.values())
+        idle = stream.receiver.idle_position()
+        if idle is not None:
+            if idle > applier.gated:
+                watch.check()
+                applier.gated = idle
+            process.nothing_left(idle)
+        if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
+            latch.wait(NAPTIME_PER_CYCLE)
+            continue
+        settings = process.settings
+        batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
+        if batch is None:
+            process.close_unused_sessions()
+            applier.writer.rest(applier.rels.values())
+            latch.wait(NAPTIME_PER_CYCLE)
+            continue
+        failpoints.reach("apply.batch_taken")
+        watch.check()
+        applier.apply_batch(batch)
+        stream.receiver.mark_durable(batch.last_end)
+        process.went_well()
+        applier.writer.tend(applier.rels.values())
+        applier.writer.rest(applier.rels.values())
+        delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
+        if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
+            wait_for_more(latch, delay, partial(_is_enough, process, stream))
+
+
+def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
+    """Whether there is a whole batch, or something else to be done than to wait for one."""
+    waiting = sum(stream.spool.size()) >= process.settings.batch_max_bytes
+    return waiting or process.interrupted() or process.link.catalog_change() is not None
+
+
+def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
+    """Raises ``WorkerExit`` when the worker must end or start again because of a change."""
+    applier.sub = reread_subscription(process.store, applier.sub)
+
+
+def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWorkerState]:
+    """What the slots of this subscription's sync workers say, if any table needs one."""
+    if all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
+        return {}
+    return {
+        worker.relid: SyncWorkerState(
+            worker.relid,
+            SubRelState(worker.relstate) if worker.relstate else None,
+            worker.relstate_lsn,
+        )
+        for worker in process.link.workers(applier.sub.oid)
+        if worker.relid
+    }
+
+
+def _process_syncing_tables(
+    process: WorkerProcess,
+    applier: Applier,
+    stream: Stream,
+    tracker: _SyncTracker,
+    workers: dict[int, SyncWorkerState],
+) -> bool:
+    """Carry out what the pure function decides; True while no batch may be closed."""
+    unready = [rel for rel in applier.rels.values() if rel.srsubstate != SubRelState.READY]
+    if not unready:
+        return False
+    subid, link = applier.sub.oid, process.link
+    actions = process_syncing_tables_for_apply(
+        unready,
+        workers,
+        gated=applier.gated,
+        durable=stream.receiver.flush_position(),
+        now=time.monotonic(),
+        last_start=tracker.last_start,
+        max_sync_workers=process.settings.max_sync_workers_per_subscription,
+        retry_interval=process.settings.wal_retrieve_retry_interval,
+    )
+    waiting = False
+    for action in actions:
+        match action:
+            case SetReady(relid, lsn):
+                _set_ready(applier, relid, lsn)
+            case LaunchSync(relid):
+                tracker.last_start[relid] = time.monotonic()
+                link.launch_sync(subid, relid)
+            case AnswerCatchup(relid, lsn):
+                link.set_relstate(subid, relid, SubRelState.CATCHUP, lsn)
+                waiting = True
+            case AwaitSyncDone():
+                waiting = True
+    return waiting
+
+
+def _set_ready(applier: Applier, relid: int, lsn: LSN) -> None:
+    """s → r; a row that a command removed, or set back to i, stays so."""
+    failpoints.reach("apply.before_ready")
+    store, subid = applier.store, applier.sub.oid
+    with store.transaction():
+        stored = store.rel(subid, relid)
+        if stored is None or stored.srsubstate != SubRelState.SYNCDONE:
+            applier.read_rels()
+            return
+        rel = store.set_rel_state(subid, relid, SubRelState.READY, lsn, Setter.APPLY)
+    failpoints.reach("apply.ready_stored")
+    applier.rels[(rel.nspname, rel.relname)] = rel
+    log.info(
+        'action=table_ready subid=%d relid=%d lsn=%s table "%s.%s" is ready',
+        applier.sub.oid,
+        relid,
+        lsn,
+        rel.nspname,
+        rel.relname,
+    )

@@ -1,0 +1,1 @@
+"""Received bytes become changes of tables."""

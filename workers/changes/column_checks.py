@@ -1,0 +1,75 @@
+"""May a table's published columns go to this lake table? Checks of names, before any row.
+
+The commands check a configuration with the same functions, so this module needs no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
+from catalog.pg_subscription import TableOptions
+from workers.changes.relation_map import REPLICA_IDENTITY_FULL
+from workers.lake.segment import Generated
+from workers.lake.table import LakeIdent, LakeTable
+
+
+def check_keys(
+    options: TableOptions, replident: str, published: Collection[str], ident: LakeIdent
+) -> None:
+    """Declared keys are of published columns (42703), of a table whose rows a key finds (0A000)."""
+    if not options.keys:
+        return
+    if replident == REPLICA_IDENTITY_FULL:
+        raise FeatureNotSupported(
+            f'keys of lake table "{ident}" cannot be checked under REPLICA IDENTITY FULL',
+            hint="Give the table another replica identity on the publisher, or leave keys out.",
+        )
+    for name in (name for key in options.keys for name in key):
+        if name not in published:
+            raise UndefinedColumn(
+                f'column "{name}" of a key of lake table "{ident}" is not published',
+                hint="Correct keys of the table in the configuration.",
+            )
+
+
+def check_columns(published: Sequence[str], table: LakeTable, generated: Generated = ()) -> None:
+    """Every published column must be in the lake table, and must not be generated there.
+
+    55000 naming all that are not, or are. What is generated must be there, too.
+    """
+    known = {column.name for column in table.columns}
+    missing = [name for name in published if name not in known]
+    if missing:
+        columns = _listed(missing)
+        raise ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{table.ident}" is missing replicated {columns}',
+            hint="Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub "
+            "sql, or leave it out of the publication.",
+        )
+    check_generated(published, generated, table.ident)
+    absent = [name for name, _ in generated if name not in known]
+    if absent:
+        columns = _listed(absent)
+        raise ObjectNotInPrerequisiteState(
+            f'lake table "{table.ident}" is missing generated {columns}',
+            hint="Add to it what is missing with ALTER TABLE ... ADD COLUMN in pgsub sql; pgsub "
+            "refresh NAME --recopy TABLE computes it for rows that are there.",
+        )
+
+
+def check_generated(published: Sequence[str], generated: Generated, ident: LakeIdent) -> None:
+    """What is published must not be generated here as well; 55000 naming all that is."""
+    names = {name for name, _ in generated}
+    both = [name for name in published if name in names]
+    if both:
+        columns = _listed(both)
+        raise ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{ident}" has incompatible generated {columns}',
+            hint="Leave them out of generated of the table in the configuration, or out of the "
+            "publication.",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'}: " + ", ".join(f'"{n}"' for n in names)

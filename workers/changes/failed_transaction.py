@@ -1,0 +1,83 @@
+"""The transaction and the change that an error belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from catalog.errcodes import NumericValueOutOfRange, ReplicationError
+from workers.columnar.column_reader import (
+    Changes,
+    UnreadableValue,
+    UnrepresentableValue,
+    UnsentValue,
+)
+from workers.lake.table import LakeTable
+from workers.proto.messages import Relation
+
+_INSERT, _DELETE = ord("I"), ord("D")
+_MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", _DELETE: "DELETE"}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedChange:
+    """The change that an error is about, by the publisher's names; for CONTEXT."""
+
+    message_type: str
+    nspname: str
+    relname: str
+    column: str | None = None
+
+
+class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
+    """``error`` is transaction ``txn``'s fault (an index into the batch), and its ``change``'s."""
+
+    def __init__(
+        self, txn: int, error: ReplicationError, change: FailedChange | None = None
+    ) -> None:
+        super().__init__(str(error))
+        self.txn = txn
+        self.error = error
+        self.change = change
+
+
+def _failed(
+    relation: Relation,
+    changes: Changes,
+    change: int,
+    error: ReplicationError,
+    column: str | None = None,
+) -> FailedTransaction:
+    """The transaction of change number ``change``, which is at fault."""
+    failed = FailedChange(
+        _MESSAGE_TYPES[int(changes.kind[change])], relation.nspname, relation.relname, column
+    )
+    return FailedTransaction(int(changes.txn[change]), error, failed)
+
+
+def _value_error(
+    error: UnrepresentableValue | UnreadableValue,
+    relation: Relation,
+    changes: Changes,
+    table: LakeTable,
+) -> FailedTransaction:
+    if isinstance(error, UnreadableValue):
+        return _failed(relation, changes, error.change, error)
+    if isinstance(error, UnsentValue):
+        cause = ReplicationError(
+            f'column "{error.column}" of lake table "{table.ident}" has no value: the publisher '
+            "did not send it",
+            detail="An UPDATE brought the row into the publication's row filter, and a large "
+            "value that did not change is not sent then.",
+            hint="Set REPLICA IDENTITY FULL for the table on the publisher; or declare "
+            "on_unrepresentable: null for it, which stores NULL, as PostgreSQL does.",
+            sqlstate="22004",
+        )
+    else:
+        cause = NumericValueOutOfRange(
+            f'column "{error.column}" of lake table "{table.ident}" cannot hold a value '
+            "the publisher sent",
+            detail=f"The column's type in the lake is {error.type}.",
+            hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
+            "or correct the value on the publisher.",
+        )
+    return _failed(relation, changes, error.change, cause, error.column)

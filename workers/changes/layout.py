@@ -1,0 +1,86 @@
+"""The layout of a relation: its columns in the lake, its key."""
+
+from __future__ import annotations
+
+import shlex
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import TableOptions
+from workers.changes.column_checks import check_columns, check_keys
+from workers.changes.relation_map import REPLICA_IDENTITY_FULL, key_ordinals, name_of
+from workers.columnar.column_reader import Layout, MappedColumn
+from workers.lake.sources import check_source_column
+from workers.lake.table import SOURCE_COLUMN, LakeTable
+from workers.proto.messages import Relation
+from workers.publisher.replica_identity import Coverage
+
+
+class PartOfIdentity(ObjectNotInPrerequisiteState):
+    """A change names its row by a part of the replica identity, which other rows may share.
+
+    Nor can it be applied once the publisher has another identity: the subscription has to be
+    stopped before, and the table copied after.
+    """
+
+    def __init__(self, relation: Relation, table: LakeTable) -> None:
+        name = qualified_name(relation.nspname, relation.relname)
+        super().__init__(
+            "publisher did not send replica identity column expected by the logical replication "
+            f'target relation "{table.ident}"',
+            detail="A part of the replica identity is not published, and rows may share the rest.",
+            hint="Disable the subscription. On the publisher, publish the whole replica identity "
+            f"of {name}, give it another one, or ALTER TABLE ... REPLICA IDENTITY FULL. Then pgsub "
+            f"refresh NAME --recopy {shlex.quote(name)}, and enable the subscription.",
+        )
+
+
+def layout_for(
+    relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
+) -> Layout:
+    """How this relation's tuples become this lake table's columns.
+
+    Raises 55000 naming every published column the lake table lacks, as PostgreSQL does. In a shared
+    table what says where a row came from must be there, too, and must not be generated.
+    """
+    published = [column.name for column in relation.columns]
+    needed = published
+    if options.shared:
+        check_source_column(".".join(name_of(relation)), published)
+        needed = [*published, SOURCE_COLUMN]
+    check_columns(needed, table, options.generated)
+    types = {column.name: column.type for column in table.columns}
+    return Layout(
+        ncols=len(relation.columns),
+        key=key_ordinals(relation, coverage),
+        columns=tuple(
+            MappedColumn(name=column.name, ordinal=ordinal, type=types[column.name])
+            for ordinal, column in enumerate(relation.columns)
+        ),
+        null_unrepresentable=options.on_unrepresentable == "null",
+    )
+
+
+def other_keys(
+    relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
+) -> tuple[tuple[int, ...], ...]:
+    """The declared keys besides the replica identity, as ordinals; see ``check_keys``."""
+    ordinals = {column.name: n for n, column in enumerate(relation.columns)}
+    check_keys(options, relation.replident, ordinals, table.ident)
+    keys = [tuple(ordinals[name] for name in key) for key in options.keys]
+    identity = set(key_ordinals(relation, coverage))
+    return tuple(key for key in keys if set(key) != identity)
+
+
+def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) -> None:
+    """``check_relation_updatable``: an UPDATE or DELETE needs something to find its row by."""
+    if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation, coverage):
+        return
+    if coverage is Coverage.PART:
+        raise PartOfIdentity(relation, table)
+    raise ObjectNotInPrerequisiteState(
+        f'logical replication target relation "{table.ident}" has neither REPLICA IDENTITY index '
+        "nor PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL",
+        hint=f"On the publisher, give the table {relation.nspname}.{relation.relname} a primary "
+        "key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
+    )

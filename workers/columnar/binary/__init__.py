@@ -1,0 +1,1 @@
+"""PostgreSQL's binary values become Arrow columns."""

@@ -1,0 +1,321 @@
+"""From places in a buffer to Arrow columns, a bounded chunk at a time.
+
+``Layout`` says how the columns of a Relation message in force map to columns of the lake table,
+``Changes`` is a run of row changes under one layout, ``ColumnReader`` turns refs (see ``tuples``)
+into typed Arrow arrays. A chunk ends at a number of rows or a number of source bytes, whichever
+comes first, so that neither a wide table nor a large value makes a chunk large; one row is always
+taken, and one value may have the gigabyte PostgreSQL allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catalog.errcodes import (
+    FeatureNotSupported,
+    InternalError,
+    NumericValueOutOfRange,
+    ProtocolViolation,
+    ReplicationError,
+)
+from workers.columnar.binary.column import binary_column
+from workers.columnar.binary.forms import Nodes
+from workers.columnar.binary.text import TooMuchText, WrongValue
+from workers.columnar.text_array import Array, text_array
+from workers.columnar.text_values import Unrepresentable, typed
+from workers.columnar.tuples import (
+    BINARY_VALUE,
+    INCORRECT,
+    INSUFFICIENT,
+    KEY_MISSING,
+    KEY_NULL,
+    MISSING,
+    OLD_MISSING,
+    OUT_OF_RANGE,
+    VALUE_MISSING,
+    WRONG_COUNT,
+    Bytes,
+    first_in_other_form,
+    place_rows,
+    readonly,
+)
+
+CHUNK_ROWS: Final = 65_536
+"""Rows of an output chunk, at most."""
+
+CHUNK_BYTES: Final = 16 << 20
+"""Bytes of text in an output chunk, at most, unless one row alone has more."""
+
+CELLS: Final = 2 << 20
+"""Values whose places are held at once: 12 bytes each."""
+
+Refs: TypeAlias = "npt.NDArray[np.int64] | range"
+"""A range where they are all the new tuples: eight bytes less for each row of a large insert."""
+
+BINARY_HINT: Final = "Set binary = false for the subscription: values then arrive as text."
+
+_ERRORS: Final = {
+    WRONG_COUNT: "tuple's column count does not match the relation message in force",
+    KEY_MISSING: "replica identity column has no value in the message",
+    KEY_NULL: "null value in replica identity column",
+    OLD_MISSING: "publisher did not send the old row that the replica identity calls for",
+    VALUE_MISSING: "unchanged value in a row that was sent for the first time",
+    INSUFFICIENT: "insufficient data left in message",
+}
+_VALUE_ERRORS: Final = {
+    INCORRECT: ("22P03", "incorrect binary data format"),
+    OUT_OF_RANGE: ("22008", "date/time field value out of range"),
+}
+
+
+class UnrepresentableValue(NumericValueOutOfRange):
+    """A value its lake column cannot hold: 22003; carries column, type and the change at fault."""
+
+    def __init__(self, column: str, type: pa.DataType, change: int) -> None:
+        super().__init__(f'value of column "{column}" cannot be represented in the lake')
+        self.column = column
+        self.type = type
+        self.change = change
+
+
+class UnsentValue(UnrepresentableValue):
+    """A row is new here, and the publisher left out a value as unchanged.
+
+    pgoutput sends an UPDATE that brings a row into the row filter as an INSERT, but a large value
+    that is stored out of line and did not change is not read for it.
+    """
+
+
+class UnreadableValue(ReplicationError):  # noqa: N818 - named as PostgreSQL's conditions are
+    """A binary value that is none of its type; carries the change at fault."""
+
+    def __init__(self, error: ReplicationError, change: int) -> None:
+        super().__init__(error.primary, detail=error.detail, hint=error.hint, sqlstate=error.code)
+        self.change = change
+
+
+@dataclass(frozen=True, slots=True)
+class MappedColumn:
+    """A published column and the lake column that takes it; ``ordinal`` counts from 0 in R."""
+
+    name: str
+    ordinal: int
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How tuples of ``ncols`` columns map to lake columns; ``key`` are ordinals, each mapped.
+
+    With ``null_unrepresentable`` a value the lake cannot hold becomes NULL, except in the key.
+    """
+
+    ncols: int
+    key: tuple[int, ...]
+    columns: tuple[MappedColumn, ...]
+    null_unrepresentable: bool = False
+
+    def __post_init__(self) -> None:
+        ordinals = [column.ordinal for column in self.columns]
+        if len(set(ordinals)) != len(ordinals) or not set(self.key) <= set(ordinals):
+            raise InternalError("layout maps a column twice or leaves a key column out")
+        if any(not 0 <= ordinal < self.ncols for ordinal in ordinals):
+            raise InternalError("layout maps a column outside the relation")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Row changes in commit order under one layout: the arrays of ``Frame``, cut to a segment.
+
+    With ``nodes`` values are in binary form, but for those of columns without a node; see
+    ``in_form``. Without, all are text.
+    """
+
+    buf: Bytes
+    kind: npt.NDArray[np.uint8]
+    old_kind: npt.NDArray[np.uint8]
+    old_off: npt.NDArray[np.int64]
+    new_off: npt.NDArray[np.int64]
+    txn: npt.NDArray[np.int32]
+    nodes: Nodes | None = None
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def kernel_error(code: int, change: int) -> ReplicationError:
+    """The error a kernel reported for a change; says nothing of its values."""
+    detail = f"It was met at change {change} of the segment."
+    if code == BINARY_VALUE:
+        return FeatureNotSupported(
+            "cannot read a value in binary format", detail=detail, hint=BINARY_HINT
+        )
+    if code in _VALUE_ERRORS:
+        sqlstate, primary = _VALUE_ERRORS[code]
+        return ReplicationError(primary, detail=detail, hint=BINARY_HINT, sqlstate=sqlstate)
+    return ProtocolViolation(_ERRORS[code], detail=detail)
+
+
+def in_form(changes: Changes, nodes: Nodes | None) -> Changes:
+    """``changes`` with what their binary values are read by, None if there are to be none.
+
+    A column has one form: binary if it has a node. Raises ``UnreadableValue`` for a value in
+    another one. What an old tuple has behind the relation's columns is read by nobody.
+    """
+    roots = np.empty(0, np.int64) if nodes is None else nodes.roots
+    wrong = int(
+        first_in_other_form(
+            readonly(changes.buf), changes.old_off, changes.new_off, roots, nodes is not None
+        )
+    )
+    if wrong >= 0:
+        raise UnreadableValue(kernel_error(BINARY_VALUE, wrong), wrong)
+    return replace(changes, nodes=nodes)
+
+
+def root_of(nodes: Nodes | None, ordinal: int) -> int:
+    """The node of a column, -1 where its values are text."""
+    if nodes is None or ordinal >= len(nodes.roots):
+        return -1
+    return int(nodes.roots[ordinal])
+
+
+def slot_of_ordinal(layout: Layout, ordinals: Sequence[int]) -> npt.NDArray[np.int64]:
+    """For each column of the relation its place in ``ordinals``, or -1."""
+    slot = np.full(layout.ncols, -1, np.int64)
+    slot[list(ordinals)] = np.arange(len(ordinals))
+    return slot
+
+
+class ColumnReader:
+    """Reads some columns of the rows that refs name, as typed Arrow arrays.
+
+    ``prev`` gives for each change the row's previous change in the segment (or is empty): where
+    values that were not sent again are found.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        layout: Layout,
+        columns: Sequence[MappedColumn],
+        prev: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        self._changes = changes
+        self._buf = readonly(changes.buf)
+        self.columns = tuple(columns)
+        self._key = [column.ordinal in layout.key for column in self.columns]
+        self._nullable = [layout.null_unrepresentable and not key for key in self._key]
+        self._nodes = changes.nodes
+        self._prev = np.empty(0, np.int32) if prev is None else prev
+        self.arrays = (changes.old_kind, changes.old_off, changes.new_off)
+        self.slots = (
+            slot_of_ordinal(layout, [column.ordinal for column in self.columns]),
+            np.ones(len(self.columns), np.bool_),
+            np.array(self._key, np.bool_),
+        )
+
+    def chunks(
+        self, refs: Refs, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
+    ) -> Iterator[tuple[slice, list[Array], npt.NDArray[np.bool_] | None]]:
+        """Typed columns of ``refs`` chunk by chunk: which refs, the arrays, and what is missing.
+
+        The third item has the shape (columns, rows) and marks values that stand nowhere in the
+        segment (NULL in the arrays); None when there is none. Raises ``UnrepresentableValue``.
+        """
+        width = max(1, len(self.columns))
+        rows = max(1, min(rows, CELLS // width, len(refs)))
+        loc = np.empty((width, rows), np.int64)
+        length = np.empty((width, rows), np.int32)
+        begin = 0
+        while begin < len(refs):
+            part = _numbers(refs[begin : begin + rows])
+            state = np.zeros(3, np.int64)
+            done = place_rows(
+                self._buf, self.arrays, self._prev, part, self.slots, loc, length, size, state
+            )
+            if state[0]:
+                raise kernel_error(int(state[0]), int(part[state[1]] >> 1))
+            missing = None
+            if state[2]:
+                missing = length[:, :done] == MISSING
+            for own, arrays in self._arrays(part[:done], loc[:, :done], length[:, :done]):
+                place = slice(begin + own.start, begin + own.stop)
+                yield place, arrays, None if missing is None else missing[:, own]
+            begin += done
+
+    def check_unsent(self, missing: npt.NDArray[np.bool_], refs: Refs) -> None:
+        """``UnsentValue`` for the first value that stands nowhere and may not become NULL."""
+        for row in np.flatnonzero(missing.any(axis=0)).tolist():
+            for where in np.flatnonzero(missing[:, row]).tolist():
+                if not self._nullable[where]:
+                    column = self.columns[where]
+                    raise UnsentValue(column.name, column.type, int(refs[row]) >> 1)
+
+    def _arrays(
+        self,
+        refs: npt.NDArray[np.int64],
+        loc: npt.NDArray[np.int64],
+        length: npt.NDArray[np.int32],
+    ) -> Iterator[tuple[slice, list[Array]]]:
+        """The columns of rows that were placed, in pieces where their text is much larger."""
+        pieces = [slice(0, len(refs))]
+        while pieces:
+            own = pieces.pop()
+            try:
+                arrays = [
+                    self._column(where, refs[own], loc[where, own], length[where, own])
+                    for where in range(len(self.columns))
+                ]
+            except TooMuchText as much:
+                middle = own.start + much.rows
+                pieces += [slice(middle, own.stop), slice(own.start, middle)]
+                continue
+            yield own, arrays
+
+    def _column(
+        self,
+        where: int,
+        refs: npt.NDArray[np.int64],
+        loc: npt.NDArray[np.int64],
+        length: npt.NDArray[np.int32],
+    ) -> Array:
+        column = self.columns[where]
+        nullable, root = self._nullable[where], root_of(self._nodes, column.ordinal)
+        try:
+            if root >= 0 and self._nodes is not None:
+                rest = (column.type, self._buf, loc, length)
+                return binary_column(self._nodes.table, root, *rest, null_unrepresentable=nullable)
+            strings = text_array(self._buf, loc, length)
+            values: Array = typed(strings, column.type, null_unrepresentable=nullable)
+        except Unrepresentable as bad:
+            change = self._source(int(refs[bad.index]), int(loc[bad.index]))
+            raise UnrepresentableValue(column.name, column.type, change) from None
+        except WrongValue as wrong:
+            change = self._source(int(refs[wrong.index]), int(loc[wrong.index]))
+            raise UnreadableValue(kernel_error(wrong.code, change), change) from None
+        return values
+
+    def _source(self, ref: int, loc: int) -> int:
+        """The change whose message holds the byte at ``loc``, for the row of ``ref``."""
+        _, old_off, new_off = self.arrays
+        change = source = ref >> 1
+        nearest = 0
+        while change >= 0:
+            for off in (int(old_off[change]), int(new_off[change])):
+                if nearest < off <= loc:
+                    nearest, source = off, change
+            change = int(self._prev[change]) if len(self._prev) else -1
+        return source
+
+
+def _numbers(refs: Refs) -> npt.NDArray[np.int64]:
+    if isinstance(refs, range):
+        return np.arange(refs.start, refs.stop, refs.step, dtype=np.int64)
+    return refs

@@ -1,0 +1,1 @@
+"""Rows of COPY become Arrow columns."""

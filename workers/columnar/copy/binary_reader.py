@@ -1,0 +1,221 @@
+"""Reading a table by COPY in binary form, rows into Arrow batches.
+
+A kernel notes where the values of whole rows lie; then each column is made an array of its own
+(``binary_columns``).
+
+Spark's executors use this module where it is installed; where not, they copy text (``copy_task``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catalog.errcodes import ReplicationError
+from workers.columnar.binary.column import binary_column
+from workers.columnar.binary.containers import NODE_CELLS
+from workers.columnar.binary.text import TooMuchText, WrongValue
+from workers.columnar.column_reader import CELLS, CHUNK_ROWS, kernel_error
+from workers.columnar.fold.by_key import record_batch
+from workers.columnar.kernel import kernel
+from workers.columnar.text_array import Array
+from workers.columnar.text_values import Unrepresentable
+from workers.columnar.tuples import NULL, Bytes, be16, be32, readonly
+
+BLOCK: Final = 3 << 20
+"""Bytes of COPY data that are read at a time, at least: what fills ``copy_data``'s buffer is more,
+and is read where it lies."""
+
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
+_HEADER: Final = len(_SIGNATURE) + 8
+_CRITICAL_FLAGS: Final = 0xFFFF0000
+
+_ABSENT: Final = 0xFFFFFFFF
+_TRAILER: Final = 0xFFFF
+
+# What a kernel reports besides an error of a value; below the codes of ``tuples``.
+_FIELD_COUNT, _FIELD_SIZE = 101, 102
+_ERRORS: Final = {
+    _FIELD_COUNT: "a row of the COPY has another number of fields than columns were asked for",
+    _FIELD_SIZE: "invalid field size",
+}
+
+_HINT: Final = (
+    "If its type was altered just now, nothing is to be done: the copy starts again by itself. "
+    "Else leave the column out with a column list of the publication."
+)
+
+_POS, _ROWS, _ENDED, _ERROR = range(4)
+
+_Chunk = bytes | bytearray | memoryview
+
+PlainNodes = tuple[Sequence[Sequence[int]], Sequence[int]]
+"""``binary_catalog.Nodes`` as lists, which reach an executor that does not have these modules."""
+
+
+class ErrorMaker(Protocol):
+    """Makes the error to raise: SQLSTATE, primary message, DETAIL, HINT."""
+
+    def __call__(
+        self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
+    ) -> Exception:
+        """The error."""
+
+
+class BinaryCopyReader:
+    """COPY data to batches; ``columns`` are (name, type) in the COPY's order."""
+
+    def __init__(
+        self,
+        columns: Sequence[tuple[str, pa.DataType]],
+        nodes: PlainNodes,
+        null_unrepresentable: bool,
+        relation: str,
+        error: ErrorMaker,
+        block: int = BLOCK,
+    ) -> None:
+        table, roots = nodes
+        self._table = np.array(table, np.int64).reshape(-1, NODE_CELLS)
+        self._roots = list(roots)
+        self._columns = list(columns)
+        self._nullable = null_unrepresentable
+        self._schema = pa.schema([(f"c{at}", type) for at, (_, type) in enumerate(columns)])
+        self._relation = relation
+        rows = max(1, min(CHUNK_ROWS, CELLS // max(1, len(columns))))
+        self._loc = np.empty((len(columns), rows), np.int64)
+        self._length = np.empty((len(columns), rows), np.int32)
+        self._error = error
+        self._block = block
+
+    def batches(self, chunks: Iterable[_Chunk]) -> Iterator[pa.RecordBatch]:
+        """A batch for every ``block`` bytes or so. ``chunks`` may be cut anywhere."""
+        data, begun = bytearray(), False
+        state = np.zeros(4, np.int64)
+        for chunk in chunks:
+            if begun and not data and len(chunk) >= self._block:  # spares copying it
+                yield from self._parse(chunk, state)
+                data += chunk[state[_POS] :]
+                continue
+            data += chunk
+            if not begun and len(data) >= _HEADER:
+                data, begun = self._after_header(data), True
+            if len(data) >= self._block and begun:
+                yield from self._parse(data, state)
+                data = data[state[_POS] :]
+        if not begun:
+            raise self._bad("22P04", "COPY file signature not recognized")
+        while not state[_ENDED]:
+            yield from self._parse(data, state)
+            data = data[state[_POS] :]
+            if not state[_POS]:
+                raise self._bad("22P04", "unexpected EOF in COPY data")
+        if data:
+            raise self._bad("22P04", "received copy data after EOF marker")
+
+    def _after_header(self, data: bytearray) -> bytearray:
+        if data[: len(_SIGNATURE)] != _SIGNATURE:
+            raise self._bad("22P04", "COPY file signature not recognized")
+        flags = int.from_bytes(data[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
+        extension = int.from_bytes(data[len(_SIGNATURE) + 4 : _HEADER], "big")
+        if flags & _CRITICAL_FLAGS or extension:
+            raise self._bad("22P04", "unrecognized critical flags in COPY file header")
+        return data[_HEADER:]
+
+    def _parse(self, data: _Chunk, state: Any) -> Iterator[pa.RecordBatch]:
+        """The whole rows at the start. ``state`` says how far they reach, and if it was the end."""
+        buf = readonly(np.frombuffer(data, np.uint8))
+        state[_POS], state[_ROWS] = 0, 1
+        while state[_ROWS]:
+            state[_ROWS] = 0
+            _place_rows(buf, self._loc, self._length, state)
+            if state[_ERROR]:
+                raise self._value_error(int(state[_ERROR]))
+            if state[_ROWS]:
+                yield from self._batches(buf, 0, int(state[_ROWS]))
+
+    def _batches(self, buf: Bytes, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows that were placed, in more than one batch where their text is much larger."""
+        rows = slice(begin, end)
+        try:
+            arrays = [
+                self._array(buf, at, self._loc[at, rows], self._length[at, rows])
+                for at in range(len(self._columns))
+            ]
+        except TooMuchText as much:
+            middle = begin + much.rows
+        else:
+            yield record_batch(arrays, self._schema, end - begin)
+            return
+        yield from self._batches(buf, begin, middle)
+        yield from self._batches(buf, middle, end)
+
+    def _array(
+        self, buf: Bytes, at: int, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
+    ) -> Array:
+        name, type = self._columns[at]
+        root, nullable = self._roots[at], self._nullable
+        try:
+            return binary_column(
+                self._table, root, type, buf, loc, length, null_unrepresentable=nullable
+            )
+        except WrongValue as wrong:
+            raise self._value_error(wrong.code) from None
+        except Unrepresentable:
+            raise self._error(
+                "22003",
+                f'column "{name}" of lake table "{self._relation}" cannot hold a value that'
+                " the publisher sent",
+                f"The column's type in the lake is {type}.",
+                "Declare on_unrepresentable: null or text for the table, or correct the value on"
+                " the publisher.",
+            ) from None
+
+    def _value_error(self, code: int) -> Exception:
+        if code in _ERRORS:
+            return self._bad("22P04", _ERRORS[code])
+        error: ReplicationError = kernel_error(code, 0)
+        return self._bad(error.code, error.primary, _HINT if error.hint else None)
+
+    def _bad(self, sqlstate: str, primary: str, hint: str | None = None) -> Exception:
+        detail = f'It was met in the COPY of table "{self._relation}".'
+        return self._error(sqlstate, primary, detail, hint)
+
+
+@kernel
+def _place_rows(buf: Any, loc: Any, length: Any, state: Any) -> None:
+    """Note where the values of the next rows are, as long as rows are whole and have a place."""
+    ncols, most = loc.shape
+    end = len(buf)
+    while state[_ENDED] == 0 and state[_ROWS] < most:
+        pos, row = state[_POS], state[_ROWS]
+        if end - pos < 2:
+            return
+        count = be16(buf, pos)
+        pos += 2
+        if count == _TRAILER:
+            state[_POS], state[_ENDED] = pos, 1
+            return
+        if count != ncols:
+            state[_ERROR] = _FIELD_COUNT
+            return
+        for column in range(count):
+            if end - pos < 4:
+                return
+            size = be32(buf, pos)
+            pos += 4
+            if size == _ABSENT:
+                loc[column, row], length[column, row] = -1, NULL
+                continue
+            if size > 0x7FFFFFFF:
+                state[_ERROR] = _FIELD_SIZE
+                return
+            if size > end - pos:
+                return
+            loc[column, row], length[column, row] = pos, size
+            pos += size
+        state[_ROWS] += 1
+        state[_POS] = pos

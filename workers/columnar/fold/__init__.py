@@ -1,0 +1,1 @@
+"""A batch's changes of each row become one change."""

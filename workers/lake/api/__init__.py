@@ -1,0 +1,1 @@
+"""Iceberg's Java API, called in the embedded lake server."""

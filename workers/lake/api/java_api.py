@@ -1,0 +1,140 @@
+"""The Java classes and methods that `table_api` calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
+from workers.lake.connect.session_conf import CATALOG
+from workers.lake.staged_rows import NewFile
+from workers.lake.storage.local_path import local_folder
+from workers.lake.table import LakeIdent
+
+
+class _Api:
+    """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
+
+    def __init__(self, gateway: Any) -> None:
+        sql = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+        spark = sql.builder().getOrCreate()
+        # A catalog is made of the configuration of the thread's session.
+        sql.setActiveSession(spark)
+        catalogs = spark.sessionState().catalogManager()
+        self._catalog = catalogs.catalog(CATALOG).icebergCatalog()
+        iceberg = gateway.jvm.org.apache.iceberg
+        self._gateway = gateway
+        self._identifier = iceberg.catalog.TableIdentifier
+        self._data_files = iceberg.DataFiles
+        self._file_metadata = iceberg.FileMetadata
+        self._parquet = iceberg.parquet.ParquetUtil
+        self._metrics = iceberg.MetricsConfig
+        self._new_metrics = iceberg.Metrics
+        self._map = gateway.jvm.java.util.HashMap
+        self._scan_tasks = iceberg.ScanTaskParser
+        self._namespace = iceberg.catalog.Namespace
+        self._schemas = iceberg.SchemaParser
+        self._path = gateway.jvm.org.apache.hadoop.fs.Path
+        self._user = gateway.jvm.java.lang.System.getProperty("user.name")
+        self._hadoop = spark.sessionState().newHadoopConf()
+        self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
+        self._metadata_parser = iceberg.TableMetadataParser
+        # For a pool, Iceberg looks every 10 ms whether it is through, eight times in a commit.
+        executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
+        self.in_this_thread = executors.newDirectExecutorService()
+        if self.warehouse is not None and local_folder(self.warehouse) is not None:
+            remove_at_once(gateway, self.in_this_thread)
+            read_deletes_at_once(gateway, self.in_this_thread)
+
+    def load(self, ident: LakeIdent) -> Any:
+        """The table, read anew."""
+        name = _string_array(self._gateway, (ident.schema, ident.table))
+        return self._catalog.loadTable(self._identifier.of(name))
+
+    def metadata(self, ident: LakeIdent) -> dict[str, Any]:
+        """What the table's newest metadata file says."""
+        current = self.load(ident).operations().current()
+        found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
+        return found
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether the catalog has a schema for tables."""
+        namespace = self._namespace.of(_string_array(self._gateway, [name]))
+        return bool(self._catalog.namespaceExists(namespace))
+
+    def build_table(
+        self, ident: LakeIdent, schema: str, location: str | None, properties: Mapping[str, str]
+    ) -> Any:
+        """What makes a table; its folder with the file system that Spark would find it in."""
+        name = _string_array(self._gateway, (ident.schema, ident.table))
+        columns = self._schemas.fromJson(schema)
+        builder = self._catalog.buildTable(self._identifier.of(name), columns)
+        # As Spark has it: the system's user.
+        for key, value in {**properties, "owner": self._user}.items():
+            builder.withProperty(key, value)
+        if location is not None:
+            path = self._path(location)
+            builder.withLocation(path.getFileSystem(self._hadoop).makeQualified(path).toString())
+        return builder
+
+    def scan(self, table: Any, snapshot_id: int) -> Iterator[Mapping[str, Any]]:
+        """A snapshot's data files, each with the files of deletes that concern it."""
+        tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+        try:
+            found = tasks.iterator()
+            while found.hasNext():
+                yield json.loads(self._scan_tasks.toJson(found.next()))
+        finally:
+            tasks.close()
+
+    def data_file(self, table: Any, file: NewFile) -> Any:
+        """A file of rows, with the bounds and counts that its footer has of each column."""
+        source = table.io().newInputFile(file.path)
+        metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
+        if file.unbounded:
+            metrics = self._without_bounds(metrics, file.unbounded)
+        builder = self._data_files.builder(table.spec()).withPath(file.path)
+        builder.withFormat("PARQUET").withFileSizeInBytes(file.size)
+        return builder.withMetrics(metrics).build()
+
+    def listed_file(self, table: Any, file: NewFile) -> Any:
+        """A file of rows that the table has, to be found by its name there."""
+        builder = self._data_files.builder(table.spec()).withPath(file.path).withFormat("PARQUET")
+        return builder.withFileSizeInBytes(file.size).withRecordCount(file.rows).build()
+
+    def _without_bounds(self, metrics: Any, field_ids: Sequence[int]) -> Any:
+        bounds = [self._map(metrics.lowerBounds()), self._map(metrics.upperBounds())]
+        for each in bounds:
+            for field_id in field_ids:
+                each.remove(field_id)
+        return self._new_metrics(
+            metrics.recordCount(),
+            metrics.columnSizes(),
+            metrics.valueCounts(),
+            metrics.nullValueCounts(),
+            metrics.nanValueCounts(),
+            *bounds,
+        )
+
+    def delete_file(self, table: Any, file: NewFile) -> Any:
+        """A file of positions, of one data file if it says so.
+
+        Nothing is read of it: where Iceberg's file system is not ours, it is found here.
+        """
+        table.io().newInputFile(file.path).getLength()
+        builder = self._file_metadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+        builder.withPath(file.path).withFileSizeInBytes(file.size).withRecordCount(file.rows)
+        if file.vector:
+            start, size = file.vector
+            builder.withFormat("PUFFIN").withContentOffset(start).withContentSizeInBytes(size)
+        else:
+            builder.withFormat("PARQUET")
+        return (builder.withReferencedDataFile(file.of) if file.of else builder).build()
+
+
+def _string_array(gateway: Any, values: Sequence[str]) -> Any:
+    array = gateway.new_array(gateway.jvm.java.lang.String, len(values))
+    for at, value in enumerate(values):
+        array[at] = value
+    return array

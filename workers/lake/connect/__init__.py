@@ -1,0 +1,1 @@
+"""Connections to Spark Connect: sessions and their errors."""

@@ -1,0 +1,154 @@
+"""All sessions of a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import grpc
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+
+from catalog.errcodes import ConnectionFailure
+from workers.lake.connect.errors import SessionClosed, translated
+from workers.lake.connect.session import _RELEASE_TIMEOUT, LakeSession, _builder
+
+
+class Sessions:
+    """The sessions of one destination, by thread."""
+
+    def __init__(
+        self,
+        url: str,
+        user_id: str,
+        remember: Callable[[str, str], None],
+        conf: Mapping[str, str] | None = None,
+        handed_over: tuple[str, str] | None = None,
+        *,
+        fenced: bool = True,
+        shared: bool = True,
+    ) -> None:
+        """``shared``: they share generated code and Python processes, see ``new_session``.
+
+        ``fenced``: a session of these that somebody else closed is the fence of a successor.
+
+        Where nothing is ever committed it is no harm to go on in another. A server of somebody's
+        own closes a session in which one call has run for an hour, too.
+        """
+        self._heeds_fences = fenced
+        self._shared = shared
+        self._url = url
+        self._user_id = user_id
+        self._handed_over = handed_over
+        self._remember = remember
+        self._conf = dict(conf or {})
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._all: dict[str, LakeSession] = {}
+        self._fenced = False
+        self._left: LakeSession | None = None
+
+    def get(self) -> LakeSession:
+        """This thread's session; a broken or forgotten one is released and replaced first.
+
+        Raises 08006 when the old one cannot be released: then nobody knows what it still does.
+        Also, from then on, when somebody else released one of ours: a successor is at work, and
+        a new session would put two workers beside each other.
+        """
+        session: LakeSession | None = getattr(self._local, "session", None)
+        if session is not None and session.closed_by_successor and self._heeds_fences:
+            self._fenced = True
+        if self._fenced:
+            raise SessionClosed("this worker's lake sessions were closed by its successor")
+        if session is not None:
+            if session.usable:
+                return session
+            self.release([session.ids])
+            session.close()
+            self._unlink(session)
+        taken = self._take()
+        session = taken or self._begin(self._user_id, str(uuid.uuid4()))
+        self._local.session = session
+        with self._lock:
+            self._all[session.ids[1]] = session
+        if taken is None and self._shared:
+            session.share()
+        return session
+
+    def _begin(self, user_id: str, session_id: str) -> LakeSession:
+        self._remember(user_id, session_id)
+        return LakeSession(self._url, user_id, session_id, self._conf)
+
+    def _take(self) -> LakeSession | None:
+        """The session that was handed over, unless the server has forgotten it meanwhile.
+
+        That is no fence: nothing of ours was ever sent in it.
+        """
+        with self._lock:
+            ids, self._handed_over = self._handed_over, None
+        if ids is None:
+            return None
+        session = self._begin(*ids)
+        try:
+            session.configure()
+        except SessionClosed:
+            return None
+        return session
+
+    def take_leave(self) -> tuple[str, str] | None:
+        """This thread's session as others may use it: nothing runs in it, nothing is set in it.
+
+        To begin one takes 0.1 s, catalog included. And where sessions share nothing, Spark starts
+        Python processes for each in which a table is copied, and keeps them until it ends.
+        """
+        session: LakeSession | None = getattr(self._local, "session", None)
+        if session is None or not session.usable:
+            return None
+        session.set_properties({})
+        # Its channel ends with the process: see ``WorkerProcess.close``.
+        self._left = session
+        self._unlink(session)
+        return session.ids
+
+    def release(self, ids: Iterable[tuple[str, str]]) -> None:
+        """Close sessions for good, ours or a dead worker's; what runs in them is stopped."""
+        ids = list(ids)
+        if not ids:
+            return
+        builder = _builder(self._url)
+        channel = builder.toChannel()
+        try:
+            with translated("releasing Spark sessions"):
+                stub = base_pb2_grpc.SparkConnectServiceStub(channel)
+                for user_id, session_id in ids:
+                    request = base_pb2.ReleaseSessionRequest(session_id=session_id)
+                    request.user_context.user_id = user_id
+                    _tolerating_unknown(stub.ReleaseSession, request, builder.metadata())
+        finally:
+            channel.close()
+
+    def close(self) -> None:
+        """Release every session of this destination; a server that is gone is no error."""
+        with self._lock:
+            sessions = list(self._all.values())
+            self._all.clear()
+        with contextlib.suppress(ConnectionFailure):
+            self.release(session.ids for session in sessions)
+        for session in sessions:
+            session.close()
+
+    def _unlink(self, session: LakeSession) -> None:
+        self._local.session = None
+        with self._lock:
+            self._all.pop(session.ids[1], None)
+
+
+def _tolerating_unknown(call: Any, request: Any, metadata: Any) -> None:
+    """A session that the server does not know (any more) is as good as released."""
+    try:
+        call(request, timeout=_RELEASE_TIMEOUT, metadata=metadata)
+    except grpc.RpcError as error:
+        if "INVALID_HANDLE" not in f"{error}":
+            raise

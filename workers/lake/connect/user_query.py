@@ -1,0 +1,45 @@
+"""A user's own Spark SQL, for ``pgsub sql``: rows as Arrow, errors as Spark words them."""
+
+from __future__ import annotations
+
+import grpc
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from catalog.errcodes import ReplicationError
+from workers.lake.connect.errors import as_replication_error
+from workers.lake.connect.sessions import Sessions
+
+USER_ID = "pgsub sql"
+_SYNTAX_ERROR = "42000"
+
+
+def run_query(url: str, sql: str) -> pa.Table:
+    """Run any Spark SQL on the lake at ``url``; its rows, for DDL and DML an empty table.
+
+    The query is the user's, so unlike a worker's errors this one tells all that Spark said.
+    """
+    # What a user adds (ADD JAR, a function's files) is gone with the session that has it alone.
+    sessions = Sessions(url, USER_ID, lambda user_id, session_id: None, shared=False)
+    try:
+        result: pa.Table = sessions.get().spark.sql(sql).toArrow()
+        return result
+    except PySparkException as error:
+        known = as_replication_error(error, "running the query")
+        if known.code.startswith("08"):
+            raise known from None
+        raise _in_sparks_words(error) from None
+    except grpc.RpcError as error:
+        raise as_replication_error(error, "running the query") from None
+    finally:
+        sessions.close()
+
+
+def _in_sparks_words(error: PySparkException) -> ReplicationError:
+    """The first line is the primary message; the rest, without Java's stack, the detail."""
+    text = str(error).split("JVM stacktrace:")[0].strip()
+    first, _, rest = text.partition("\n")
+    state = error.getSqlState()
+    return ReplicationError(
+        first.strip(), detail=rest.strip() or None, sqlstate=state or _SYNTAX_ERROR
+    )

@@ -1,0 +1,124 @@
+"""Which rows of data files are deleted, a bit for each: what was read of files that never change.
+
+A file's deletes are asked for by all that concern it, so what is remembered is good for just those;
+and behind a commit of ours for those that it left, because we know what it deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from workers.lake.files.deletion_vectors import read_vector
+from workers.lake.files.position_deletes import NO_PLACES, Array, Places, read_deletes
+from workers.lake.files.read_rows import reading
+from workers.lake.staged_rows import LiveFile, NewFile
+
+MOST: Final = 32 << 20
+"""Bytes that a process remembers, of all tables."""
+
+SHARED: Final = 1_000_000
+"""Deletes in files of several data files that are remembered as they are; or one file's."""
+
+Bits = npt.NDArray[np.uint8]
+_Key = tuple[tuple[str, Any], ...]
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """The deleted rows of the data files that were looked at last."""
+
+    most: int = MOST
+    _known: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
+    _shared: dict[str, Places] = field(default_factory=dict)
+    _held: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+
+    def living(self, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
+        """Which of a file's rows are not deleted; Unreadable where Spark has to tell."""
+        if not file.deletes:
+            return np.ones(len(places), np.bool_)
+        with reading():
+            bits = self._get(file)
+            if bits is None:
+                bits = _bits(file.rows, [self._read(each, file.path) for each in file.deletes])
+                self._put(file, bits)
+            shifted = bits[places >> 3] >> (places & 7).astype(np.uint8)
+            found: npt.NDArray[np.bool_] = shifted & 1 == 0
+        return found
+
+    def deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
+        """A commit has deleted some more of a file's rows.
+
+        Of one that has more than the table was told (somebody else's) nothing is kept.
+        """
+        if len(places) and places[-1] >= before.rows:
+            self.forget([before.path])
+            return
+        bits = self._get(before) if before.deletes else np.zeros(_size(before.rows), np.uint8)
+        if bits is not None:
+            mask = np.unpackbits(bits, bitorder="little")
+            mask[places] = 1
+            self._put(after, np.packbits(mask, bitorder="little"))
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Read the deletes of these data files anew."""
+        with self._lock:
+            for path in paths:
+                if path in self._known:
+                    self._held -= len(self._known.pop(path)[1])
+
+    def _read(self, deletes: NewFile, path: str) -> Array:
+        if deletes.vector:
+            return read_vector(deletes)[path]
+        if deletes.of is not None:
+            return read_deletes(deletes.path).get(path, NO_PLACES)
+        with self._reading:  # each data file that it is of asks for it, several at a time
+            places = self._shared.get(deletes.path)
+            if places is None:
+                places = read_deletes(deletes.path)
+                held = (len(each) for known in self._shared.values() for each in known.values())
+                if sum(held) + sum(map(len, places.values())) > SHARED:
+                    self._shared.clear()
+                self._shared[deletes.path] = places
+        return places.get(path, NO_PLACES)
+
+    def _get(self, file: LiveFile) -> Bits | None:
+        with self._lock:
+            key, bits = self._known.get(file.path, (None, None))
+            if key != _key(file):
+                return None
+            self._known.move_to_end(file.path)
+            return bits
+
+    def _put(self, file: LiveFile, bits: Bits) -> None:
+        with self._lock:
+            if file.path in self._known:
+                self._held -= len(self._known.pop(file.path)[1])
+            self._known[file.path] = _key(file), bits
+            self._held += len(bits)
+            while self._held > self.most and len(self._known) > 1:
+                _, (_, dropped) = self._known.popitem(last=False)
+                self._held -= len(dropped)
+
+
+def _key(file: LiveFile) -> _Key:
+    return tuple(sorted((each.path, each.vector) for each in file.deletes))
+
+
+def _size(rows: int) -> int:
+    return (rows + 7) // 8
+
+
+def _bits(rows: int, deleted: Sequence[Array]) -> Bits:
+    mask = np.zeros(8 * _size(rows), np.bool_)
+    for places in deleted:
+        mask[places] = True
+    return np.packbits(mask, bitorder="little")

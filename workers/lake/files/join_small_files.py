@@ -1,0 +1,164 @@
+"""Writing small data files together without Spark, between two batches.
+
+A batch leaves a file of some rows, and whoever reads the table opens all of them: 5 ms for each.
+Spark's rewrite_data_files takes 0.3 s and more, in which the next batch waits, and what is known of
+the branch's files is to be read again behind it. Here the living rows are read by their places, as
+an update's are, and written to one file; one commit replaces the others. Files of deletes that
+concern none but these go with them; in others their places go when those are next written together.
+
+What comes of that is small, too, beside a whole file: at a hundred transactions a second 1 MB every
+five minutes, and whoever looks for a row opens them all. So four files of one size are written
+together as well, if they are of so few rows that four of them are not too many: those of a copy
+stay as they are, though they may be no larger.
+
+Rows are numbered in format 3, and a file of numbers is not the only one that tells them: those
+tables are Spark's, and whatever is not read here.
+
+Trace: files A, B, C of 3 rows each; B's second row is deleted. D gets the other eight; the commit
+has D for A, B, C. The worker dies before it: D is nobody's and goes as an orphan. Behind it: the
+branch has D, nobody publishes it, ``main`` has A, B, C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, takewhile
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from workers.lake.api.table_api import Gateway
+from workers.lake.effects import FileSizes
+from workers.lake.files.branch_files import Deletes, KnownFiles, after_commit
+from workers.lake.files.data_files import write_rows
+from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.read_rows import Unreadable, rows_of
+from workers.lake.files.table_layout import TableFiles
+from workers.lake.metadata.snapshots import OPERATION
+from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.storage.local_path import local
+from workers.lake.storage.store import table_errors
+from workers.lake.table import LakeIdent
+
+MOST_ROWS: Final = 1_000_000
+"""Rows of files above the small size at a time: the next batch waits for a second, not for many."""
+_STEP: Final = 4
+"""How many files of a size become one of the next, and how many times as large that one may be."""
+
+Sized = tuple[LiveFile, int]
+"""A data file and its bytes."""
+
+
+def join_small(
+    gateway: Gateway,
+    ident: LakeIdent,
+    branch: str,
+    files: TableFiles,
+    known: KnownFiles,
+    dead: DeadRows,
+    sizes: FileSizes,
+) -> tuple[int, int] | None:
+    """Make one file of the branch's small ones, without deleted rows; None where Spark has to.
+
+    Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none. How
+    many data files went, and how many files of deletes there are then beyond one for each.
+    """
+    what = f'compacting lake table "{ident}"'
+    live = known.live or gateway.live(ident, branch, what)
+    known.live = live
+    if live.files is None:
+        return None
+    small = choose_small(live.files, sizes)
+    if not small:
+        return 0, 0
+    written: list[NewFile] = []
+    try:
+        living = _living(files, [file for file, _ in small], dead)
+        write_rows(files, living, written.append)
+    except BaseException as error:
+        for file in written:
+            local(file.path).unlink(missing_ok=True)
+        if isinstance(error, Unreadable | pa.ArrowException):
+            return None
+        raise
+    finally:
+        pa.default_memory_pool().release_unused()
+    gone = {file.path for file, _ in small}
+    kept = [file for file in live.files if file.path not in gone]
+    dropped = _of_none(live.files, kept)
+    totals = gateway.commit(
+        ident,
+        branch,
+        shape=files.shape,
+        gone=[NewFile(file.path, size, file.rows) for file, size in small],
+        rows=written,
+        replaced=dropped,
+        properties={OPERATION: f"join-{live.tip}"},
+        tip=live.tip,
+        what=what,
+    )
+    known.deletes.drop(dropped)
+    known.live = after_commit(Live(live.tip, tuple(kept)), totals, written, Deletes(), dead)
+    if known.live is None:
+        known.forget()
+    return len(small), totals.idle_deletes
+
+
+def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
+    """The small files with their sizes, as many as one file should hold; none if they are few."""
+    with table_errors():
+        return choose([(file, local(file.path).stat().st_size) for file in files], sizes)
+
+
+def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
+    """``choose_small`` of files whose sizes are known."""
+    small = _as_many(((file, size) for file, size in known if size < sizes.bar), sizes.whole)
+    larger = _four_of_a_size(known, sizes)
+    return [*small, *larger] if larger or len(small) >= sizes.few else []
+
+
+def _four_of_a_size(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
+    """Files of the highest step with enough of them, and of those below; none if none has."""
+    most = MOST_ROWS // _STEP
+    light = [each for each in known if each[1] >= sizes.bar and each[0].rows <= most]
+    steps = (sizes.bar * _STEP**n for n in count(1))
+    bars = takewhile(lambda bar: 0 < bar <= sizes.whole // _STEP, steps)
+    for bar in reversed(list(bars)):
+        if sum(bar // _STEP <= size < bar for _, size in light) >= _STEP:
+            below = ((file, size) for file, size in light if size < bar)
+            return _as_many(below, sizes.whole, MOST_ROWS)
+    return []
+
+
+def _as_many(of: Iterable[Sized], room: int, rows: int | None = None) -> list[Sized]:
+    """As there is room for, those of few rows first."""
+    chosen = []
+    for file, size in sorted(of, key=lambda each: each[0].rows):
+        if size <= room and (rows is None or file.rows <= rows):
+            chosen.append((file, size))
+            room -= size
+            rows = None if rows is None else rows - file.rows
+    return chosen
+
+
+def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
+    """The files of deletes that concern none of the data files that are kept.
+
+    Iceberg drops some of them by itself, those that are older than all data files: so none may stay
+    among those that are known.
+    """
+    still = {each.path for file in kept for each in file.deletes}
+    known = {each.path: each for file in before for each in file.deletes}
+    return [each for path, each in known.items() if path not in still]
+
+
+def _living(
+    files: TableFiles, small: Sequence[LiveFile], dead: DeadRows
+) -> Iterator[pa.RecordBatch]:
+    """The rows that are not deleted, as the table has its columns now."""
+    for file in small:
+        places = np.arange(file.rows)
+        for part in rows_of(file, places[dead.living(file, places)], list(files.schema)):
+            for batch in part.to_batches():
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

@@ -1,0 +1,143 @@
+"""How the files of deletes are kept few, for each of them is opened by whoever reads.
+
+A batch leaves one file with the places of the rows it has deleted, in whatever data files they are.
+To write all earlier places again with them, as a MERGE does, costs more the more rows are deleted;
+so every so often the next file takes the small ones before it in. Such a file concerns every
+reader of the table. Upkeep writes them anew, a file for each data file, which a vacuum can go by;
+and the deletes of data files that are gone go then, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from workers.lake.api.table_api import Gateway
+from workers.lake.connect.session import LakeSession
+from workers.lake.files.position_deletes import Places, read_deletes, together, write_deletes
+from workers.lake.files.table_layout import TableFiles
+from workers.lake.metadata.snapshots import OPERATION
+from workers.lake.sql.statements import join, table_path, text
+from workers.lake.staged_rows import NewFile
+from workers.lake.table import LakeIdent
+
+DELETE_FILES: Final = 8
+"""Files of deletes of single batches, after which the next one takes them in."""
+LARGE: Final = 500_000
+"""Deletes from which on a file is left as it is until upkeep."""
+AT_ONCE: Final = 4_000_000
+"""Deletes that upkeep has in memory at a time; what is more waits for the next time."""
+
+
+@dataclass(slots=True)
+class DeleteFiles:
+    """The small files of deletes that this process has committed to a branch.
+
+    A branch that anything failed on is used no more, and what was deleted there is not: this goes
+    with it.
+    """
+
+    small: list[NewFile] = field(default_factory=list)
+
+    def full(self) -> list[NewFile]:
+        """Those that the next one is to replace."""
+        return list(self.small) if len(self.small) >= DELETE_FILES else []
+
+    def forget(self) -> None:
+        """Somebody else has written to the branch, and may have replaced them."""
+        self.small.clear()
+
+    def drop(self, gone: Sequence[NewFile]) -> None:
+        """These are no files of the branch any more."""
+        paths = {each.path for each in gone}
+        self.small = [file for file in self.small if file.path not in paths]
+
+    def add(self, file: NewFile, replaced: Sequence[NewFile]) -> None:
+        """It is committed, and has replaced others."""
+        if replaced:
+            self.small.clear()
+        if file.rows < LARGE:
+            self.small.append(file)
+
+
+def read_all(files: Iterable[NewFile]) -> Places:
+    """All places that files hold."""
+    return together(read_deletes(file.path) for file in files)
+
+
+def merge_deletes(
+    gateway: Gateway, session: LakeSession, ident: LakeIdent, branch: str, table: TableFiles
+) -> None:
+    """Make one file of all deletes that a data file of the branch has; drop those of no file.
+
+    Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none.
+    """
+    what = f'writing the deletes of lake table "{ident}" together'
+    tip = gateway.tip(ident, branch, what)
+    found = session.query(list_deletes(ident, branch), what)
+    columns = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    files = [NewFile(*each) for each in columns]
+    live: set[Any] = set(session.query(list_data(ident, branch), what).column(0).to_pylist())
+    replaced = to_replace(files, live)
+    if not replaced:
+        return
+    places = read_all(file for file in replaced if file.of is None or file.of in live)
+    gateway.commit(
+        ident,
+        branch,
+        shape=table.shape,
+        deletes=[
+            write_deletes(table, {path: each}) for path, each in places.items() if path in live
+        ],
+        replaced=replaced,
+        properties={OPERATION: f"deletes-{tip}"},
+        tip=tip,
+        what=what,
+    )
+
+
+def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:
+    """The files of deletes to write anew, or to drop: all but those that are alone.
+
+    What a data file has is written anew as a whole, or a vacuum would count a part of it; more
+    than there is memory for, the files of no data file in particular alone.
+    """
+    shared = [file for file in files if file.of is None]
+    of: dict[str, list[NewFile]] = {}
+    for file in files:
+        if file.of is not None:
+            of.setdefault(file.of, []).append(file)
+    chosen: list[NewFile] = []
+    rows = 0
+    for file in sorted(shared, key=lambda each: each.rows):
+        rows += file.rows
+        if rows > AT_ONCE and chosen:
+            break
+        chosen.append(file)
+    for path, known in of.items():
+        size = sum(file.rows for file in known)
+        if path not in live:
+            chosen += known
+        elif (len(known) > 1 or shared) and rows + size <= AT_ONCE:
+            rows += size
+            chosen += known
+    return chosen
+
+
+def list_deletes(ident: LakeIdent, branch: str) -> str:
+    """The branch's files of positions: path, size, rows, and the data file they are of, if one."""
+    return join(
+        "SELECT file_path, file_size_in_bytes, record_count, referenced_data_file FROM",
+        table_path(ident, "delete_files"),
+        "VERSION AS OF",
+        text(branch),
+        "WHERE content = 1 AND file_format = 'PARQUET'",
+    )
+
+
+def list_data(ident: LakeIdent, branch: str) -> str:
+    """The branch's data files."""
+    return join(
+        "SELECT file_path FROM", table_path(ident, "data_files"), "VERSION AS OF", text(branch)
+    )

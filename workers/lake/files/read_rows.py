@@ -1,0 +1,185 @@
+"""Rows of a data file by their places, and what its columns are called there.
+
+A file knows its columns by Iceberg's numbers: what was renamed since has its old name in it, what
+came later is not in it and NULL in all of its rows, and a type may have been widened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from workers.lake.files.position_deletes import Array
+from workers.lake.files.table_layout import FIELD_ID, ROW_NUMBER
+from workers.lake.staged_rows import LiveFile
+from workers.lake.storage.local_path import local
+from workers.lake.storage.store import table_errors
+
+MOST_BYTES: Final = 256 << 20
+"""Values that are brought at a time: more of them stay where they are."""
+_AT_ONCE: Final = 8 << 20
+_ROWS: Final = 4_096
+"""Bytes and rows that are read in one go, of columns that may be large."""
+_NUMBERS: Final = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
+_MANY_ROWS: Final = 131_072
+"""Rows of columns that are numbers; their physical types."""
+_BUFFER: Final = 1 << 20
+
+
+class Unreadable(Exception):  # noqa: N818 - no error: Spark reads it
+    """A file of the table's is not as those are that are read here."""
+
+
+class TooMuch(Exception):  # noqa: N818 - no error: Spark moves them
+    """The values that were asked for are more than there should be memory for."""
+
+
+class Ordered:
+    """Rows by their numbers among others, some at a time, for values may be large; where they are
+    in that order already none is copied."""
+
+    def __init__(self, rows: pa.Table, numbers: Array) -> None:
+        self._numbers = None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
+        self.rows = rows if self._numbers is None else rows.combine_chunks()
+
+    def some(self, which: slice) -> pa.Table:
+        """Those in so many places of the order."""
+        if self._numbers is None:
+            return self.rows.slice(which.start, which.stop - which.start)
+        numbers: Any = pa.array(self._numbers[which])
+        return self.rows.take(numbers)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Unreadable for what Arrow makes of files that are damaged or hold what it has no value for.
+
+    Of a file that cannot be read at all, ``table_errors`` tells.
+    """
+    try:
+        with table_errors():
+            yield
+    except (pa.ArrowException, OverflowError, IndexError):
+        raise Unreadable from None
+
+
+def open_file(path: str) -> Any:
+    """A data file; close it."""
+    return pq.ParquetFile(local(path), buffer_size=_BUFFER)
+
+
+def check_rows(parquet: Any, file: LiveFile) -> None:
+    """Unreadable where the table was told another number of rows than there is."""
+    if parquet.metadata.num_rows != file.rows:
+        raise Unreadable
+
+
+def number_of(field: pa.Field[Any]) -> bytes:
+    """The column's number in Iceberg's schema."""
+    found: bytes = (field.metadata or {})[FIELD_ID]
+    return found
+
+
+def names_of(parquet: Any) -> dict[bytes, str]:
+    """What a file's columns are called there, by Iceberg's numbers."""
+    fields = list(parquet.schema_arrow)
+    if not all(FIELD_ID in (each.metadata or {}) for each in fields):
+        raise Unreadable
+    return {number_of(each): each.name for each in fields}
+
+
+def as_type(column: Any, type: pa.DataType) -> Any:
+    """As the table has it now: a type may have been widened since the file was written."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    try:
+        return column if column.type == type else column.cast(type)
+    except pa.ArrowException:
+        raise Unreadable from None
+
+
+def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> list[pa.Table]:
+    """All that ``rows_of`` brings. Raises Unreadable, TooMuch.
+
+    The number of a row is in the file if the row is older than that; else its place tells it.
+    """
+    parts: list[pa.Table] = []
+    kept = 0
+    for part in rows_of(file, places, fields):
+        parts.append(part)
+        kept += part.nbytes
+        if kept > MOST_BYTES:
+            raise TooMuch
+    if parts and ROW_NUMBER in fields and file.first_row_id is not None:
+        rows = pa.concat_tables(parts)
+        at = fields.index(ROW_NUMBER)
+        numbers: Any = pc.coalesce(rows.column(at), pa.array(places + file.first_row_id))
+        return [rows.set_column(at, f"o{at}", numbers)]
+    return parts
+
+
+def rows_of(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> Iterator[pa.Table]:
+    """Columns of a file's rows, by ascending places, some at a time: ``o0…``. Raises Unreadable."""
+    if not len(places):
+        return
+    with reading(), open_file(file.path) as parquet:
+        check_rows(parquet, file)
+        names = names_of(parquet)
+        columns = [names[number_of(each)] for each in fields if number_of(each) in names]
+        start = 0
+        for group in range(parquet.num_row_groups):
+            end = start + parquet.metadata.row_group(group).num_rows
+            low, high = np.searchsorted(places, [start, end])
+            if low < high:
+                yield from _taken(parquet, group, columns, places[low:high] - start, fields, names)
+            start = end
+
+
+def _taken(
+    parquet: Any,
+    group: int,
+    columns: Sequence[str],
+    places: Array,
+    fields: Sequence[pa.Field[Any]],
+    names: dict[bytes, str],
+) -> Iterator[pa.Table]:
+    if not columns:  # all of them came later
+        nulls = {f"o{n}": pa.nulls(len(places), each.type) for n, each in enumerate(fields)}
+        yield pa.table(nulls)
+        return
+    start = 0
+    at_once = _rows_at_once(parquet.metadata.row_group(group), columns)
+    for batch in parquet.iter_batches(at_once, [group], columns, use_threads=False):
+        low, high = np.searchsorted(places, [start, start + batch.num_rows])
+        if low < high:
+            taken = batch.take(pa.array(places[low:high] - start))
+            arrays = [
+                as_type(taken.column(names[number_of(each)]), each.type)
+                if number_of(each) in names
+                else pa.nulls(taken.num_rows, each.type)
+                for each in fields
+            ]
+            yield pa.table({f"o{n}": array for n, array in enumerate(arrays)})
+        start += batch.num_rows
+        if high == len(places):
+            break
+
+
+def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:
+    """Of a row group, by the size that these columns have in it."""
+    chunks = [
+        chunk
+        for chunk in map(footer.column, range(footer.num_columns))
+        if chunk.path_in_schema.partition(".list.")[0] in columns
+    ]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    most = _ROWS
+    if all(each.path_in_schema in columns and each.physical_type in _NUMBERS for each in chunks):
+        most = min(_MANY_ROWS, _AT_ONCE // (8 * len(columns)))
+    return int(max(1, min(most, _AT_ONCE * footer.num_rows // max(1, size))))

@@ -1,0 +1,148 @@
+"""How the data files of a table are written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from workers.lake.metadata.table_schema import current_fields, plain_type
+from workers.lake.staged_rows import Shape
+from workers.lake.storage.local_path import local, local_folder
+
+FIELD_ID: Final = b"PARQUET:field_id"
+ROW_NUMBER: Final = pa.field("_row_id", pa.int64(), True, {FIELD_ID: b"2147483540"})
+Codec = Literal["zstd", "gzip", "snappy", "none"]
+_CODECS: Final[Mapping[str, Codec]] = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "uncompressed": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What is to be known of a table to write its files; ``deletes``: those of positions too."""
+
+    location: str
+    schema: pa.Schema
+    shape: Shape
+    codec: Codec
+    level: int | None
+    deletes: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, in order."""
+        names: list[str] = self.schema.names
+        return names
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether deletes are vectors, and rows have numbers that an update leaves as they are."""
+        return self.shape.format_version > 2
+
+    def numbered(self) -> TableFiles:
+        """The same with the number of each row among its columns, which most files do not hold."""
+        return replace(self, schema=self.schema.append(ROW_NUMBER))
+
+    def new_file(
+        self, attempt: str = "", suffix: str = "", ending: str = "parquet"
+    ) -> tuple[str, Path]:
+        """A name nobody has, in the metadata and on this machine."""
+        path = f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
+        return path, local(path)
+
+    def remove(self, attempt: str) -> None:
+        """Remove the files that an attempt has written."""
+        for path in local(f"{self.location}/data").glob(f"pgsub-{attempt}*.parquet"):
+            path.unlink(missing_ok=True)
+
+
+def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
+    """From a table's metadata; None where its rows are better left to Spark."""
+    location: str = metadata["location"].rstrip("/")
+    properties: Mapping[str, str] = metadata.get("properties", {})
+    if local_folder(location) is None or _is_special(metadata, properties):
+        return None
+    fields = current_fields(metadata)
+    found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
+    columns = [column for column in found if column is not None]
+    codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
+    level = properties.get("write.parquet.compression-level")
+    if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
+        return None
+    return TableFiles(
+        location,
+        pa.schema(columns),
+        Shape(
+            metadata["table-uuid"],
+            metadata["current-schema-id"],
+            metadata["default-spec-id"],
+            metadata["format-version"],
+        ),
+        codec,
+        int(level) if level and codec in ("zstd", "gzip") else None,
+        deletes=_is_format_known(metadata, columns) and _merges_on_read(properties),
+    )
+
+
+def _has_default(field: Mapping[str, Any]) -> bool:
+    """Whether a row that has no value there has one all the same, from format 3 on."""
+    return "initial-default" in field or "write-default" in field
+
+
+def _is_format_known(metadata: Mapping[str, Any], columns: Sequence[pa.Field[Any]]) -> bool:
+    version = metadata["format-version"]
+    taken = any(column.name == ROW_NUMBER.name for column in columns)
+    return version == 2 or (version == 3 and not taken)
+
+
+def _merges_on_read(properties: Mapping[str, str]) -> bool:
+    modes = (properties.get(f"write.{each}.mode") for each in ("merge", "update", "delete"))
+    return all(mode == "merge-on-read" for mode in modes)
+
+
+_ELSEWHERE: Final = ("write.data.path", "write.folder-storage.path", "write.object-storage.path")
+
+
+def _is_special(metadata: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
+    """Whether a writer has more to do than to put rows into a file in ``data``."""
+    spec_id = metadata["default-spec-id"]
+    spec = next(each for each in metadata["partition-specs"] if each["spec-id"] == spec_id)
+    return bool(
+        spec["fields"]
+        or len(metadata["partition-specs"]) > 1
+        or metadata.get("default-sort-order-id")
+        or any(key in properties for key in _ELSEWHERE)
+        or properties.get("write.object-storage.enabled", "false").lower() == "true"
+        or properties.get("write.format.default", "parquet").lower() != "parquet"
+        or "encryption.key-id" in properties
+        or any(key.startswith("write.parquet.bloom-filter") for key in properties)
+    )
+
+
+def _field(name: str, field_id: int, type: Any, required: bool) -> pa.Field[Any] | None:
+    found = _type(type)
+    numbered = {FIELD_ID: str(field_id).encode()}
+    return None if found is None else pa.field(name, found, not required, numbered)
+
+
+def _type(type: Any) -> pa.DataType | None:
+    if isinstance(type, dict):
+        if type["type"] != "list":
+            return None
+        required = type["element-required"]
+        element = _field("element", type["element-id"], type["element"], required)
+        return None if element is None else pa.list_(element)
+    return plain_type(type)
+
+
+def lacks(files: TableFiles, columns: Iterable[str]) -> bool:
+    """Whether the table has not all of these columns: one was renamed or dropped since."""
+    return not set(columns) <= set(files.names)

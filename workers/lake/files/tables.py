@@ -1,0 +1,153 @@
+"""Which tables are written by files of their own, and how: what a destination knows of each.
+
+What it has is read again after anything failed on the table, and with the next branch: deletes that
+were committed to a branch are no deletes of another. What files have does not change: keys and
+deletes that were read of them are remembered whatever happens.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+
+import pyarrow as pa
+
+from config.limits import IDLE_DELETE_FILES
+from workers.lake.api.table_api import Gateway
+from workers.lake.connect.session import LakeSession
+from workers.lake.effects import FileSizes
+from workers.lake.files.branch_files import KnownFiles
+from workers.lake.files.data_files import write_whole
+from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.join_small_files import join_small
+from workers.lake.files.key_cache import KnownKeys
+from workers.lake.files.merge_delete_files import merge_deletes
+from workers.lake.files.segment_writer import DirectWriter
+from workers.lake.files.table_layout import TableFiles, lacks, table_files
+from workers.lake.refusals import changed_meanwhile
+from workers.lake.segment import RowsOf
+from workers.lake.sql.key_bounds import KeyRanges
+from workers.lake.staged_rows import NewFile, OwnFiles, Staged
+from workers.lake.storage.local_path import local
+from workers.lake.storage.staging import Staging
+from workers.lake.table import LakeIdent
+
+
+class DirectTables:
+    """The tables of one destination; none, without a gateway."""
+
+    def __init__(self, gateway: Gateway | None, staging: Staging) -> None:
+        self._gateway = gateway
+        self._staging = staging
+        self._lock = threading.Lock()
+        self._files: dict[LakeIdent, TableFiles | None] = {}
+        self._dead = DeadRows()
+        self._keys = KnownKeys()
+        self._known: dict[LakeIdent, tuple[str, KnownFiles]] = {}
+
+    def files(self, ident: LakeIdent) -> TableFiles | None:
+        """How the table's files are written; None where Spark has to write them."""
+        if self._gateway is None:
+            return None
+        with self._lock:
+            if ident in self._files:
+                return self._files[ident]
+        found = table_files(self._gateway.metadata(ident, f'reading lake table "{ident}"'))
+        with self._lock:
+            self._files[ident] = found
+        return found
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None,
+        changes_of: LakeIdent | None,
+    ) -> Staged:
+        """Many whole rows are written to the table's folder at once, others where all are.
+
+        Changes that are made here are only read here.
+        """
+        if changes_of is not None:
+            known = self.files(changes_of)
+            here = known is not None and known.deletes
+            return self._staging.stage(batches, schema, here=here)
+        files = None if rows_of is None else self.files(rows_of.ident)
+        if files is None or rows_of is None:
+            return self._staging.stage(batches, schema)
+        if lacks(files, rows_of.columns):
+            raise changed_meanwhile(rows_of.ident)
+        return self._staging.stage(batches, schema, partial(_write, files, rows_of))
+
+    def writer(
+        self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges
+    ) -> DirectWriter | None:
+        """What writes a batch's part of the table, where that is done here."""
+        files = self.files(ident)
+        if files is None or self._gateway is None:
+            return None
+        known = self._known_files(ident, branch)
+        where = (self._gateway, session, self._staging, ident, branch)
+        return DirectWriter(*where, files, ranges, known, self._dead, self._keys)
+
+    def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
+        """Make one file of what each data file has of them; False where Spark has to."""
+        files = self.files(ident)
+        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
+            return False
+        try:
+            merge_deletes(self._gateway, session, ident, branch, files)
+        finally:
+            self.forget(ident)
+        return True
+
+    def join_small(
+        self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
+    ) -> int | None:
+        """Make one file of the branch's small ones, and how many went; None where Spark has to."""
+        files = self.files(ident)
+        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
+            return None
+        known = self._known_files(ident, branch)
+        try:
+            joined = join_small(self._gateway, ident, branch, files, known, self._dead, sizes)
+            if joined is None:
+                return None
+            went, idle = joined
+            if idle > IDLE_DELETE_FILES:
+                self.merge_deletes(session, ident, branch)
+        except BaseException:
+            self.forget(ident)
+            raise
+        return went
+
+    def _known_files(self, ident: LakeIdent, branch: str) -> KnownFiles:
+        with self._lock:
+            of, known = self._known.get(ident, ("", KnownFiles()))
+            if of != branch:
+                known = KnownFiles()
+                self._known[ident] = branch, known
+        return known
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Read the table and the branch's files anew."""
+        with self._lock:
+            self._files.pop(ident, None)
+            self._known.pop(ident, None)
+
+    def close(self) -> None:
+        """Close the gateway's connections."""
+        if self._gateway is not None:
+            self._gateway.close()
+
+
+def _write(files: TableFiles, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
+    written: list[NewFile] = []
+    try:
+        write_whole(files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source)
+    except BaseException:
+        for file in written:
+            local(file.path).unlink(missing_ok=True)
+        raise
+    return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.shape))

@@ -1,0 +1,1 @@
+"""The lake as Iceberg tables: the real implementation of `Destination`."""

@@ -1,0 +1,493 @@
+"""The lake on Apache Iceberg, through Spark Connect.
+
+``main`` is what readers see, and it moves only by ``fast_forward`` to a branch that this generation
+alone writes to, or by an empty snapshot (creation, fence). Both matter after a crash: a dead
+worker's call may still be running inside the server. ``release_sessions`` stops those whose
+sessions are known; ``fence`` takes care of the others. It commits an empty snapshot on ``main``,
+after which no older branch is a descendant of main any more, so a late ``fast_forward`` is refused
+by Iceberg, and only then reads how far the table is.
+
+Trace: worker A calls fast_forward of batch 40 (LSN 500) and is killed. B fences: if A's call came
+first, B reads 500; if the fence came first, A's call fails and B reads 400. Never both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    DuplicateTable,
+    ObjectInUse,
+    ReplicationError,
+    UndefinedTable,
+)
+from catalog.pg_lsn import LSN
+from workers.lake.api.table_api import gateway_of
+from workers.lake.connect.errors import LakeFailure, is_outrun
+from workers.lake.connect.session import LakeSession
+from workers.lake.connect.session_conf import LakeSettings
+from workers.lake.connect.sessions import Sessions
+from workers.lake.copy_plan import CopyPlan
+from workers.lake.destination import Destination
+from workers.lake.effects import Counts, Effect, FileSizes, Orphans, TakenKeys
+from workers.lake.files.tables import DirectTables
+from workers.lake.iceberg.branch_writer import BranchWriter
+from workers.lake.iceberg.copy_job import run_copy
+from workers.lake.iceberg.expiry import expire_snapshots
+from workers.lake.iceberg.new_table import is_unfinished, make_table, make_table_with_snapshot
+from workers.lake.iceberg.table_state import branches, check_ours, read_columns, read_state
+from workers.lake.metadata.snapshots import FENCE, lake_table, stamp_properties
+from workers.lake.metadata.table_state import TableState, state_of
+from workers.lake.refusals import main_was_moved
+from workers.lake.segment import Generated, RowsOf, Segment
+from workers.lake.sql.copied_keys import count_taken_keys, take_over_rows
+from workers.lake.sql.find_rows import count_repeated
+from workers.lake.sql.generated_check import generated_types
+from workers.lake.sql.key_bounds import KeyRanges
+from workers.lake.sql.merge_results import count
+from workers.lake.sql.orphan_files import remove_orphans
+from workers.lake.sql.other_writers import NOBODY, SINCE, Others, all_others, look_for_others
+from workers.lake.sql.rewrite_files import compact
+from workers.lake.sql.statements import (
+    OWNER,
+    TABLE_PROPERTIES,
+    call,
+    create_branch,
+    drop_branch,
+    join,
+    set_properties,
+    table_path,
+)
+from workers.lake.sql.table_metadata import read_history, read_tip
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.staging import Staging
+from workers.lake.table import (
+    BRANCH_PREFIX,
+    MAIN,
+    Identity,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Stamp,
+)
+
+_NOT_ANCESTOR: Final = "is not an ancestor"
+
+
+class IcebergDestination(Destination):
+    """``Destination`` on Iceberg tables; any thread may call, each in a session of its own."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        identity: Identity,
+        staging_dir: Path | str,
+        settings: LakeSettings,
+        format_version: int = 2,
+        remember_session: Callable[[str, str], None],
+        conf: Mapping[str, str] | None = None,
+        session: tuple[str, str] | None = None,
+    ) -> None:
+        """``session``: the ids of one that was handed over, for the thread that comes first.
+
+        ``format_version``: Iceberg's, of new tables; 3 where it is to be known who wrote a row.
+        """
+        user_id = f"pgsub_{identity.subid}"
+        self._sessions = Sessions(url, user_id, remember_session, conf, session)
+        self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
+        self._staging = Staging(str(staging_dir), settings.local_relation_rows)
+        self._gateway = gateway_of(url)
+        self._direct = DirectTables(self._gateway, self._staging)
+        self._lock = threading.Lock()
+        self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
+        self._key_ranges: dict[LakeIdent, KeyRanges] = {}
+        self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
+        self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
+        self._tracks = settings.track_commit_timestamp
+        self._format_version = max(format_version, SINCE if self._tracks else 0)
+        self._others: dict[LakeIdent, Others] = {}
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def table(self, ident: LakeIdent) -> LakeTable | None:
+        """What ``main`` holds now, nothing cached."""
+        state = read_state(self._sessions, self._gateway, ident)
+        return None if state is None else self._as_table(ident, state)
+
+    def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
+        self._note_columns(ident, state.columns)
+        return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
+
+    def create_table(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        stamp: Stamp,
+    ) -> LakeTable:
+        """Create it with an empty stamped snapshot; through Spark these are two commits.
+
+        A table that an earlier attempt of this owner left as new is finished; any other that
+        exists is refused (42P07).
+        """
+        version, marks = self._format_version, _marks(stamp)
+        how: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": version}
+        if self._gateway is not None:
+            # Not each catalog makes a table with a snapshot; then Spark makes it, or says why not.
+            with contextlib.suppress(LakeFailure):
+                where = (self._gateway, self._sessions, ident, columns)
+                state = state_of(make_table_with_snapshot(*where, **how, summary=marks))
+                if state is not None:
+                    return self._as_table(ident, state)
+        try:
+            make_table(self._sessions.get(), ident, columns, **how)
+        except LakeFailure:
+            # Asked for only now: a table that is missing, as nearly all are, takes long to refuse.
+            existing = self.table(ident)
+            if existing is None:
+                raise
+            if not is_unfinished(existing, columns, owner, stamp):
+                raise DuplicateTable(f'lake table "{ident}" already exists') from None
+        columns = self._read_columns(ident)
+        self._commit_to_main(ident, marks, columns)
+        # The table is ours alone: only the number of its snapshot is not known.
+        tip = read_tip(self._sessions.get(), ident)
+        own = None if stamp.source else stamp
+        return LakeTable(ident, columns, owner, tip, own, records=0)
+
+    def generated_columns(
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
+    ) -> tuple[LakeColumn, ...]:
+        """What is generated over ``columns``, with its types; one call, if anything is."""
+        if not generated:
+            return ()
+        names = {name for name, _ in generated}
+        others = [column for column in columns if column.name not in names]
+        return generated_types(self._sessions.get(), ident, others, generated)
+
+    def adopt_table(
+        self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
+    ) -> LakeTable:
+        """Take over a table: ours from now on, its rows as they are."""
+        session = self._sessions.get()
+        existing = self._existing(ident)
+        if existing.owner not in (None, "", owner, *former_owners):
+            raise ObjectInUse(
+                f'lake table "{ident}" belongs to another subscription',
+                hint="Drop that subscription first, or map the table to another name.",
+            )
+        ours = stamp.source or existing.owner == owner
+        others = {} if ours else all_others(session, ident)
+        session.command(
+            set_properties(ident, {**TABLE_PROPERTIES, **others, OWNER: owner}),
+            f'adopting lake table "{ident}"',
+        )
+        self._commit_to_main(ident, _marks(stamp), existing.columns)
+        return self._existing(ident)
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        """DROP TABLE IF EXISTS with its files."""
+        self._forget(ident)
+        self._sessions.get().command(
+            join("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
+            f'dropping lake table "{ident}"',
+        )
+
+    # -- fences -----------------------------------------------------------------------------------
+
+    def fence(self, ident: LakeIdent) -> LakeTable:
+        """An empty snapshot on ``main``, without a stamp: the newest ancestor's goes on counting.
+
+        A stamp could only be one that was read before. Committed late, by a worker that is dead by
+        then, it would hide a newer one under an older one.
+        """
+        self._commit_to_main(ident, {FENCE: uuid.uuid4().hex}, self._read_columns(ident))
+        return self._existing(ident)
+
+    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
+        """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
+        self._sessions.release(sessions)
+
+    # -- branches ---------------------------------------------------------------------------------
+
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
+        self._tips.pop((ident, branch), None)
+        self._direct.forget(ident)
+        what = f'creating a branch of lake table "{ident}"'
+        if self._gateway is not None:
+            self._gateway.create_branch(ident, branch, at, what)
+        else:
+            self._sessions.get().commit(create_branch(ident, branch, at), what)
+        if self._tracks:  # what comes later than the branch makes its publication fail
+            known = self._others.get(ident)
+            self._others[ident] = look_for_others(self._sessions.get(), ident, known)
+
+    def drop_branches(
+        self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
+    ) -> None:
+        """Drop every branch of ours on the table but ``keep``; missing is fine."""
+        for name in branches(self._sessions, self._gateway, ident):
+            if name.startswith(prefix) and name != keep:
+                self._tips.pop((ident, name), None)
+                what = f'dropping branches of lake table "{ident}"'
+                self._sessions.get().commit(drop_branch(ident, name), what)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
+    ) -> Staged:
+        """Take rows in, to memory or to files."""
+        return self._direct.stage(batches, schema, rows_of, changes_of)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove staged files; missing is fine."""
+        self._staging.discard(staged)
+
+    def put(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        segments: Sequence[Segment],
+        stamp: Stamp,
+        base: LSN | None = None,
+    ) -> Effect:
+        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
+
+        Nothing, where this process left exactly that stamp there, is no commit.
+        """
+        if not segments and base is None and self._tips.get((ident, branch)) == stamp:
+            return Effect(ident, branch, Counts())
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        for segment in segments:
+            self._check_generated(session, ident, segment.generated)
+        try:
+            effect = self._writer(session, ident, branch).write(segments, stamp, base)
+        except BaseException:
+            self._forget(ident)
+            raise
+        self._tips[ident, branch] = stamp
+        return effect
+
+    def count(self, effects: Sequence[Effect]) -> list[Counts]:
+        """What the batch did on each of these branches, see ``outcomes``; one call at most."""
+        try:
+            return count(self._sessions.get, effects)
+        except BaseException:
+            for effect in effects:
+                self._tips.pop((effect.ident, effect.branch), None)
+                self._forget(effect.ident)
+            raise
+
+    def copy(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        plan: CopyPlan,
+        progress: Callable[[int, int], None],
+    ) -> int:
+        """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        self._check_generated(session, ident, plan.generated)
+        rows = run_copy(self._writer(session, ident, branch), plan, progress)
+        if plan.stamp is not None:
+            self._tips[ident, branch] = plan.stamp
+        return rows
+
+    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+        """What the rows that the branch's last commit appended meet; see ``copied_keys``."""
+        return count_taken_keys(self._sessions.get(), ident, branch, key)
+
+    def repeated_keys(
+        self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
+    ) -> int:
+        """How many values of a key more than one row of the branch has."""
+        what = f'looking for repeated keys in lake table "{ident}"'
+        found = self._sessions.get().query(count_repeated(ident, branch, key, source), what)
+        return int(found.column("n")[0].as_py())
+
+    def take_over(
+        self,
+        ident: LakeIdent,
+        branch: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        generated: Generated = (),
+    ) -> None:
+        """The rows that are met become what was copied; see ``copied_keys``."""
+        session = self._sessions.get()
+        self._tips.pop((ident, branch), None)
+        self._direct.forget(ident)
+        self._check_generated(session, ident, generated)
+        take_over_rows(session, ident, branch, columns, key, generated)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
+
+        This generation alone writes to the branch and a session with an unanswered call is
+        released before another is used, so what ``put`` left there need not be read again.
+        Raises 40001 when main is elsewhere, or the branch another one: nothing of the batch is
+        visible then. Returns the snapshot main is at, None after a call whose outcome was read.
+        """
+        if self._tips.get((ident, branch)) != stamp:
+            found = read_history(self._sessions.get(), ident).tip_stamp(branch)
+            if found != stamp:
+                raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
+        try:
+            return self._fast_forward(ident, branch)
+        except ReplicationError as error:
+            self._settle(ident, branch, error)
+            return None
+
+    def _fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+        what = f'publishing to lake table "{ident}"'
+        if self._gateway is not None:
+            # No call to the gateway ends with the session that a successor has closed.
+            self._sessions.get().check_open()
+            return self._gateway.fast_forward(ident, branch, what)
+        check_ours(self._sessions.get(), ident, branch)
+        sql = call("fast_forward", ident, branch=MAIN, to=branch)
+        answer = self._sessions.get().commit(sql, what)
+        return None if answer is None else answer.column("updated_ref")[0].as_py()
+
+    def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
+        """What a failed fast-forward did. Returns if it was done, raises if not."""
+        unanswered = isinstance(error, ConnectionFailure)
+        fenced = unanswered or is_outrun(error)
+        if fenced:
+            # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
+            # us, may still be under way: behind the fence it is refused.
+            self.fence(ident)
+        history = read_history(self._sessions.get(), ident)
+        tip = history.refs.get(branch)
+        if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
+            return  # main is at the branch, or ahead of it; the position alone may have been before
+        if fenced:
+            why = "The call went unanswered" if unanswered else "Another commit came first"
+            raise main_was_moved(ident, f"{why}; it had no effect.") from None
+        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
+            raise main_was_moved(ident, "Another commit is on main.") from None
+        raise error
+
+    def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
+        """Set ``main`` back to a snapshot that is among its ancestors or elsewhere in the table."""
+        self._sessions.get().command(
+            call("set_current_snapshot", ident, snapshot_id=exp.Literal.number(snapshot_id)),
+            f'setting lake table "{ident}" back',
+        )
+
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+        """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
+        drop = None if self._gateway is None else self._gateway.expire
+        return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age, drop=drop)
+
+    def compact(
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+    ) -> int:
+        """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
+        self._tips.pop((ident, branch), None)
+        session = self._sessions.get()
+        if dead_share is None:
+            joined = self._direct.join_small(session, ident, branch, sizes)
+            if joined is not None:
+                return joined
+        self._direct.forget(ident)
+        columns = self._columns.get(ident) or self._read_columns(ident)
+        merge_deletes = partial(self._direct.merge_deletes, session, ident, branch)
+        return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
+
+    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+        """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""
+        return remove_orphans(self._beside.get(), ident, owner=owner, older_than=older_than)
+
+    def idle_session(self) -> tuple[str, str] | None:
+        """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
+        return self._sessions.take_leave()
+
+    def close(self) -> None:
+        """Release the sessions of this destination."""
+        self._sessions.close()
+        self._beside.close()
+        self._direct.close()
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def _writer(
+        self,
+        session: LakeSession,
+        ident: LakeIdent,
+        branch: str,
+        columns: tuple[LakeColumn, ...] | None = None,
+    ) -> BranchWriter:
+        columns = columns or self._columns.get(ident) or self._read_columns(ident)
+        with self._lock:
+            ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
+        others = self._others.get(ident, NOBODY)
+        direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
+        where = session, self._staging, ident, branch
+        return BranchWriter(*where, columns, ranges, others, direct)
+
+    def _commit_to_main(
+        self, ident: LakeIdent, properties: Mapping[str, str], columns: tuple[LakeColumn, ...]
+    ) -> None:
+        session = self._sessions.get()
+        self._writer(session, ident, MAIN, columns).append_empty(dict(properties))
+
+    def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
+        return self._note_columns(ident, read_columns(self._sessions, self._gateway, ident))
+
+    def _note_columns(
+        self, ident: LakeIdent, columns: tuple[LakeColumn, ...]
+    ) -> tuple[LakeColumn, ...]:
+        with self._lock:
+            if self._columns.get(ident) != columns:
+                self._key_ranges.pop(ident, None)
+            self._columns[ident] = columns
+        return columns
+
+    def _check_generated(
+        self, session: LakeSession, ident: LakeIdent, generated: Generated
+    ) -> None:
+        """Have Spark look at expressions before they are first used over the table's columns."""
+        if generated:
+            columns = self._columns.get(ident) or self._read_columns(ident)
+            if (ident, columns, generated) not in self._generating:
+                self.generated_columns(ident, columns, generated)
+                self._generating.add((ident, columns, generated))
+
+    def _existing(self, ident: LakeIdent) -> LakeTable:
+        table = self.table(ident)
+        if table is None:
+            raise UndefinedTable(f'lake table "{ident}" does not exist')
+        return table
+
+    def _forget(self, ident: LakeIdent) -> None:
+        self._direct.forget(ident)
+        with self._lock:
+            self._columns.pop(ident, None)
+            self._key_ranges.pop(ident, None)
+
+
+def _marks(stamp: Stamp) -> dict[str, str]:
+    """What a commit to ``main`` itself says; see ``Destination.create_table`` of shared tables."""
+    return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)

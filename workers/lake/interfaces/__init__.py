@@ -1,0 +1,1 @@
+"""The Protocols inside the lake; `api`, `sql` and `files` implement them."""

@@ -1,0 +1,1 @@
+"""The lake in memory: the twin of `iceberg`, and the shortest way to learn the seam."""

@@ -1,0 +1,118 @@
+"""A batch applied to the rows of a table in memory, segment by segment."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workers.lake.effects import Merge, Outcome
+from workers.lake.memory.rows import (
+    Row,
+    as_dicts,
+    came_from,
+    complete,
+    find_keys,
+    found_table,
+    generate,
+    new_values,
+    same,
+)
+from workers.lake.segment import FullSegment, Segment
+from workers.lake.staged_rows import Staged
+from workers.lake.table import LakeColumn, LakeIdent
+
+
+@dataclass(slots=True)
+class Work:
+    """A branch's rows while a batch is applied to them."""
+
+    ident: LakeIdent
+    columns: tuple[LakeColumn, ...]
+    rows: list[Row]
+    appended: int = 0
+    merges: list[tuple[Merge, Outcome]] = field(default_factory=list)
+    elsewhere: dict[str, tuple[Row, ...]] = field(default_factory=dict)
+
+    def apply(self, segment: Segment) -> None:
+        """One segment, after those before it."""
+        if segment.truncate:
+            self.rows = [row for row in self.rows if not came_from(row, segment.source)]
+        if segment.probe is not None:
+            segment = segment.probe.resolve(find_keys(self.rows, segment, segment.probe))
+        if segment.merge is not None:
+            self._merge(segment, segment.merge)
+        if segment.full is not None:
+            self._full(segment, segment.full)
+        if segment.append is not None:
+            self._append(segment, segment.append)
+        if segment.from_branch is not None:
+            there = self.elsewhere[segment.from_branch]
+            self.rows += [row for row in there if came_from(row, segment.source)]
+
+    def _merge(self, segment: Segment, staged: Staged) -> None:
+        """As one statement: every row is matched as it was before."""
+        changes: dict[tuple[Any, ...], Row] = {}
+        for change in as_dicts(staged):
+            changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
+        kept: list[Row] = []
+        matched = added = 0
+        for row in self.rows:
+            key = tuple(row[name] for name in segment.key)
+            found = changes.get(key) if came_from(row, segment.source) else None
+            if found is None:
+                kept.append(row)
+                continue
+            matched += 1
+            if not found["op"]:
+                added += 1
+                kept.append(generate(row | new_values(segment, found), segment.generated))
+        self.rows = kept
+        self._merged(segment.key, list(changes.values()), matched, added)
+
+    def _merged(self, key: tuple[str, ...], changes: list[Row], matched: int, added: int) -> None:
+        updates = sum(not change["op"] for change in changes)
+        merge = Merge(len(changes), updates, key, operation=uuid.uuid4().hex)
+        self.merges.append((merge, Outcome(matched, added, rows=0, dead=0)))
+
+    def _full(self, segment: Segment, full: FullSegment) -> None:
+        found: list[tuple[int, str, int]] = []
+        for image in as_dicts(full.images):
+            wanted = [image[f"c{n}"] for n in range(len(segment.columns))]
+            hits = (
+                position
+                for position, row in enumerate(self.rows)
+                if came_from(row, segment.source)
+                and all(same(row[c], v) for c, v in zip(segment.columns, wanted, strict=True))
+            )
+            found += (
+                (image["image"], "memory", position)
+                for position in itertools.islice(hits, image["n"])
+            )
+        positions, append = full.resolve(found_table(found))
+        dead: set[int] = set()
+        changes = as_dicts(positions)
+        for change in changes:
+            at = change["p"]
+            if change["op"]:
+                dead.add(at)
+            else:
+                changed = self.rows[at] | new_values(replace(segment, unchanged=()), change)
+                self.rows[at] = generate(changed, segment.generated)
+        self._merged((), changes, len(changes), len(changes) - len(dead))
+        self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
+        if append is not None:
+            self._append(segment, append)
+
+    def _append(self, segment: Segment, staged: Staged) -> None:
+        defaults, source = dict(segment.defaults), segment.source
+        fresh = [
+            generate(row, segment.generated)
+            for row in (
+                complete(self.columns, new_values(segment, each), defaults, source)
+                for each in as_dicts(staged)
+            )
+        ]
+        self.appended += len(fresh)
+        self.rows += fresh

@@ -1,0 +1,1 @@
+"""Iceberg's table metadata, read as data. Pure."""

@@ -1,0 +1,123 @@
+"""A table's columns as Iceberg's metadata has them, in both directions.
+
+The same types as ``typemap`` has by way of Spark, which reads and makes tables where there is no
+gateway to Iceberg itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from catalog.errcodes import FeatureNotSupported
+from workers.lake.table import LakeColumn
+
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_FIXED: Final = re.compile(r"fixed\[\d+\]")
+_NESTED: Final = ("struct", "map")
+
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamptz",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
+
+
+def columns_of(metadata: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
+    """The columns of the current schema; None with one of a type that Spark may refuse to read.
+
+    One that nothing is published to (struct, map) has the null type, as ``typemap`` has it.
+    """
+    columns = []
+    for field in current_fields(metadata):
+        type = _arrow_type(field["type"])
+        if type is None:
+            return None
+        columns.append(LakeColumn(field["name"], type, not field["required"]))
+    return tuple(columns)
+
+
+def _arrow_type(type: Any) -> pa.DataType | None:
+    if isinstance(type, dict):
+        if type["type"] in _NESTED:
+            return pa.null()
+        element = _arrow_type(type["element"])
+        return None if element is None else pa.list_(pa.field("element", element))
+    if type == "uuid":
+        return pa.string()  # which is what Spark makes of it
+    return pa.binary() if _FIXED.fullmatch(type) else plain_type(type)
+
+
+def current_fields(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The fields of the schema that rows are written in now."""
+    current = metadata["current-schema-id"]
+    schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
+    fields: Sequence[Mapping[str, Any]] = schema["fields"]
+    return fields
+
+
+def plain_type(name: str) -> pa.DataType | None:
+    """The Arrow type of one of Iceberg's that a file of ours may hold; none has parts."""
+    if decimal := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _TYPES.get(name)
+
+
+def schema_json(columns: Sequence[LakeColumn]) -> str:
+    """A new table's schema as Iceberg reads it; 0A000 for a type the lake has no use for."""
+    numbers = itertools.count(1)
+    numbered = [(next(numbers), column) for column in columns]
+    fields = [
+        {
+            "id": number,
+            "name": column.name,
+            "required": not column.nullable,
+            "type": _iceberg_type(column.type, numbers),
+        }
+        for number, column in numbered
+    ]
+    return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
+
+
+def _iceberg_type(type: Any, numbers: Iterator[int]) -> Any:
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return {
+            "type": "list",
+            "element-id": next(numbers),
+            "element": _iceberg_type(type.value_type, numbers),
+            "element-required": False,
+        }
+    if pa.types.is_decimal128(type):
+        return f"decimal({type.precision}, {type.scale})"
+    name = _NAMES.get(type)
+    if name is None:
+        raise FeatureNotSupported(f"a lake column cannot be of type {type}")
+    return name

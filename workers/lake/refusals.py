@@ -1,0 +1,61 @@
+"""The errors by which a lake table refuses a change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, UniqueViolation
+from catalog.pg_lsn import LSN
+from workers.lake.table import LakeIdent, Stamp
+
+
+def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | None) -> None:
+    """See ``Destination.put``; ``found`` is the source's position on the branch (55000)."""
+    if base is None or (found and found.epoch == stamp.epoch and found.lsn >= base):
+        return
+    stands = "at no position" if found is None else f"at {found.lsn} of epoch {found.epoch}"
+    raise ObjectNotInPrerequisiteState(
+        f'lake table "{ident}" is behind what was published to it',
+        detail=f"It stands {stands} for this source; {base} was published. It was set back.",
+        hint="Set the lake table to the snapshot it had, or copy it again from each of its sources "
+        "with pgsub refresh NAME --recopy TABLE.",
+    )
+
+
+def key_not_unique(
+    ident: LakeIdent, key: Sequence[str], detail: str, then: str = ", or copy the table again."
+) -> UniqueViolation:
+    """23505: rows of the lake table share a key."""
+    return UniqueViolation(
+        f'key ({", ".join(key)}) is not unique in lake table "{ident}"',
+        detail=detail,
+        hint=f"Remove the extra rows from the lake table{then}",
+    )
+
+
+def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
+    """40001: what was written is nothing for the table as it is."""
+    return ReplicationError(
+        f'could not write to lake table "{ident}": it was changed meanwhile',
+        detail="The branch is not as it was, or the table's columns or partitions are not.",
+        hint="Nothing is to be done: the batch is written again.",
+        sqlstate="40001",
+    )
+
+
+def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
+    """40001: nothing of the batch is visible."""
+    return ReplicationError(
+        f'could not publish to lake table "{ident}": main was moved',
+        detail=detail,
+        sqlstate="40001",
+    )
+
+
+def duplicate(ident: LakeIdent, key: tuple[str, ...], detail: str) -> UniqueViolation:
+    """23505: more rows were matched than there are changes."""
+    if not key:
+        return UniqueViolation(
+            f'a row of lake table "{ident}" was matched more than once', detail=detail
+        )
+    return key_not_unique(ident, key, detail)

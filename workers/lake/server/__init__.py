@@ -1,0 +1,1 @@
+"""The embedded lake server: its JVM, its jars, its configuration."""

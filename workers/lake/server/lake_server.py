@@ -1,0 +1,364 @@
+"""The embedded lake server: one JVM that runs Spark Connect on the loopback interface.
+
+The JVM is started directly (``java -cp … SparkSubmit``), which is twice as fast as Spark's own
+scripts and needs no shell. Nothing secret is on its command line: the user's configuration lies in
+a 0600 properties file and the token that clients must present in its environment. When it crashes,
+what it writes about that may quote rows: it goes to a 0600 file, and there is no core.
+
+It begins as the JVM of a PySpark program does, with Spark's gateway for Python, and is then told to
+run Spark Connect (``gateway``). Where tasks run in the same process, workers use the gateway too:
+its port and secret are part of the URL, which is a secret as it is.
+
+The process belongs to the launcher: it inherits the family lock's descriptor, and the kernel kills
+it when the launcher dies. ``start`` must therefore be called from the launcher's main thread (the
+death signal is tied to the thread that forked).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import secrets
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from catalog.errcodes import ConnectionFailure
+from workers.lake.server import compiler_directives
+from workers.lake.server.class_archive import ClassArchive
+from workers.lake.server.gateway_port import GatewayServer
+from workers.lake.server.hadoop_defaults import without_defaults
+from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
+from workers.lake.server.java import MODULE_OPTIONS, find_java
+from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
+
+READY_TIMEOUT: Final = 120.0
+STOP_TIMEOUT: Final = 10.0
+ARCHIVE_TIMEOUT: Final = 40.0
+"""Seconds the first server may take to end, for it writes the archive of its classes."""
+_POLL: Final = 0.05
+_STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
+_PR_SET_PDEATHSIG: Final = 1
+
+_LOG4J: Final = """\
+status = OFF
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.filePermissions = rw-------
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}}{{UTC}} UTC [%t] %p %c{{1}}: %m%n%ex{{40}}
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+logger.start.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.start.level = info
+logger.window.name = org.apache.spark.sql.execution.window.WindowExec
+logger.window.level = error
+"""
+
+
+@dataclass(slots=True)
+class LakeServer:
+    """A running (or starting) lake server; ``url`` is known once ``ready`` has returned."""
+
+    process: subprocess.Popen[bytes]
+    log_path: Path
+    token: str = field(repr=False)
+    archive: ClassArchive
+    gateway: GatewayServer
+    _offset: int = 0
+    _output_offset: int = 0
+    _port: int | None = None
+
+    @classmethod
+    def start(
+        cls,
+        data_dir: Path,
+        *,
+        memory: int = 2 << 30,
+        cores: int | None = None,
+        catalog: Mapping[str, str] | None = None,
+        conf: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> LakeServer:
+        """Start the JVM and return at once.
+
+        ``memory`` is the heap in bytes, ``catalog`` and ``conf`` the user's keys, ``pass_fds``
+        what the child inherits. Raises 55000 (no Java), 08006 (jars cannot be resolved)
+        or 58030 (the folder cannot be used).
+        """
+        data_dir = data_dir.resolve()
+        java = find_java()
+        jars = resolved_jars(java, conf)
+        lake_dir = data_dir / "lake"
+        check_lake_folder(lake_dir)
+        scratch, log_dir = lake_dir / "tmp", data_dir / "log"
+        shutil.rmtree(scratch, ignore_errors=True)
+        for folder in (lake_dir, scratch, log_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not catalog:
+            prepare_catalog(lake_dir / "catalog.db")
+        log_path = log_dir / "lake-server.log"
+        _touch_private(log_path)
+        merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {})
+        properties = lake_dir / "server.properties"
+        _write_private(properties, _as_properties(merged))
+        log4j = lake_dir / "log4j2.properties"
+        _write_private(log4j, _LOG4J.format(log=_escape(str(log_path))))
+        directives = lake_dir / "compiler_directives.json"
+        _write_private(directives, compiler_directives.compiler_directives())
+        token = secrets.token_urlsafe(24)
+        gateway = GatewayServer(scratch / "gateway", used=writes_here(conf or {}))
+        offset = log_path.stat().st_size
+        output = log_dir / "lake-server.out"
+        first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
+        class_path = [*map(str, first + jars), str(spark_home() / "jars" / "*")]
+        archive = ClassArchive.of(java, class_path, ivy_home())
+        _touch_private(output)
+        crash = log_dir / "lake-server.crash"
+        _touch_private(crash)
+        with output.open("ab") as out:
+            output_offset = out.tell()
+            process = subprocess.Popen(
+                [
+                    str(java.path),
+                    *archive.options(),
+                    *compiler_directives.options(directives),
+                    *_crash_options(crash),
+                    *_arguments(class_path, memory, scratch, properties, log4j),
+                ],
+                stdin=subprocess.PIPE,  # where it ends, the gateway and its JVM do
+                stdout=out,
+                stderr=out,
+                cwd=scratch,
+                env=_environment(token) | gateway.environment(),
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        return cls(process, log_path, token, archive, gateway, offset, output_offset)
+
+    def poll_ready(self) -> str | None:
+        """The URL once the server listens, else None; raises 08006 when it has ended."""
+        self.gateway.poll()
+        if self._port is None:
+            self._port = self._port_in_log()
+        if self.process.poll() is not None:
+            raise ConnectionFailure(
+                f"the lake server ended with status {self.process.returncode}",
+                detail=self._last_words(),
+                hint=f'Its log is "{self.log_path}".',
+            )
+        return None if self._port is None else self._url()
+
+    def ready(self, timeout: float = READY_TIMEOUT) -> str:
+        """Wait until the server listens and return its URL; raises 08006 after ``timeout`` s."""
+        deadline = monotonic() + timeout
+        while True:
+            url = self.poll_ready()
+            if url is not None:
+                return url
+            if monotonic() > deadline:
+                raise ConnectionFailure(
+                    f"the lake server did not start within {timeout:.0f} s",
+                    hint=f'Its log is "{self.log_path}".',
+                )
+            try:
+                self.process.wait(_POLL)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End the server: politely, then by force. Commits in flight are lost, never halved."""
+        if self.archive.partial is not None:
+            timeout = max(timeout, ARCHIVE_TIMEOUT)
+        peacefully = True
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                peacefully = False
+                self.process.kill()
+        status = self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.archive.finish(peacefully=peacefully and status in (0, 128 + signal.SIGTERM))
+
+    def _url(self) -> str:
+        return f"sc://localhost:{self._port}/;token={self.token}{self.gateway.parameter()}"
+
+    def _port_in_log(self) -> int | None:
+        try:
+            text = _since(self.log_path, self._offset)
+        except OSError:
+            return None
+        match = _STARTED.search(text)
+        return int(match.group(1)) if match else None
+
+    def _last_words(self) -> str:
+        """The last error line of either log, for DETAIL.
+
+        Only of what this server wrote, which has run no query yet: an earlier one's error may quote
+        a row's value.
+        """
+        output = self.log_path.with_suffix(".out")
+        for path, offset in ((self.log_path, self._offset), (output, self._output_offset)):
+            try:
+                lines = _since(path, offset).splitlines()
+            except OSError:
+                continue
+            for line in reversed(lines[-200:]):
+                if "ERROR" in line or "Error" in line or "Exception" in line:
+                    return line.strip()[:300]
+        return "It left no message."
+
+
+_CATALOG_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
+    table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000),
+    previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name));
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL,
+    property_key VARCHAR(255), property_value VARCHAR(1000),
+    PRIMARY KEY (catalog_name, namespace, property_key));
+"""
+"""What Iceberg's JDBC catalog makes at its first use, schema version V1."""
+
+
+def prepare_catalog(path: Path) -> None:
+    """Make the embedded catalog's tables and its WAL, which every session would otherwise make.
+
+    Two sessions that do so at once make one of them fail: SQLite changes the journal's mode when
+    nobody else has the file open, and does not wait for that.
+    """
+    with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(_CATALOG_TABLES)
+
+
+def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
+    """A ``preexec_fn`` after which the kernel sends ``signum`` when the parent dies.
+
+    Linux only; elsewhere None, and the parent must stop its children itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def arm() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signum)
+        if os.getppid() != parent:  # it died before the call took effect
+            os.kill(os.getpid(), signum)
+
+    return arm
+
+
+def _cores() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _crash_options(report: Path) -> list[str]:
+    """Where the JVM says what it crashed of, with what registers and stacks held then.
+
+    The file is there, so that it can be opened on a full disk too: else the JVM writes one that
+    everybody may read, to ``/tmp`` in the end.
+    """
+    return [
+        f"-XX:ErrorFile={str(report).replace('%', '%%')}",
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:-DumpReplayDataOnError",
+    ]
+
+
+def _arguments(
+    class_path: Sequence[str], memory: int, scratch: Path, properties: Path, log4j: Path
+) -> list[str]:
+    return [
+        f"-Xmx{memory >> 20}m",
+        "-XX:+UseParallelGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Xshare:auto",
+        *MODULE_OPTIONS,
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Dfile.encoding=UTF-8",
+        # Arrow checks every access to a vector otherwise; Spark's generated code is right.
+        "-Darrow.enable_unsafe_memory_access=true",
+        "-Darrow.enable_null_check_for_get=false",
+        "-cp",
+        os.pathsep.join(class_path),
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--properties-file", str(properties)),
+        *("--class", "org.apache.spark.api.python.PythonGatewayServer"),
+        "pyspark-shell",
+    ]
+
+
+def _environment(token: str) -> dict[str, str]:
+    """The child's environment: ours, and what Spark's scripts would have set."""
+    env = dict(os.environ)
+    for key in ("SPARK_REMOTE", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS", "PYTHONHOME"):
+        env.pop(key, None)
+    return env | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        "PYSPARK_PYTHON": sys.executable,
+        # A task's Python must not import modules from whatever folder it is started in.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _as_properties(conf: Mapping[str, str]) -> str:
+    return "".join(f"{key}={_escape(value)}\n" for key, value in conf.items())
+
+
+def _escape(value: str) -> str:
+    """A value as java.util.Properties reads it back."""
+    value = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "\\" + value if value[:1] in (" ", "\t") else value
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+        handle.write(text)
+
+
+def _since(path: Path, offset: int) -> str:
+    """What was written to a log after ``offset``; all of it if it was begun anew since."""
+    with path.open("rb") as handle:
+        handle.seek(offset if handle.seek(0, os.SEEK_END) >= offset else 0)
+        return handle.read().decode("utf-8", "replace")
+
+
+def _touch_private(path: Path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    path.chmod(0o600)

@@ -1,0 +1,124 @@
+"""Spark configuration of the lake: what the embedded server and every session run with.
+
+``catalog`` and ``conf`` are the user's own keys (``lake.catalog`` and ``spark.conf`` of the YAML)
+and come last, except where a wrong value would lose rows: those keys are ``FIXED``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import IoError
+from workers.lake.connect.session_conf import _PREFIX, CATALOG, FIXED
+
+_IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
+"""Keys a user cannot change. They are set on every session too, so that they hold on a foreign
+server; a session has a catalog of its own, which reads its keys when it is first used."""
+
+
+def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
+    """``{"type": "rest", …}`` as ``spark.sql.catalog.lake.*`` keys.
+
+    ``format`` is no key of Iceberg's; full ``spark.sql.catalog.*`` names pass through.
+    """
+    conf = {_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
+    for key, value in catalog.items():
+        conf[key if key.startswith("spark.") else f"{_PREFIX}.{key}"] = str(value)
+    return conf
+
+
+def embedded_catalog(lake_dir: Path) -> dict[str, str]:
+    """The default catalog: JDBC on one SQLite file that pyiceberg's ``SqlCatalog`` reads too."""
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{lake_dir / 'catalog.db'}",
+        "warehouse": str(lake_dir / "warehouse"),
+        "jdbc.schema-version": "V1",
+        "jdbc.journal_mode": "WAL",
+        "jdbc.synchronous": "FULL",
+        "jdbc.busy_timeout": "30000",
+    }
+
+
+def check_lake_folder(folder: Path) -> None:
+    """58030 for a folder in which no lake server could start; nothing is made."""
+    if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise IoError(
+            f'could not use the lake folder "{folder}"',
+            detail="It cannot be written to." if folder.is_dir() else "It is not a directory.",
+            hint="Move away what is there, or let this user write to it.",
+        )
+
+
+def writes_here(conf: Mapping[str, str]) -> bool:
+    """Whether tasks of a server with the user's keys run in its own process, and with our Python:
+    then they see the files that workers do, and have this package."""
+    alone = _IN_ONE_PROCESS.fullmatch(conf.get("spark.master", "local")) is not None
+    return alone and "spark.pyspark.python" not in conf
+
+
+def server_conf(
+    lake_dir: Path, cores: int, catalog: Mapping[str, str], conf: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything the embedded server starts with, in ascending order of precedence."""
+    scratch = lake_dir / "tmp"
+    master = conf.get("spark.master", "local")
+    local = master.startswith("local")
+    alone = _IN_ONE_PROCESS.fullmatch(master) is not None
+    ours = local and "spark.pyspark.python" not in conf  # else it may not have this package
+    return (
+        {
+            "spark.master": f"local[{cores}]",
+            "spark.app.name": "pgsub lake server",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # Each statement's plan is put into words for a page that nobody is shown: few words.
+            "spark.sql.ui.explainMode": "simple",
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+            "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.extensions": (
+                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            ),
+            "spark.sql.defaultCatalog": CATALOG,
+            # Several tables are committed at once; none of them may wait for a long one.
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.shuffle.partitions": str(cores),
+            # Sets the permissions of a file without starting a process for it.
+            "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+            "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+            "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+            # Generated code that handles all columns of a row in one method takes the JVM's
+            # compiler 2 to 3 s at 60 columns: 300,000 such rows 34 s of CPU, 25 in small methods.
+            "spark.sql.codegen.maxFields": "40",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            # A worker may be idle for days; its session must still be there. Dead workers'
+            # sessions are released by name.
+            "spark.connect.session.manager.defaultSessionTimeout": "-1",
+            # No stack traces travel to the client: errors are told in one line.
+            "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+            "spark.log.structuredLogging.enabled": "false",
+            "spark.connect.progress.reportInterval": "500ms",
+            "spark.ui.retainedJobs": "50",
+            "spark.ui.retainedStages": "50",
+            "spark.ui.retainedTasks": "500",
+            "spark.sql.ui.retainedExecutions": "20",
+            "spark.connect.ui.session.limit": "20",
+            "spark.connect.ui.statement.limit": "50",
+            "spark.cleaner.periodicGC.interval": "10min",
+        }
+        | ({"spark.python.daemon.module": "workers.lake.server.python_daemon"} if ours else {})
+        # Spark makes the secret itself where nobody else needs to know it.
+        | ({"spark.authenticate": "true"} if alone else {})
+        | catalog_conf(catalog or embedded_catalog(lake_dir))
+        | {key: str(value) for key, value in conf.items()}
+        | FIXED
+    )

@@ -1,0 +1,74 @@
+"""The archive of the lake server's classes, made once, after an installation.
+
+A JVM writes the archive when it *ends* (``class_archive``), and only if it ends by itself: until
+then every start takes twice as long. A server that does here what workers do, on a table of its
+own, has loaded what they will need.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from catalog.pg_lsn import LSN
+from config.guc import Settings
+from workers.lake.iceberg.destination import IcebergDestination
+from workers.lake.segment import Segment
+from workers.lake.server.lake_server import LakeServer
+from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
+
+_TABLE = LakeIdent("warm", "t")
+_COLUMNS = (LakeColumn("k", pa.int64()), LakeColumn("v", pa.string()))
+_BRANCH = "pgsub_0_0_1"
+_PATIENCE = 300.0
+"""Seconds in which the archive is written, on however slow a machine."""
+
+
+def warm() -> None:
+    """Start a server, write and publish a table, and end it; a second when the archive is there.
+
+    Raises as ``LakeServer.start`` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="pgsub-warm-") as scratch:
+        server = LakeServer.start(Path(scratch), memory=1 << 30)
+        try:
+            if server.archive.partial is not None:
+                _work(server.ready(), Path(scratch))
+        finally:
+            server.stop(_PATIENCE)
+
+
+def _work(url: str, scratch: Path) -> None:
+    lake = IcebergDestination(
+        url,
+        identity=Identity(0, 0, branch=_BRANCH),
+        staging_dir=scratch / "staging",
+        settings=Settings(local_relation_rows=1),
+        remember_session=lambda _user, _session: None,
+    )
+    try:
+        lake.create_table(_TABLE, _COLUMNS, owner="warm", relid=0, stamp=_stamp(1))
+        lake.fence(_TABLE)
+        for lsn, rows in ((2, 1), (3, 2)):  # inside the plan, and from files
+            lake.create_branch(_TABLE, _BRANCH)
+            lake.write(_TABLE, _BRANCH, [_segment(lake, rows)], _stamp(lsn))
+            lake.publish(_TABLE, _BRANCH, _stamp(lsn))
+            lake.drop_branches(_TABLE)
+        lake.expire(_TABLE, retain=1)
+    finally:
+        lake.close()
+
+
+def _segment(lake: IcebergDestination, rows: int) -> Segment:
+    keys, values = pa.array(range(rows), pa.int64()), pa.array(["v"] * rows)
+    added = pa.table({"c0": keys, "c1": values})
+    op = pa.array([0] * rows, pa.int8())
+    changed = pa.table({"op": op, "b0": keys, "c0": keys, "c1": values})
+    merge, append = (lake.stage(each.to_batches(), each.schema) for each in (changed, added))
+    return Segment(("k", "v"), ("k",), merge=merge, append=append)
+
+
+def _stamp(lsn: int) -> Stamp:
+    return Stamp("warm", LSN(lsn), "warm", LSN(0))

@@ -1,0 +1,130 @@
+"""Copied rows whose key the lake table has already: counted, and put in the place of its rows.
+
+A copy is one append to its branch. So its rows are what Iceberg reads between two snapshots, the
+branch's tip and that one's parent, and what they may meet is the table as of that parent. Both are
+read by column: for counting only the key's, in one Spark job however many rows and ranges there
+were.
+
+Trace, with ``overwrite``: the table has rows 1 and 2 in file A, the copy brought 2 and 3 in file
+B. One pair meets. One MERGE by position gives A's row 2 the values that B's has, which keeps what
+columns of the lake's own hold, and deletes B's: 1, 2 as copied, 3.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.connect.plan import SQL
+
+from catalog.errcodes import InternalError
+from workers.lake.connect.session import LakeSession
+from workers.lake.effects import TakenKeys
+from workers.lake.metadata.snapshots import OPERATION
+from workers.lake.segment import Generated
+from workers.lake.sql.generated_values import numbered, renamed, used_beside, with_generated
+from workers.lake.sql.merge import DELETE, FILE, POSITION, UPDATE, merge_by_position
+from workers.lake.sql.statements import join, name_of, table_path
+from workers.lake.sql.table_metadata import read_history
+from workers.lake.table import LakeIdent
+
+_HELD: Final = "b"
+"""What begins the names of a row's key that the table held, as in a MERGE's source."""
+_COPIED: Final = "k"
+
+
+def count_taken_keys(
+    session: LakeSession, ident: LakeIdent, branch: str, key: Sequence[str]
+) -> TakenKeys:
+    """See ``Destination.taken_keys``."""
+    held, copied = _held_and_copied(session, ident, branch, key)
+    keys = [F.col(name) for name in numbered(_COPIED, key)]
+    met = held.join(copied, _equal(key)).agg(
+        F.count_distinct(*keys).alias("copied"), F.count("*").alias("held")
+    )
+    what = f'looking for copied keys in lake table "{ident}"'
+    found = session.query("SELECT copied, held FROM s", what, s=met).to_pylist()[0]
+    return TakenKeys(found["copied"], found["held"])
+
+
+def take_over_rows(
+    session: LakeSession,
+    ident: LakeIdent,
+    branch: str,
+    columns: Sequence[str],
+    key: Sequence[str],
+    generated: Generated,
+) -> None:
+    """See ``Destination.take_over``."""
+    own = used_beside(columns, generated)
+    held, copied = _held_and_copied(session, ident, branch, key, columns, own)
+    values = [F.col(name) for name in numbered("c", columns)]
+    beside = numbered("o", own)
+    updates = held.join(copied, _equal(key)).select(
+        F.col("held_file").alias("f"),
+        F.col("held_pos").alias("p"),
+        _op(UPDATE),
+        *values,
+        *map(F.col, beside),
+    )
+    deletes = copied.join(held, _equal(key), "left_semi").select(
+        F.col("copied_file").alias("f"),
+        F.col("copied_pos").alias("p"),
+        _op(DELETE),
+        *values,
+        *(F.lit(None).alias(name) for name in beside),
+    )
+    session.set_properties({OPERATION: uuid.uuid4().hex})  # that it is ours
+    session.command(
+        merge_by_position(
+            ident,
+            branch,
+            columns=columns,
+            deletes=True,
+            updates=True,
+            generated=[name for name, _ in generated],
+        ),
+        f'overwriting rows of lake table "{ident}"',
+        s=with_generated(updates.union(deletes), columns, own, generated),
+    )
+
+
+def _held_and_copied(
+    session: LakeSession,
+    ident: LakeIdent,
+    branch: str,
+    key: Sequence[str],
+    columns: Sequence[str] = (),
+    own: Sequence[str] = (),
+) -> tuple[Any, Any]:
+    """The table before the branch's last commit, ``own`` of its columns too; the rows of that."""
+    tip = read_history(session, ident).tip(branch)
+    if tip is None or tip.parent_id is None:
+        raise InternalError(f'branch "{branch}" of lake table "{ident}" holds no copy')
+    whole = join("SELECT * FROM", table_path(ident), f"VERSION AS OF {tip.parent_id}")
+    held = session.frame(SQL(whole)).select(
+        *renamed(key, _HELD), *renamed(own, "o"), *_place("held")
+    )
+    appended = (
+        session.spark.read.option("start-snapshot-id", str(tip.parent_id))
+        .option("end-snapshot-id", str(tip.snapshot_id))
+        .table(name_of(table_path(ident)))
+    )
+    copied = appended.select(*renamed(key, _COPIED), *renamed(columns, "c"), *_place("copied"))
+    return held, copied
+
+
+def _place(whose: str) -> list[Any]:
+    return [F.col(FILE).alias(f"{whose}_file"), F.col(POSITION).alias(f"{whose}_pos")]
+
+
+def _equal(key: Sequence[str]) -> Any:
+    pairs = zip(numbered(_HELD, key), numbered(_COPIED, key), strict=True)
+    return reduce(lambda one, other: one & other, (F.col(h) == F.col(c) for h, c in pairs))
+
+
+def _op(value: int) -> Any:
+    return F.lit(value).cast("tinyint").alias("op")

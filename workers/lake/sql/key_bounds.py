@@ -1,0 +1,104 @@
+"""Whether literal key bounds help a MERGE, and which.
+
+``t.id BETWEEN lo AND hi`` in the ON clause lets Iceberg skip the files whose key ranges lie
+outside: 1.0 s instead of 3.4 s where a batch's keys lie close together. Bounds that exclude
+nothing cost half as much again in planning. So the files' own key ranges are looked at, at most
+once in a while per table: they decide speed and never which rows match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from workers.lake.connect.session import LakeSession
+from workers.lake.sql.find_rows import find_ranges
+from workers.lake.sql.merge import Bound, KeyBounds
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.staging import staged_columns
+from workers.lake.table import LakeColumn, LakeIdent
+
+REFRESH: Final = 60.0
+"""Seconds for which a table's key ranges are believed."""
+SMALL_TABLE: Final = 200_000
+"""Rows below which a table is scanned faster than it is reasoned about."""
+WORTH: Final = 0.6
+"""Bounds are given when at most this part of the table's rows lies in files inside them."""
+
+
+@dataclass(slots=True)
+class FileRanges:
+    """Per file: its rows and the ends of its key range (None: not known)."""
+
+    rows: list[int]
+    low: list[Any]
+    high: list[Any]
+
+    def share(self, low: Bound, high: Bound) -> float:
+        """The part of all rows that lies in files a range touches."""
+        total = touched = 0
+        for rows, lowest, highest in zip(self.rows, self.low, self.high, strict=True):
+            total += rows
+            if lowest is None or highest is None or (lowest <= high and highest >= low):
+                touched += rows
+        return touched / total if total else 1.0
+
+
+@dataclass(slots=True)
+class KeyRanges:
+    """What is known of one table's key ranges, and when it was read."""
+
+    ident: LakeIdent
+    columns: Sequence[LakeColumn]
+    clock: Callable[[], float] = monotonic
+    _read_at: float | None = None
+    _ranges: dict[str, FileRanges] = field(default_factory=dict)
+
+    def get(self, session: LakeSession, column: str) -> FileRanges | None:
+        """The files' ranges of a key column on main; None for a type that is not looked at."""
+        if not any(c.name == column and boundable(c.type) for c in self.columns):
+            return None
+        now = self.clock()
+        if self._read_at is None or now - self._read_at > REFRESH:
+            self._ranges.clear()
+            self._read_at = now
+        if column not in self._ranges:
+            rows = session.query(
+                find_ranges(self.ident, column),
+                f'reading the key ranges of lake table "{self.ident}"',
+            )
+            self._ranges[column] = FileRanges(*_lists(rows))
+        return self._ranges[column]
+
+
+def _lists(rows: pa.Table) -> list[list[Any]]:
+    return [column.to_pylist() for column in rows.columns]
+
+
+def boundable(type: pa.DataType) -> bool:
+    """Types whose order is the same in PostgreSQL, Arrow and Iceberg's file statistics."""
+    return bool(
+        pa.types.is_int32(type)
+        or pa.types.is_int64(type)
+        or pa.types.is_date32(type)
+        or pa.types.is_timestamp(type)
+    )
+
+
+def choose_bounds(
+    session: LakeSession, ranges: KeyRanges, key: Sequence[str], staged: Staged
+) -> KeyBounds | None:
+    """Bounds on the first key column if they leave out enough of the table."""
+    known = ranges.get(session, key[0]) if key else None
+    if known is None or sum(known.rows) < SMALL_TABLE:
+        return None
+    ends: Any = pc.min_max(staged_columns(staged, ["b0"])["b0"])
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None or known.share(low, high) > WORTH:
+        return None
+    return KeyBounds(key[0], low, high)

@@ -1,0 +1,21 @@
+"""Staged rows as a Spark DataFrame."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from workers.lake.connect.session import LakeSession
+from workers.lake.sql.spark_typemap import schema_ddl
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.staging import staged_schema
+from workers.lake.storage.store import for_spark
+
+_STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+
+
+def frame(session: LakeSession, staged: Staged) -> Any:
+    """Staged rows as a DataFrame."""
+    if staged.table is not None:
+        return session.local(staged.table)
+    reader = session.spark.read.schema(schema_ddl(staged_schema(staged))).options(**_STRICT)
+    return reader.parquet(*map(for_spark, staged.paths))

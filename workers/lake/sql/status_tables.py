@@ -1,0 +1,122 @@
+"""The status views as tables of the lake, ``lake.pg_catalog.<view>``.
+
+They are nobody's data: no branch, no fence, no position. Whoever writes one replaces all its rows
+in one commit, so a reader sees one state of the view or another; where the table is missing, or
+has the columns of another version, that commit makes it anew. It carries a digest of what it
+holds: what has not changed is not written again, whoever wrote it last.
+
+Old snapshots go when twenty have gathered; removing them takes longer than writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from catalog.errcodes import ReplicationError
+from workers.lake.connect.errors import is_missing
+from workers.lake.connect.session import LakeSession
+from workers.lake.connect.sessions import Sessions
+from workers.lake.metadata.snapshots import write_options
+from workers.lake.sql.statements import call, create_namespace, join, name_of, table_path, text
+from workers.lake.table import LakeIdent
+
+SCHEMA: Final = "pg_catalog"
+DIGEST: Final = "pgsub.digest"
+
+SNAPSHOTS_KEPT: Final = 10
+_SNAPSHOTS_AT_MOST: Final = 2 * SNAPSHOTS_KEPT
+
+_USER_ID: Final = "pgsub status"
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": str(SNAPSHOTS_KEPT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTable:
+    """What a view shows, and digests of its columns and of its rows."""
+
+    rows: pa.Table
+    columns_digest: str
+    rows_digest: str
+
+    @property
+    def digest(self) -> str:
+        """Both, as a snapshot carries them."""
+        return f"{self.columns_digest} {self.rows_digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The digest that the table's last snapshot carries, and how many snapshots there are."""
+
+    digest: str | None
+    snapshots: int
+
+
+def write_status_tables(url: str, tables: Mapping[str, StatusTable]) -> list[str]:
+    """Bring ``lake.pg_catalog.<name>`` of each table up to date; the names of those written.
+
+    Raises what the lake says (08006 and others); tables before that one are written.
+    """
+    sessions = Sessions(url, _USER_ID, lambda user_id, session_id: None)
+    written: list[str] = []
+    try:
+        for name, table in tables.items():
+            if _bring_up_to_date(sessions.get(), LakeIdent(SCHEMA, name), table):
+                written.append(name)
+    finally:
+        sessions.close()
+    return written
+
+
+def _bring_up_to_date(session: LakeSession, ident: LakeIdent, table: StatusTable) -> bool:
+    found = _read(session, ident)
+    if found is None:
+        session.command(create_namespace(ident), f'creating schema "{SCHEMA}"')
+    elif found.digest == table.digest:
+        return False
+    rows, name, what = session.local(table.rows), name_of(table_path(ident)), f'writing "{ident}"'
+    options = write_options({DIGEST: table.digest})
+    if found is not None and (found.digest or "").startswith(f"{table.columns_digest} "):
+        session.overwrite(rows, name, options, what)
+    else:
+        session.replace(rows, name, _PROPERTIES, options, what)
+    if found is not None and found.snapshots + 1 >= _SNAPSHOTS_AT_MOST:
+        _expire(session, ident)
+    return True
+
+
+def _read(session: LakeSession, ident: LakeIdent) -> _Written | None:
+    """What is there; None where there is no such table."""
+    digest = text(DIGEST).sql(dialect="spark")
+    sql = join(
+        f"SELECT max_by(summary[{digest}], committed_at), count(*) FROM",
+        table_path(ident, "snapshots"),
+    )
+    try:
+        rows = session.query(sql, f'reading status table "{ident}"')
+    except ReplicationError as error:
+        if is_missing(error):
+            return None
+        raise
+    return _Written(rows.column(0)[0].as_py(), rows.column(1)[0].as_py())
+
+
+def _expire(session: LakeSession, ident: LakeIdent) -> None:
+    session.command(
+        call(
+            "expire_snapshots",
+            ident,
+            older_than=exp.Var(this="TIMESTAMP '2999-01-01 00:00:00+00:00'"),
+            retain_last=exp.Literal.number(SNAPSHOTS_KEPT),
+        ),
+        f'expiring snapshots of status table "{ident}"',
+    )

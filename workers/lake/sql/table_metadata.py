@@ -1,0 +1,81 @@
+"""Iceberg's metadata tables, read by Spark SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catalog.errcodes import InternalError, ReplicationError
+from workers.lake.connect.errors import is_missing
+from workers.lake.connect.session import LakeSession
+from workers.lake.metadata.snapshots import _READ, History, Snapshot, _foreign, _sources, _stamp
+from workers.lake.sql.statements import join, table_path, text
+from workers.lake.table import LakeIdent
+
+
+def read_history(session: LakeSession, ident: LakeIdent) -> History:
+    """Refs and snapshots in one query."""
+    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _READ)
+    nothing = ", ".join(["CAST(NULL AS STRING)"] * (len(_READ) + 1))
+    sql = join(
+        "SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, CAST(NULL AS BIGINT) committed,",
+        f"{nothing} FROM",
+        table_path(ident, "refs"),
+        "UNION ALL SELECT NULL, snapshot_id, parent_id, unix_millis(committed_at),",
+        f"{summary}, operation FROM",
+        table_path(ident, "snapshots"),
+    )
+    rows = session.query(sql, f'reading the snapshots of lake table "{ident}"')
+    refs: dict[str, int] = {}
+    snapshots: dict[int, Snapshot] = {}
+    for name, snapshot_id, parent_id, committed, *values in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):
+        if name is not None:
+            refs[name] = snapshot_id
+        else:
+            snapshots[snapshot_id] = Snapshot(
+                snapshot_id,
+                parent_id,
+                _stamp(values[:5]),
+                _sources(values[5]),
+                None if values[6] is None else int(values[6]),
+                int(values[7] or 0),
+                foreign=_foreign(dict(zip(_READ, values[:-1], strict=True)), values[-1]),
+                committed=committed or 0,
+            )
+    return History(refs, snapshots)
+
+
+def read_tip(session: LakeSession, ident: LakeIdent) -> int:
+    """The snapshot ``main`` is at, without a Spark job: a tenth of what ``read_history`` takes.
+
+    Only for a table that has one; XX000 else.
+    """
+    found = read_properties(session, ident).get("current-snapshot-id", "none")
+    if not found.isdecimal():
+        raise InternalError(f'lake table "{ident}" does not say which snapshot it is at')
+    return int(found)
+
+
+def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
+    """The names of its branches; none where there is no such table."""
+    what = f'reading the branches of lake table "{ident}"'
+    try:
+        rows = session.query(
+            join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
+        )
+    except ReplicationError as error:
+        if is_missing(error):
+            return []
+        raise
+    names: list[Any] = rows.column(0).to_pylist()
+    return names
+
+
+def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
+    """The table's own; ``format-version`` and ``current-snapshot-id`` are among them."""
+    what = f'reading the properties of lake table "{ident}"'
+    rows = session.call(join("SHOW TBLPROPERTIES", table_path(ident)), what)
+    if rows is None:
+        raise ReplicationError(f"the lake gave no answer to {what}")
+    return dict(zip(*(rows.column(name).to_pylist() for name in ("key", "value")), strict=True))

@@ -1,0 +1,1 @@
+"""Where files lie: a table's folder, the staging folder."""

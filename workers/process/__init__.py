@@ -1,0 +1,1 @@
+"""What every worker process has: its life, its lake, its link to the launcher."""

@@ -1,0 +1,1 @@
+"""Questions to the publisher: connections, queries, slots, identity."""

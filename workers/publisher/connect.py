@@ -1,0 +1,176 @@
+"""Connection strings, and connecting to a publisher."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from catalog import remedies
+from catalog.errcodes import ConnectionFailure, ReplicationError, SyntaxErrorOrAccess
+from catalog.pg_subscription import Subscription
+from workers.publisher.connection import _SLICE_SECONDS, WalReceiverConn, _told_to_stop
+
+
+def connect_publisher(
+    sub: Subscription, appname: str, interrupted: Callable[[], bool], *, replication: bool = True
+) -> WalReceiverConn:
+    """A connection of this subscription: a walsender's, or an ordinary one."""
+    return connect(
+        sub.subconninfo,
+        appname,
+        passfile=sub.passfile,
+        password_env=sub.password_env,
+        replication=replication,
+        interrupted=interrupted,
+    )
+
+
+def pinned(sub: Subscription, conn: WalReceiverConn) -> Subscription:
+    """The subscription with the very server that ``conn`` reached, of several perhaps."""
+    there = {**parse_conninfo(sub.subconninfo), **conn.host()}
+    there.pop("target_session_attrs", None)
+    return replace(sub, subconninfo=join_conninfo(there))
+
+
+_SESSION_OPTIONS: Final = (
+    "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c timezone=UTC "
+    "-c bytea_output=hex "
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+)
+
+CLEAR_SEARCH_PATH: Final = "SELECT pg_catalog.set_config('search_path', '', false)"
+ZERO_TIMEOUTS: Final = (
+    "SELECT count(pg_catalog.set_config(name, '0', false)) FROM pg_catalog.pg_settings "
+    "WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', "
+    "'idle_session_timeout', 'transaction_timeout')"
+)
+
+
+def parse_conninfo(conninfo: str) -> dict[str, str]:
+    """A libpq conninfo string or URI as its parts; raises 42601 when it is neither."""
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except Exception as error:
+        raise SyntaxErrorOrAccess(
+            "invalid connection string syntax", detail=str(error).strip().splitlines()[0]
+        ) from None
+    return {key: str(value) for key, value in parts.items() if value is not None}
+
+
+def join_conninfo(parts: Mapping[str, str]) -> str:
+    """The inverse of ``parse_conninfo``."""
+    return make_conninfo("", **parts)
+
+
+def full_conninfo(
+    conninfo: str,
+    appname: str,
+    *,
+    passfile: str | None = None,
+    password: str | None = None,
+    replication: bool = True,
+) -> str:
+    """What libpq is given: the user's words, and what a subscriber's connection needs."""
+    parts = parse_conninfo(conninfo)
+    options = " ".join(part for part in (parts.get("options"), _SESSION_OPTIONS) if part)
+    parts.update(client_encoding="UTF8", options=options)
+    parts.setdefault("fallback_application_name", appname)
+    parts.setdefault("connect_timeout", "30")
+    if passfile is not None:  # PGPASSWORD would be taken before it; an empty password is none
+        parts.update(passfile=passfile, password="")
+    if password is not None:
+        parts["password"] = password
+    if replication:
+        parts["replication"] = "database"
+    return make_conninfo("", **parts)
+
+
+def connect(
+    conninfo: str,
+    appname: str,
+    *,
+    passfile: str | None = None,
+    password_env: str | None = None,
+    replication: bool = True,
+    interrupted: Callable[[], bool] | None = None,
+) -> WalReceiverConn:
+    """Open a connection and clear what a role or a database may have set on it.
+
+    Raises 08006 with libpq's words (which never hold the password).
+    """
+    password = os.environ.get(password_env) if password_env else None
+    dsn = full_conninfo(
+        conninfo, appname, passfile=passfile, password=password, replication=replication
+    )
+    pgconn = _establish(dsn, interrupted or (lambda: False))
+    if pgconn.status != pq.ConnStatus.OK:
+        message = pgconn.error_message.decode(errors="replace").strip()
+        pgconn.finish()
+        error = ConnectionFailure("could not connect to the publisher", detail=message)
+        raise remedies.connecting(error)
+    conn = WalReceiverConn(pgconn, interrupted or (lambda: False))
+    try:
+        conn.exec(CLEAR_SEARCH_PATH)
+        conn.exec(ZERO_TIMEOUTS)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _establish(dsn: str, interrupted: Callable[[], bool]) -> pq.abc.PGconn:
+    """``PQconnectPoll``, so that a worker can be told to stop and its threads go on meanwhile.
+
+    Raises 08006 after ``connect_timeout``, which is the caller's to keep here. Of several hosts
+    each has that time, and only libpq can go on to the next: they are tried in one blocking call.
+    """
+    parts = parse_conninfo(dsn)
+    places = [parts.get(name, "") for name in ("host", "hostaddr", "port")]
+    limit = parts["connect_timeout"].strip()
+    if not any(places[:2]) or any("," in place for place in places) or not limit.isdecimal():
+        return pq.PGconn.connect(dsn.encode())
+    deadline = time.monotonic() + max(int(limit), 2) if int(limit) else math.inf
+    pgconn = pq.PGconn.connect_start(dsn.encode())
+    wait = pq.PollingStatus.WRITING
+    while pgconn.status != pq.ConnStatus.BAD:
+        if not _ready(pgconn, wait, interrupted, deadline):
+            continue
+        wait = pq.PollingStatus(pgconn.connect_poll())
+        if wait in (pq.PollingStatus.OK, pq.PollingStatus.FAILED):
+            break
+    return pgconn
+
+
+def _ready(
+    pgconn: pq.abc.PGconn,
+    wait: pq.PollingStatus,
+    interrupted: Callable[[], bool],
+    deadline: float,
+) -> bool:
+    """Whether the socket can go on, within a slice; ends the attempt that may not go on."""
+    error: ReplicationError | None = None
+    if interrupted():
+        error = _told_to_stop()
+    elif time.monotonic() > deadline:
+        where = f'server at "{pgconn.host.decode()}", port {pgconn.port.decode()}'
+        said = f"connection to {where} failed: timeout expired"
+        error = remedies.connecting(
+            ConnectionFailure("could not connect to the publisher", detail=said)
+        )
+    if error is not None:
+        pgconn.finish()
+        raise error
+    sockets = [pgconn.socket]
+    reading = wait == pq.PollingStatus.READING
+    ready = select.select(
+        sockets if reading else [], [] if reading else sockets, [], _SLICE_SECONDS
+    )
+    return bool(ready[0] or ready[1])

@@ -1,0 +1,45 @@
+"""The COPY statement of a published table."""
+
+from __future__ import annotations
+
+from catalog.namespace import quote_identifier, quote_qualified_identifier
+from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable
+
+# COPY
+
+
+def copy_statement(
+    table: RemoteTable,
+    *,
+    leaf: Leaf | None = None,
+    ctid_from: int | None = None,
+    ctid_to: int | None = None,
+    options: str = "(FORMAT csv)",
+) -> str:
+    """The COPY that reads the table's published columns and rows, as PostgreSQL builds it.
+
+    With ``leaf`` it reads that relation only; with ``ctid_from`` the blocks from there on, with
+    ``ctid_to`` those before. ``options`` follow ``TO STDOUT``.
+    """
+    target = quote_qualified_identifier(table.nspname, table.relname)
+    if leaf is not None:
+        target = quote_qualified_identifier(leaf.nspname, leaf.relname)
+    columns = ", ".join(quote_identifier(column.name) for column in table.columns)
+    tail = f"TO STDOUT {options}".rstrip()
+    whole = ctid_from is None and ctid_to is None
+    one_heap = leaf is not None or table.relkind == PLAIN_TABLE
+    generated = any(column.generated for column in table.columns)
+    if whole and one_heap and not table.row_filters and not generated:
+        return f"COPY {target} ({columns}) {tail}" if columns else f"COPY {target} {tail}"
+    conditions = []
+    if table.row_filters:
+        conditions.append(f"({' OR '.join(f'({text})' for text in table.row_filters)})")
+    if ctid_from is not None:
+        conditions.append(f"ctid >= '({ctid_from},0)'::pg_catalog.tid")
+    if ctid_to is not None:
+        conditions.append(f"ctid < '({ctid_to},0)'::pg_catalog.tid")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    only = "ONLY " if one_heap else ""
+    # Only quoted names and the publisher's own filter expressions are put together here.
+    select = f"SELECT {columns} FROM {only}{target}"  # noqa: S608  # see the line above
+    return f"COPY ({select}{where}) {tail}"

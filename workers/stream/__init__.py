@@ -1,0 +1,1 @@
+"""From the replication socket to a batch of whole transactions."""

@@ -1,0 +1,343 @@
+"""The receive thread: it owns the socket, from START_REPLICATION to the end of the stream.
+
+PostgreSQL's apply loop reads, applies and answers in one thread. Here a lake commit takes a
+second, so reading, spooling and answering happen beside it: keepalives are answered on time and
+feedback goes out while Spark works. The thread takes no decision about any change.
+
+One turn: the drain kernel (no Python per message, the GIL released) moves what libpq holds into
+the spool and stops when nothing is left, the buffer is full, or the server asks for a reply;
+then Commits enter the flush list, the main thread is woken, and feedback is sent if it is due.
+
+Feedback is due when the server asked, when the flush position moved, or when
+``wal_receiver_status_interval`` has passed. Silence for half of ``wal_receiver_timeout`` sends one
+ping; silence for all of it ends the stream with 08006. While the spool is over its limit nothing
+is read: the silence clock stands still and a status goes out unasked often enough that
+``wal_sender_timeout`` does not strike. That is told: in the log, once when reading stops and once
+when it goes on, and in ``ReceiveStats``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from catalog.errcodes import ConnectionFailure
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.remedies import SPOOL_FULL
+from config.guc import format_memory, pretty_size
+from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
+from workers.proto.encode import standby_status_update
+from workers.publisher.connection import WalReceiverConn
+from workers.stream.flush_position import FlushPositions, Positions
+from workers.stream.spool import Spool
+
+log = logging.getLogger(__name__)
+
+_PG_EPOCH_US: Final = 946_684_800_000_000
+"""2000-01-01 UTC in microseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveLimits:
+    """Seconds and bytes that govern the thread; GUC names where PostgreSQL has one."""
+
+    wal_receiver_timeout: float
+    wal_receiver_status_interval: float
+    wal_sender_timeout: float
+    spool_max_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveStats:
+    """What pg_stat_subscription and spools show of a stream. Times are µs since 1970, 0 = never.
+
+    ``reply_lsn`` and ``reply_time`` are moved by keepalives only: how far we had received by the
+    last one, and when the publisher sent it. ``flush_lsn`` is what was last confirmed to it.
+    ``spool_bytes`` were received and not taken yet. ``paused_since``: the spool is full since then,
+    0 if it is not.
+    """
+
+    last_lsn: LSN = InvalidXLogRecPtr
+    last_send_time: int = 0
+    last_recv_time: int = 0
+    reply_lsn: LSN = InvalidXLogRecPtr
+    reply_time: int = 0
+    flush_lsn: LSN = InvalidXLogRecPtr
+    spool_bytes: int = 0
+    paused_since: int = 0
+
+
+class Receiver(threading.Thread):
+    """Owns ``conn`` while it runs; everything else talks to it through the methods below.
+
+    ``keys`` are what a log line says of the stream, such as ``subid=16384 slot=sales``.
+    """
+
+    def __init__(
+        self,
+        conn: WalReceiverConn,
+        spool: Spool,
+        limits: ReceiveLimits,
+        *,
+        keys: str,
+        wake_main: Callable[[], None],
+        report: Callable[[ReceiveStats], None],
+        remember_flush: Callable[[LSN], None],
+    ) -> None:
+        super().__init__(name="receive", daemon=True)
+        self.error: BaseException | None = None
+        self._conn = conn
+        self._spool = spool
+        self._limits = limits
+        self._keys = keys
+        self._wake_main = wake_main
+        self._report = report
+        self._remember_flush = remember_flush
+        self._remembered = InvalidXLogRecPtr
+        longest_nap = LONGEST_NAP if conn.is_near() else FIRST_NAP
+        self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap)
+        self._lock = threading.Lock()
+        self._positions = FlushPositions()
+        self._reported = Positions(InvalidXLogRecPtr, InvalidXLogRecPtr)
+        self._stats = ReceiveStats()
+        self._stop_asked = threading.Event()
+        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        now = time.monotonic()
+        self._heard = now
+        self._sent = now
+        self._pinged = False
+
+    # -- the main thread's side ---------------------------------------------------------------
+
+    def last_received(self) -> LSN:
+        """The highest position any message named."""
+        with self._lock:
+            return self._positions.last_received
+
+    def idle_position(self) -> LSN | None:
+        """``last_received`` if nothing at all is spooled or pending, else None.
+
+        Taken under one lock: a transaction is either counted or not received yet.
+        """
+        with self._lock:
+            if self._positions.pending or not self._spool.is_empty():
+                return None
+            return self._positions.last_received
+
+    def mark_durable(self, end_lsn: LSN) -> None:
+        """Transactions up to ``end_lsn`` are durable; feedback goes out at once."""
+        with self._lock:
+            self._positions.mark_durable(end_lsn)
+        self.wake()
+
+    def flush_position(self) -> LSN:
+        """What is, or may now be, confirmed to the publisher."""
+        with self._lock:
+            return self._get_flush_position().flush
+
+    @property
+    def limits(self) -> ReceiveLimits:
+        """What governs the thread now."""
+        return self._limits
+
+    def set_limits(self, limits: ReceiveLimits) -> None:
+        """Other limits, from the next look at the clock on; the silence until now counts."""
+        self._limits = limits
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the thread look round now."""
+        try:
+            os.write(self._wake_w, b"x")
+        except (BlockingIOError, OSError):
+            return  # the pipe is full: it will wake anyway; or closed: nobody to wake
+
+    def stop(self) -> None:
+        """Send the last feedback, then end the thread; the connection is the caller's again."""
+        self._stop_asked.set()
+        self.wake()
+        self.join()
+        os.close(self._wake_r)
+        os.close(self._wake_w)
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Drain until told to stop or the stream ends; the error is kept for the main thread."""
+        try:
+            while not self._stop_asked.is_set():
+                paused = self._paused()
+                self._tell_pause(paused)
+                if not paused:
+                    self._turn()
+                else:
+                    self._wait_paused()
+            self._send_feedback(force=False)
+        except BaseException as error:
+            self.error = error
+        self._wake_main()
+
+    def _turn(self) -> None:
+        buf, start = self._spool.writable()
+        result = self._drain.run(buf, start)
+        if result.position > start or result.last_received:
+            with self._lock:
+                self._spool.wrote(result.position, result.commits)
+                self._positions.received(result.last_received)
+                for end_lsn in result.commits[:, 2].tolist():
+                    self._positions.store_flush_position(end_lsn)
+            self._heard_something(result)
+        if result.status == DrainStatus.REPLY_REQUESTED:
+            self._send_feedback(force=True)
+        elif result.status == DrainStatus.FULL:
+            self._spool.grow(result.need)
+        elif result.status in (DrainStatus.END, DrainStatus.ERROR):
+            raise self._conn.stream_error()
+        else:
+            self._maybe_send_feedback()
+            if result.status == DrainStatus.IDLE:
+                self._wait()
+
+    def _heard_something(self, result: DrainResult) -> None:
+        self._heard = time.monotonic()
+        self._pinged = False
+        before, last_lsn = self._stats, self._positions.last_received
+        sent = result.send_time + _PG_EPOCH_US if result.send_time else before.last_send_time
+        self._stats = replace(
+            before,
+            last_lsn=last_lsn,
+            last_send_time=sent,
+            last_recv_time=time.time_ns() // 1000,
+            reply_lsn=last_lsn if result.keepalive_end else before.reply_lsn,
+            reply_time=sent if result.keepalive_end else before.reply_time,
+        )
+        self._wake_main()
+
+    def _paused(self) -> bool:
+        over = self._spooled() > self._limits.spool_max_size
+        return over and self._spool.has_complete_transaction()
+
+    def _spooled(self) -> int:
+        return sum(self._spool.size())
+
+    def _tell_pause(self, paused: bool) -> None:
+        """Say it when reading stops, and when it goes on; both go to ``status`` at once.
+
+        A full spool that the lake empties batch by batch has room for a moment after each. That
+        is still one pause: it is over when half of the spool is free, or no whole transaction is
+        left in it.
+        """
+        since, limit = self._stats.paused_since, self._limits.spool_max_size
+        spooled = self._spooled()
+        still = 2 * spooled > limit and self._spool.has_complete_transaction()
+        if paused and not since:
+            self._stats = replace(self._stats, paused_since=time.time_ns() // 1000)
+            log.warning(
+                "action=spool_full %s reading from the publisher is paused: %s received and not "
+                "applied, spool_max_size is %s",
+                self._keys,
+                pretty_size(spooled),
+                format_memory(limit),
+                extra={"HINT": SPOOL_FULL},
+            )
+        elif since and not still:
+            self._stats = replace(self._stats, paused_since=0)
+            log.info(
+                "action=spool_resumed %s reading from the publisher goes on after %d s: %s "
+                "received and not applied, spool_max_size is %s",
+                self._keys,
+                (time.time_ns() // 1000 - since) // 10**6,
+                pretty_size(spooled),
+                format_memory(limit),
+            )
+        else:
+            return
+        self._send_feedback(force=True)
+
+    def _wait_paused(self) -> None:
+        """Not reading: answer in time unasked, and let the silence clock stand."""
+        often = min(
+            self._limits.wal_receiver_status_interval or 10.0,
+            (self._limits.wal_sender_timeout or 60.0) / 3,
+        )
+        if time.monotonic() - self._sent >= often:
+            self._send_feedback(force=True)
+        self._maybe_send_feedback()
+        self._select([self._wake_r], often)
+        self._heard = time.monotonic()
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        waits = [1.0]
+        if interval := self._limits.wal_receiver_status_interval:
+            waits.append(max(0.0, self._sent + interval - now))
+        if timeout := self._limits.wal_receiver_timeout:
+            silent = now - self._heard
+            if silent >= timeout:
+                raise ConnectionFailure(
+                    "terminating logical replication worker due to timeout",
+                    detail=f"The publisher was silent for {silent:.0f} seconds.",
+                    hint="If it is alive but slow, raise wal_receiver_timeout.",
+                )
+            if silent >= timeout / 2 and not self._pinged:
+                self._pinged = True
+                self._send_feedback(force=True, reply=True)
+            waits.append(max(0.0, timeout / 2 - silent) if not self._pinged else timeout - silent)
+        self._select([self._conn.fileno(), self._wake_r], min(waits))
+
+    def _select(self, fds: list[int], seconds: float) -> None:
+        ready, _, _ = select.select(fds, [], [], seconds)
+        if self._wake_r in ready:
+            os.read(self._wake_r, 4096)
+
+    # -- feedback -----------------------------------------------------------------------------
+
+    def _get_flush_position(self) -> Positions:
+        return self._positions.get_flush_position(
+            open_transaction=self._spool.has_open_transaction()
+        )
+
+    def _maybe_send_feedback(self) -> None:
+        interval = self._limits.wal_receiver_status_interval
+        with self._lock:
+            moved = self._get_flush_position().flush != self._reported.flush
+        if moved or (interval and time.monotonic() - self._sent >= interval):
+            self._send_feedback(force=False)
+
+    def _send_feedback(self, *, force: bool, reply: bool = False) -> None:
+        """One standby status update; nothing is sent before any position is known unless asked."""
+        with self._lock:
+            positions = self._get_flush_position()
+        if not force and positions.write == InvalidXLogRecPtr:
+            return
+        if positions.flush > self._remembered:
+            # Stored before it is sent: whoever comes later can tell a slot that was moved on by
+            # somebody else from one that stands where we left it.
+            self._remember_flush(positions.flush)
+            self._remembered = positions.flush
+        now_us = time.time_ns() // 1000
+        self._conn.send(
+            standby_status_update(
+                positions.write, positions.flush, positions.flush, now_us - _PG_EPOCH_US, reply
+            )
+        )
+        self._sent = time.monotonic()
+        self._reported = positions
+        self._stats = replace(
+            self._stats,
+            last_lsn=positions.write,
+            flush_lsn=positions.flush,
+            spool_bytes=self._spooled(),
+        )
+        self._report(self._stats)
+
+    def raise_if_failed(self) -> None:
+        """Raise in the main thread what ended this one."""
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,265 @@
+"""What was received and not yet applied: bounded in memory, then on disk.
+
+The receive thread writes records (little-endian u32 length, then one pgoutput message) and tells
+where transactions ended; the main thread takes whole transactions out as a ``Batch``. Bytes never
+leave the spool in any other way: whether a change is applied is decided at batch close, not here.
+
+The spool is a queue of *segments*. A segment is one contiguous region; a new one begins at a
+transaction boundary once the current one holds ``segment_bytes``, so a batch never spans two. A
+segment lives in memory while all of them together hold at most ``memory_limit`` bytes; past that
+the current one is written to an unlinked file (mode 0600, gone with the process however it dies)
+and goes on there. At least one whole transaction always fits: limits choose where bytes live and
+where batches are cut, never where a transaction ends.
+
+Trace: limit 64 MB. A 300 MB transaction arrives: the first 64 MB collect in memory, then move to
+a file, the rest is appended through a small scratch buffer; its Commit closes the segment, and the
+batch reads the file through a mapping whose pages are given back as it goes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from catalog.errcodes import IoError
+from workers.stream.batch import Batch, Bytes, Ints
+
+_FIRST_BYTES: Final = 1 << 20
+"""A segment's first buffer; it doubles from there."""
+_SCRATCH_BYTES: Final = 4 << 20
+"""How much of a segment on disk is received before it is written out."""
+"""How often pages are given back; a kernel touches some tens of megabytes in that time."""
+"""Per Commit: record end offset, final_lsn, end_lsn, commit time (µs since 2000), changes."""
+
+
+class _Segment:
+    """One contiguous region: ``start`` is what batches have taken, ``used`` what is written."""
+
+    def __init__(self) -> None:
+        self.buf: Bytes = np.empty(_FIRST_BYTES, dtype=np.uint8)
+        self.file: int | None = None
+        self.start = 0
+        self.used = 0
+        self.commits: list[Ints] = []
+        self.closed_to = 0  # record offset after the last Commit
+
+    @property
+    def memory(self) -> int:
+        return 0 if self.file is not None else self.used - self.start
+
+    def spill(self, directory: Path) -> None:
+        """Move to an unlinked file; ``buf`` becomes the scratch buffer.
+
+        After an error everything is where it was: the other thread may still take from here.
+        """
+        scratch = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+        try:
+            with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
+                _write_all(handle.fileno(), self.buf[self.start : self.used])
+                file = os.dup(handle.fileno())
+        except OSError as error:
+            raise _disk_error(directory, error) from None
+        self.file = file
+        self._live_in(scratch)
+
+    def resize(self, size: int) -> None:
+        """Go on in a buffer of ``size`` bytes."""
+        bigger = np.empty(size, dtype=np.uint8)
+        bigger[: self.memory] = self.buf[self.start : self.used]
+        self._live_in(bigger)
+
+    def _live_in(self, buf: Bytes) -> None:
+        """What batches have taken stays in the old buffer, which is theirs."""
+        self.buf = buf
+        for commits in self.commits:
+            commits[:, 0] -= self.start
+        self.closed_to -= self.start
+        self.used -= self.start
+        self.start = 0
+
+    def close(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+def _write_all(fd: int, data: Bytes) -> None:
+    view = data.data
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _disk_error(directory: Path, error: OSError) -> IoError:
+    return IoError(
+        f'could not write the spool in "{directory}"',
+        detail=f"{error.strerror}.",
+        hint="Free disk space there, or make the directory writable; nothing is lost meanwhile.",
+        sqlstate="53100" if error.errno == 28 else "58030",
+    )
+
+
+class Spool:
+    """The queue of segments; the receive thread fills it, the main thread takes batches."""
+
+    def __init__(self, directory: Path, *, memory_limit: int, segment_bytes: int) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._memory_limit = memory_limit
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._segments: deque[_Segment] = deque([_Segment()])
+
+    def set_limits(self, *, memory_limit: int, segment_bytes: int) -> None:
+        """Other limits from the next record on; what is here already stays where it is."""
+        with self._lock:
+            self._memory_limit = memory_limit
+            self._segment_bytes = segment_bytes
+
+    # -- the receive thread's side ------------------------------------------------------------
+
+    def writable(self) -> tuple[Bytes, int]:
+        """Where the next records go: a buffer and the first free offset in it."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.used and segment.start == segment.used:
+                # Taken whole. Only this thread may replace the segment it writes to.
+                segment = _Segment()
+                self._segments.append(segment)
+            if segment.file is not None:
+                return segment.buf, 0
+            return segment.buf, segment.used
+
+    def wrote(self, position: int, commits: Ints) -> None:
+        """Records up to ``position`` of the writable buffer are there; ``commits`` are theirs."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.file is not None:
+                try:
+                    _write_all(segment.file, segment.buf[:position])
+                except OSError as error:
+                    raise _disk_error(self._directory, error) from None
+                commits = commits.copy()
+                commits[:, 0] += segment.used
+                segment.used += position
+            else:
+                segment.used = position
+            if len(commits):
+                segment.commits.append(commits)
+                segment.closed_to = int(commits[-1, 0])
+            self._arrange(segment)
+
+    def grow(self, need: int) -> None:
+        """The next record does not fit in what is free; make room for ``need`` bytes more."""
+        with self._lock:
+            segment = self._segments[-1]
+            if segment.file is None:
+                want = segment.memory + need
+                others = sum(each.memory for each in self._segments) - segment.memory
+                if others + want <= self._memory_limit:
+                    size = len(segment.buf)
+                    if 2 * want > size:
+                        size = max(want, 2 * size)
+                    segment.resize(min(size, self._memory_limit - others))
+                    return
+                segment.spill(self._directory)
+            if len(segment.buf) < need:
+                segment.buf = np.empty(need, dtype=np.uint8)
+
+    def _arrange(self, segment: _Segment) -> None:
+        """Begin a new segment at a transaction boundary, or move the current one to disk."""
+        if segment.commits and segment.closed_to >= self._segment_bytes:
+            self._begin_segment(segment)
+            segment = self._segments[-1]
+        memory = sum(each.memory for each in self._segments)
+        if segment.file is None and memory > self._memory_limit:
+            segment.spill(self._directory)
+
+    def _begin_segment(self, segment: _Segment) -> None:
+        """What follows the last Commit is an open transaction: it moves to the new segment."""
+        fresh = _Segment()
+        tail = segment.used - segment.closed_to
+        if tail:
+            data = self._read(segment, segment.closed_to, segment.used)
+            if len(fresh.buf) < tail:
+                fresh.buf = np.empty(max(tail * 2, _FIRST_BYTES), dtype=np.uint8)
+            fresh.buf[:tail] = data
+            fresh.used = tail
+            segment.used = segment.closed_to
+        if segment.file is not None:
+            segment.buf = np.empty(0, dtype=np.uint8)  # nothing is received into it any more
+        self._segments.append(fresh)
+
+    @staticmethod
+    def _read(segment: _Segment, start: int, end: int) -> Bytes:
+        if segment.file is None:
+            return segment.buf[start:end]
+        return np.frombuffer(os.pread(segment.file, end - start, start), dtype=np.uint8)
+
+    # -- the main thread's side ---------------------------------------------------------------
+
+    def take(self, max_bytes: int, max_rows: int) -> Batch | None:
+        """The oldest whole transactions: at least one, and more while they fit.
+
+        Together they hold at most ``max_bytes`` and ``max_rows`` changes. None when no transaction
+        is complete. Taken bytes belong to the batch from here on.
+        """
+        with self._lock:
+            while len(self._segments) > 1 and self._segments[0].start == self._segments[0].used:
+                self._segments.popleft().close()
+            segment = self._segments[0]
+            if not segment.commits:
+                return None
+            commits = np.concatenate(segment.commits)
+            fit = int(np.searchsorted(commits[:, 0], segment.start + max_bytes, side="right"))
+            changes = np.cumsum(commits[:fit, 4])
+            count = max(int(np.searchsorted(changes, max_rows, side="right")), 1)
+            start, end = segment.start, int(commits[count - 1, 0])
+            segment.commits = [commits[count:]] if count < len(commits) else []
+            segment.start = end
+            return self._batch(segment, start, end, commits[:count])
+
+    @staticmethod
+    def _batch(segment: _Segment, start: int, end: int, commits: Ints) -> Batch:
+        if segment.file is None:
+            return Batch(segment.buf, start, end, commits)
+        mapping = mmap.mmap(segment.file, end, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+        buf = np.frombuffer(mapping, dtype=np.uint8)
+        return Batch(buf, start, end, commits, mapping)
+
+    def has_complete_transaction(self) -> bool:
+        """Whether ``take`` would return a batch."""
+        with self._lock:
+            return any(segment.commits for segment in self._segments)
+
+    def is_empty(self) -> bool:
+        """Nothing at all: no whole transaction and no part of one."""
+        with self._lock:
+            return all(segment.start == segment.used for segment in self._segments)
+
+    def has_open_transaction(self) -> bool:
+        """A transaction whose Commit has not come is partly here."""
+        with self._lock:
+            last = self._segments[-1]
+            return last.used > last.closed_to
+
+    def size(self) -> tuple[int, int]:
+        """Bytes waiting in memory and on disk."""
+        with self._lock:
+            memory = sum(segment.memory for segment in self._segments)
+            total = sum(segment.used - segment.start for segment in self._segments)
+            return memory, total - memory
+
+    def close(self) -> None:
+        """Throw everything away; the publisher will send it again."""
+        with self._lock:
+            for segment in self._segments:
+                segment.close()
+            self._segments.clear()
+            self._segments.append(_Segment())

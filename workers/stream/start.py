@@ -1,0 +1,166 @@
+"""One replication stream: the connection, its spool and its receive thread, started and ended.
+
+Both kinds of worker run one; they differ in slot, start position and what they do with a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from catalog.errcodes import ReplicationError, ReplicationGap
+from catalog.namespace import escape_identifier
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.remedies import after_a_gap
+from config.guc import Settings, format_duration, parse_duration
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.interfaces import QueryConn
+from workers.publisher.replication_slots import RemoteSlot, fetch_slot
+from workers.stream.receiver import ReceiveLimits, Receiver, ReceiveStats
+from workers.stream.spool import Spool
+
+log = logging.getLogger(__name__)
+
+_SLOT_ERRORS: Final = ("42704", "55000", "55006")
+"""What START_REPLICATION says of a slot that is gone, invalidated or taken, among other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A running stream; ``receiver`` owns ``conn`` until ``end``."""
+
+    conn: WalReceiverConn
+    spool: Spool
+    receiver: Receiver
+
+    def reload(self, settings: Settings) -> None:
+        """Let changed settings count, in the middle of the stream."""
+        self.spool.set_limits(
+            memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
+        )
+        wal_sender_timeout = self.receiver.limits.wal_sender_timeout
+        self.receiver.set_limits(_limits(settings, wal_sender_timeout))
+
+    def end(self) -> None:
+        """Last feedback out, thread ended, what was spooled and not taken thrown away."""
+        self.receiver.stop()
+        self.spool.close()
+
+
+"""An older publisher does not know the option; its values arrive as text, as in PostgreSQL."""
+
+
+def start_options(
+    sub: Subscription, server_version: int, *, binary: bool = False
+) -> dict[str, str]:
+    """START_REPLICATION's options, in the order of PostgreSQL's own subscriber.
+
+    ``streaming`` is left out whatever the subscription says: it runs as off.
+    """
+    if server_version >= 16:
+        proto = "4"
+    elif server_version == 15:
+        proto = "3"
+    else:
+        proto = "2" if server_version == 14 else "1"
+    options = {"proto_version": proto}
+    if server_version >= 16 and sub.suborigin != "any":
+        options["origin"] = sub.suborigin
+    options["publication_names"] = ",".join(escape_identifier(name) for name in sub.subpublications)
+    if binary:
+        options["binary"] = "true"
+    return options
+
+
+def start_stream(
+    conn: WalReceiverConn,
+    sub: Subscription,
+    slot: str,
+    start: LSN,
+    settings: Settings,
+    spool_dir: Path,
+    *,
+    wake_main: Callable[[], None],
+    report: Callable[[ReceiveStats], None],
+    remember_flush: Callable[[LSN], None],
+    binary: bool,
+) -> Stream:
+    """START_REPLICATION and the receive thread."""
+    wal_sender_timeout = parse_duration(conn.exec("SHOW wal_sender_timeout")[0][0] or "60s")
+    conn.start_streaming(slot, start, start_options(sub, conn.server_version, binary=binary))
+    spool = Spool(
+        spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
+    )
+    receiver = Receiver(
+        conn,
+        spool,
+        _limits(settings, wal_sender_timeout),
+        keys=f"subid={sub.oid} slot={slot}",
+        wake_main=wake_main,
+        report=report,
+        remember_flush=remember_flush,
+    )
+    receiver.start()
+    log.info("action=start_replication subid=%d slot=%s lsn=%s", sub.oid, slot, start)
+    return Stream(conn, spool, receiver)
+
+
+def _limits(settings: Settings, wal_sender_timeout: float) -> ReceiveLimits:
+    return ReceiveLimits(
+        wal_receiver_timeout=settings.wal_receiver_timeout,
+        wal_receiver_status_interval=settings.wal_receiver_status_interval,
+        wal_sender_timeout=wal_sender_timeout,
+        spool_max_size=settings.spool_max_size,
+    )
+
+
+@contextmanager
+def starting_on_slot(
+    conn: QueryConn, sub: Subscription, slot: str, retry_interval: float
+) -> Iterator[None]:
+    """Give an error about the subscription's own slot the HINT that says what to do.
+
+    The slot is looked up, because the publisher's words may be in any language. It is never made
+    again here: a new one begins where it is made, and what lies before would be missing silently.
+    One that is lost is a ``ReplicationGap``.
+    """
+    try:
+        yield
+    except ReplicationError as error:
+        if error.code not in _SLOT_ERRORS:
+            raise
+        try:
+            found = fetch_slot(conn, slot)
+            lost = found is None or found.invalidation is not None
+        except ReplicationError:
+            raise error from None  # the first error is the one to tell
+        if lost:
+            raise _gap(sub, error) from None
+        if error.code == "55006" and found is not None:
+            error.hint = _holder_hint(found, retry_interval)
+        raise
+
+
+def _gap(sub: Subscription, error: ReplicationError) -> ReplicationGap:
+    return ReplicationGap(
+        error.primary,
+        detail=error.detail,
+        hint=f"What was committed after {sub.max_flush_lsn} is lost to this subscription. "
+        + after_a_gap(sub.subname),
+        sqlstate=error.code,
+    )
+
+
+def _holder_hint(found: RemoteSlot, retry_interval: float) -> str:
+    holder = f"process {found.active_pid}" if found.active_pid else "another process"
+    return (
+        f"The worker tries again every {format_duration(retry_interval)} "
+        f"(wal_retrieve_retry_interval). The slot is held by {holder} of the publisher: a "
+        "walsender that has not noticed the end of our last worker, which ends by itself, or "
+        "another subscriber, which has to be stopped."
+    )

@@ -1,0 +1,90 @@
+"""Begin an attempt to copy a table, and undo the attempt before."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.pg_lsn import InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Subscription, SyncSlot
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from workers.lake.destination import Destination
+from workers.lake.sources import branches_of, source_of
+from workers.lake.table import LakeIdent, LakeTable
+from workers.process import failpoints
+from workers.process.worker_process import WorkerProcess
+from workers.sync import permanent_slot
+
+log = logging.getLogger(__name__)
+
+
+def _begin_attempt(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
+) -> SubscriptionRel:
+    """Undo what an earlier attempt left, then store ``d`` with this attempt's epoch and base."""
+    store, ident = process.store, LakeIdent(rel.lake_schema, rel.lake_table)
+    lake = dest.table(ident)
+    if lake is not None:
+        lake = _undo_published_attempt(sub, rel, lake, dest)
+    with store.transaction():
+        store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+        if sub.sync_slot is SyncSlot.PERMANENT:
+            permanent_slot.begin_origin(store, sub, rel)
+        else:  # it was permanent, and what it left is dropped
+            store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        return store.update_rel(
+            rel.srsubid,
+            rel.srrelid,
+            epoch=str(uuid.uuid4()),
+            attempt=rel.attempt + 1,
+            base_snapshot=lake.snapshot_id if lake else None,
+            lake_lsn=InvalidXLogRecPtr,
+            copied=False,
+        )
+
+
+def _undo_published_attempt(
+    sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
+) -> LakeTable | None:
+    """A copy that reached main but was never stored as s, or that f cannot go on from, is taken
+    back.
+
+    The fence comes first: a fast-forward that the dead worker left in flight either landed before
+    it, and is seen here, or cannot land any more. That goes for the copy of a table that left and
+    came back too, whose row is new and knows no epoch. The branches go before main is set back:
+    from the base they could be fast-forwarded to again.
+
+    In a shared lake table a copy replaces what its source has there, so there is nothing to take
+    back, and what others have published since stays.
+    """
+    failpoints.reach("tablesync.before_fence")
+    fenced = dest.fence(lake.ident)
+    failpoints.reach("tablesync.fenced")
+    if source_of(sub, rel):
+        dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
+        return fenced
+    dest.drop_branches(lake.ident)
+    copied = fenced.stamp
+    while _is_published(rel, fenced) and fenced.stamp == copied:
+        if rel.base_snapshot is None:
+            raise ObjectNotInPrerequisiteState(
+                f'lake table "{lake.ident}" holds a copy that cannot be taken back',
+                hint="DROP TABLE it with pgsub sql, then wait for the copy to start again.",
+            )
+        log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
+        dest.rollback(lake.ident, rel.base_snapshot)
+        # From the base a late fast-forward could land again, in a catalog that compares no more
+        # than the snapshot that main is at.
+        fenced = dest.fence(lake.ident)
+    return fenced
+
+
+def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:
+    """Whether ``main`` shows the copy of the attempt before."""
+    started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
+    stamp = lake.stamp
+    if not started or stamp is None:
+        return False
+    return stamp.epoch == rel.epoch and stamp.lsn != InvalidXLogRecPtr

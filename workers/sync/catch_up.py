@@ -1,0 +1,140 @@
+"""Wait for `c`, then stream up to the apply worker's position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from workers.apply.apply_batch import Applier
+from workers.apply.handover import process_syncing_tables_for_sync
+from workers.apply.loop import NAPTIME_PER_CYCLE
+from workers.apply.progress import report_stream
+from workers.apply.reload import reload_settings, reread_subscription
+from workers.process import failpoints
+from workers.process.worker_exit import WorkerExit
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.identify import check_same_world
+from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.start import Stream, start_stream
+from workers.sync.attempt_check import still_ours
+
+
+def _wait_for_catchup(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, start: LSN
+) -> LSN:
+    """w, then wait until the apply worker answers c; its position.
+
+    ``wait_for_worker_state_change``, but for this: PostgreSQL's sync worker ends with the apply
+    worker, and the copy, which may have taken hours, with its temporary slot. This one waits for
+    the next apply worker, which finds it in w and answers as its predecessor would have; not for
+    ever, because meanwhile the slot holds WAL back.
+    """
+    link, subid = process.link, sub.oid
+    patience = max(
+        process.settings.sync_handover_timeout, process.settings.wal_retrieve_retry_interval
+    )
+    alone_since: float | None = None
+    link.set_relstate(subid, rel.srrelid, SubRelState.SYNCWAIT, start)
+    failpoints.reach("tablesync.waiting")
+    while not process.interrupted():
+        change = link.catalog_change()
+        # The answer first, the catalog second: who answers has read what the catalog holds by
+        # then, and nobody of another subscription's mind may answer this copy.
+        own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
+        still_ours(process.store, rel)
+        check_same_world(sub, reread_subscription(process.store, sub))
+        link.acknowledge_catalog(change)
+        if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
+            return own.relstate_lsn
+        if apply is not None:
+            link.wakeup(subid, 0)
+        if apply is not None and apply.last_recv_time:  # one that streams, not one that fails
+            alone_since = None
+        elif alone_since is None:
+            alone_since = time.monotonic()
+        elif time.monotonic() - alone_since > patience:
+            raise WorkerExit("no apply worker has come; the next one has it started again")
+        link.latch.wait(NAPTIME_PER_CYCLE)
+    raise WorkerExit("told to stop")
+
+
+def _catch_up(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    slot: str,
+    applier: Applier,
+    caught_up: LSN,
+    rel: SubscriptionRel,
+    watch: StandbyWatch,
+    remember_flush: Callable[[LSN], None],
+    store_syncdone: Callable[[LSN], None],
+) -> None:
+    """Stream to the position of c (step 5), then ``store_syncdone`` at where that ended."""
+    process.process_config_file()  # the copy may have taken hours
+    stream = start_stream(
+        conn,
+        applier.sub,
+        slot,
+        applier.gated,
+        process.settings,
+        process.spool_dir,
+        wake_main=process.link.latch.set,
+        report=lambda stats: report_stream(process.link, stats),
+        remember_flush=remember_flush,
+        binary=applier.binary is not None,
+    )
+    try:
+        applier.rels = {(rel.nspname, rel.relname): rel}
+        _read_skip(process, applier)  # the copy may have taken hours, and the answer to w
+        while True:
+            done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
+            if done is not None:
+                break
+            _one_turn(process, applier, stream, rel, watch)
+        store_syncdone(done)
+    finally:
+        stream.end()
+
+
+def _read_skip(process: WorkerProcess, applier: Applier) -> None:
+    """A SKIP that was taken back must not leave out in this table what all others apply."""
+    now = process.store.subscription(applier.sub.oid)
+    if now is not None:
+        applier.sub = replace(applier.sub, subskiplsn=now.subskiplsn)
+
+
+def _one_turn(
+    process: WorkerProcess,
+    applier: Applier,
+    stream: Stream,
+    rel: SubscriptionRel,
+    watch: StandbyWatch,
+) -> None:
+    """Apply one batch to the branch, or let an idle stream's position count, or wait."""
+    if process.interrupted():
+        raise WorkerExit("told to stop")
+    change = process.link.catalog_change()
+    if change is not None:
+        still_ours(process.store, rel)
+        _read_skip(process, applier)
+        process.link.acknowledge_catalog(change)
+    stream.receiver.raise_if_failed()
+    reload_settings(process, stream)
+    idle = stream.receiver.idle_position()
+    if idle is not None and idle > applier.gated:
+        watch.check()
+        applier.gated = idle
+        return
+    settings = process.settings
+    batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
+    if batch is None:
+        process.link.latch.wait(NAPTIME_PER_CYCLE)
+        return
+    watch.check()
+    applier.apply_batch(batch)
+    stream.receiver.mark_durable(batch.last_end)

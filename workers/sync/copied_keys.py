@@ -1,0 +1,99 @@
+"""Copied rows whose key the lake table has already.
+
+PostgreSQL's COPY stops at the target's first duplicate key. Here the rows are on the copy's branch
+by then, which nobody reads, and the lake is asked once for all of them: an error, and the branch is
+dropped by the next attempt; or, with ``on_key_conflict: overwrite``, the copied row takes the place
+of the one that was there, as a row that is inserted later would.
+
+Nothing is asked where nothing can be met: the table was empty, or the copy replaces what it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from catalog.errcodes import UniqueViolation
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.lake.destination import Destination
+from workers.lake.effects import TakenKeys
+from workers.lake.refusals import key_not_unique
+from workers.lake.segment import Generated
+from workers.lake.table import LakeIdent
+
+log = logging.getLogger(__name__)
+
+
+def settle_copied_keys(
+    dest: Destination,
+    rel: SubscriptionRel,
+    branch: str,
+    *,
+    columns: Sequence[str],
+    key: Sequence[str],
+    overwrite: bool,
+    copy_again: str,
+    generated: Generated = (),
+) -> None:
+    """After the copy, before anything else is written to the branch: no identity is there twice.
+
+    ``columns`` are the copied ones, and ``generated`` what is computed over them. 23505 for a key
+    that is there, or with ``overwrite`` for one that two rows have; ``copy_again`` is the command
+    that replaces all rows.
+    """
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    taken = dest.taken_keys(ident, branch, key)
+    if not taken.copied:
+        return
+    if not overwrite:
+        raise _violation(ident, key, taken, copy_again)
+    if taken.held > taken.copied:
+        detail = f"{taken.copied} copied rows have the keys of {taken.held} rows."
+        raise key_not_unique(ident, key, detail, "; the copy is tried again by itself.")
+    dest.take_over(ident, branch, columns, key, generated)
+    log.info(
+        "action=overwrite subid=%d relid=%d rows=%d table=%s",
+        rel.srsubid,
+        rel.srrelid,
+        taken.copied,
+        ident,
+    )
+
+
+def check_repeated_keys(
+    dest: Destination,
+    ident: LakeIdent,
+    branch: str,
+    keys: Iterable[Sequence[str]],
+    source: str,
+) -> None:
+    """Declared keys: no two rows may share one, be they copied or not; 23505 naming all that do.
+
+    The publisher need not know of such a key, so copied rows are compared with each other, too.
+    """
+    counted = [(key, dest.repeated_keys(ident, branch, key, source)) for key in keys]
+    said = [
+        f"Key ({', '.join(key)}) is there more than once: "
+        f"{'one value is' if count == 1 else f'{count} values are'}."
+        for key, count in counted
+        if count
+    ]
+    if said:
+        raise UniqueViolation(
+            f'duplicate key value violates a declared key of lake table "{ident}"',
+            detail="\n".join(said),
+            hint="Correct the rows of the lake table or of the publisher; the copy is tried again "
+            "by itself.",
+        )
+
+
+def _violation(
+    ident: LakeIdent, key: Sequence[str], taken: TakenKeys, copy_again: str
+) -> UniqueViolation:
+    rows = "One copied row has" if taken.copied == 1 else f"{taken.copied} copied rows have"
+    return UniqueViolation(
+        f'duplicate key value violates the unique key of lake table "{ident}"',
+        detail=f"Key ({', '.join(key)}) already exists: {rows} one that is in the table.",
+        hint="Remove those rows from the lake table, or declare on_key_conflict: overwrite; the "
+        f"copy is tried again by itself. {copy_again} puts the copy in the place of all rows.",
+    )

@@ -1,0 +1,89 @@
+"""Lock and measure a table, and cut the table into ctid ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.namespace import quote_qualified_identifier
+from config.guc import Settings
+from workers.lake.copy_task import CSV
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.copy_statement import copy_statement
+from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, is_rewritten
+
+
+def _lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
+    """ACCESS SHARE, which a READ ONLY transaction may take, on every relation that stores rows.
+
+    ONLY, because inheritance children are published, and copied, on their own.
+    """
+    for leaf in leaves:
+        if leaf.relkind == PLAIN_TABLE:
+            name = quote_qualified_identifier(leaf.nspname, leaf.relname)
+            conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+
+
+def _check_not_rewritten(
+    conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]
+) -> None:
+    """The files the snapshot knew must be the ones the tables live in now (55000 if not)."""
+    if is_rewritten(conn, leaves):
+        raise ObjectNotInPrerequisiteState(
+            f'table "{remote.nspname}.{remote.relname}" was rewritten while it was copied',
+            detail="A rewriting ALTER TABLE, VACUUM FULL or CLUSTER came between the snapshot and "
+            "the lock.",
+            hint="Nothing is to be done: the copy starts again by itself.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A part of the table: the COPY that reads it, and how large it is on the publisher's disk."""
+
+    statement: str
+    size: int
+
+
+def _ranges(
+    conn: WalReceiverConn,
+    remote: RemoteTable,
+    leaves: Sequence[Leaf],
+    settings: Settings,
+    options: str = CSV,
+) -> list[_Range]:
+    """One for the whole table, or one per range of blocks of each leaf.
+
+    The ranges of a leaf are equally long, and as many as are copied at a time or a multiple of it:
+    none is left over that all others wait for, though each is up to twice ``copy_range_bytes`` for
+    that. A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
+    """
+    block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
+    blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
+    step, workers = max(1, settings.copy_range_bytes // block_size), settings.copy_workers
+    whole = sum(blocks.values())
+    if whole <= step:
+        return [_Range(copy_statement(remote, options=options), whole * block_size)]
+    ranges = []
+    for leaf in leaves:
+        last = blocks[leaf.relid]
+        parts = max(1, -(-last // step))
+        if parts > workers:
+            parts -= parts % workers
+        edges = [last * n // parts for n in range(1, parts)]
+        ranges += [
+            _Range(
+                copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high, options=options),
+                ((last if high is None else high) - (low or 0)) * block_size,
+            )
+            for low, high in zip([None, *edges], [*edges, None], strict=True)
+        ]
+    return ranges
+
+
+def _blocks(conn: WalReceiverConn, leaf: Leaf, block_size: int) -> int:
+    if leaf.relkind != PLAIN_TABLE:
+        return 0
+    size = conn.exec(f"SELECT pg_catalog.pg_relation_size({leaf.relid})")[0][0]
+    return int(size or 0) // block_size

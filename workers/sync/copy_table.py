@@ -1,0 +1,331 @@
+"""Copying a table's rows into a branch: ``copy_table`` of PostgreSQL's ``tablesync.c``.
+
+Everything happens inside the snapshot transaction of the sync worker's connection. The first
+thing after the slot is a lock: ACCESS SHARE on the table (on every partition, for a partitioned
+one) until the last range is copied. Without it a VACUUM FULL or a rewriting ALTER TABLE between
+two ranges moves rows to places that no range covers or that the snapshot cannot see, and nothing
+ever sends them again. Ranges come from the size measured under the lock; the first has no lower
+and the last no upper bound, so they cover every ctid there can be. Afterwards the file the table
+lives in must be the one the snapshot knew.
+
+A first copy is added to the rows the lake table has, as in PostgreSQL; a key that is there already
+stops it (``copied_keys``). One that was asked for with ``refresh --recopy`` replaces them: the
+branch is emptied first, and readers of ``main`` see the old rows until copy and catch-up are
+complete.
+
+A table of one range goes through this worker's own connection. A larger one is copied by Spark
+tasks, each under the exported snapshot; the COMMIT that ends the snapshot is sent only when every
+task has succeeded, because a task that is tried again imports it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
+from catalog.pg_subscription_rel import SubscriptionRel
+from config.conninfo import passfile_line
+from workers.changes.column_checks import check_keys
+from workers.columnar.binary.forms import compile_forms
+from workers.lake.copy_plan import CopyPlan
+from workers.lake.copy_task import BINARY, CSV, Nodes, read_copy
+from workers.lake.destination import Destination
+from workers.lake.segment import RowsOf, Segment
+from workers.lake.sources import source_of
+from workers.lake.table import LakeColumn, LakeIdent, LakeTable
+from workers.process import failpoints
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.binary_columns import FIRST_WITH_BINARY_COPY, copy_forms, known_forms
+from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
+from workers.sync.attempt_check import still_ours
+from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
+from workers.sync.copy_ranges import _check_not_rewritten, _lock, _Range, _ranges
+from workers.tables.new_table import prepare_lake_table
+from workers.tables.position import _stamp, copy_again
+from workers.tables.table_locks import TableLocks
+
+log = logging.getLogger(__name__)
+
+
+def copy_table(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    branch: str,
+    origin_startpos: LSN,
+) -> tuple[SubscriptionRel, LakeTable]:
+    """Make the lake table if it is missing, copy the rows to ``branch``, end the transaction.
+
+    ``conn`` is in the transaction whose snapshot ends at ``origin_startpos``. Returns the catalog
+    row with the floor and the table as the lake has it.
+    """
+    options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+    remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
+    leaves = fetch_leaves(conn, remote)
+    _lock(conn, leaves)
+    nodes = _nodes(conn, sub, remote)
+    source = source_of(sub, rel)
+    # Of the sources of a shared table one makes it.
+    locks = TableLocks(process.data_dir if source else None)
+    with locks.held([ident]):
+        lake = prepare_lake_table(
+            sub, rel, remote, options, dest, former_owners=process.store.former_owners()
+        )
+    with process.store.transaction():
+        still_ours(process.store, rel)
+        rel = process.store.update_rel(
+            rel.srsubid,
+            rel.srrelid,
+            base_snapshot=lake.snapshot_id,
+            floor=origin_startpos,
+            fingerprint=remote.fingerprint,
+            remote_relid=remote.relid,
+        )
+    # What was found of the table, and what an undone copy goes back to, is this snapshot: if
+    # somebody else has committed since, the copy is not shown (40001).
+    dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
+    failpoints.reach("tablesync.branch_created")
+    if rel.recopy or source:
+        _empty(rel, lake, dest, branch, origin_startpos, source)
+    ranges = _ranges(conn, remote, leaves, process.settings, CSV if nodes is None else BINARY)
+    columns = _copied_columns(remote, lake)
+    empty = lake.records == 0 or rel.recopy or bool(source)
+    key = () if empty else remote.key
+    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
+    if len(ranges) == 1:
+        rows = _copy_here(copy, ranges[0].statement, origin_startpos)
+    else:
+        # A commit behind this one, which may replace held rows, is the last then.
+        rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
+    _check_not_rewritten(conn, remote, leaves)
+    conn.command("COMMIT")
+    if rows:
+        _settle_keys(copy, key)
+    name = f"{rel.nspname}.{rel.relname}"
+    log.info(
+        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
+        *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), name),
+    )
+    never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
+    held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)
+    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake
+
+
+def _arrives(sub: Subscription, remote: RemoteTable) -> bool:
+    """Unique keys may be trusted only where the table held nothing before and everything arrives;
+    with origin = none the DELETE of a row that came from elsewhere does not."""
+    return remote.publishes_everything and sub.suborigin == "any"
+
+
+def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nodes | None:
+    """How a binary COPY is read, None where the table is copied as text.
+
+    Both bring the same values, and binary ones cost the publisher and us half as much. So they are
+    asked for whatever ``binary`` says; but where it is set it insists, as in PostgreSQL: 0A000
+    then for a column whose binary form is unknown, before anything is made in the lake.
+    """
+    if conn.server_version < FIRST_WITH_BINARY_COPY:
+        return None
+    forms = copy_forms(conn, remote) if sub.subbinary else known_forms(conn, remote)
+    if forms is None:
+        return None
+    nodes = compile_forms(forms)
+    return nodes.table.tolist(), nodes.roots.tolist()
+
+
+def _empty(
+    rel: SubscriptionRel, lake: LakeTable, dest: Destination, branch: str, at: LSN, source: str
+) -> None:
+    """A copy in the place of an earlier one: nothing is left on the branch, main stays.
+
+    In a shared table every copy takes the place of what its source has there, and of that only.
+    """
+    columns = tuple(column.name for column in lake.columns)
+    nothing = Segment(columns=columns, truncate=True, source=source)
+    dest.write(lake.ident, branch, [nothing], _stamp(rel, at, source))
+    failpoints.reach("tablesync.emptied")
+
+
+def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, ...]:
+    """The lake's columns in the order of the COPY."""
+    by_name = {column.name: column for column in lake.columns}
+    return tuple(by_name[column.name] for column in remote.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What both ways of copying need to know."""
+
+    process: WorkerProcess
+    conn: WalReceiverConn
+    sub: Subscription
+    rel: SubscriptionRel
+    options: TableOptions
+    columns: tuple[LakeColumn, ...]
+    ident: LakeIdent
+    dest: Destination
+    branch: str
+    nodes: Nodes | None
+
+    @property
+    def relation(self) -> str:
+        """The table on the publisher, for messages."""
+        return f"{self.rel.nspname}.{self.rel.relname}"
+
+    @property
+    def source(self) -> str:
+        """Whose rows of a shared lake table they will be."""
+        return source_of(self.sub, self.rel)
+
+    def report(self, **progress: int | None) -> None:
+        """What pg_stat_progress_copy shows from now on."""
+        self.process.link.report(progress=progress)
+
+
+def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
+    """Through this worker's own connection."""
+    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
+    computed = copy.options.defaults or copy.options.generated
+    names = tuple(column.name for column in copy.columns)
+    rows_of = None if computed else RowsOf(copy.ident, names, copy.source)
+    staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
+    try:
+        if staged.rows:
+            segment = Segment(
+                columns=names,
+                append=staged,
+                defaults=copy.options.defaults,
+                generated=copy.options.generated,
+                source=copy.source,
+            )
+            stamp = _stamp(copy.rel, origin_startpos, copy.source)
+            copy.dest.write(copy.ident, copy.branch, [segment], stamp)
+            failpoints.reach("tablesync.range_copied")
+    finally:
+        copy.dest.discard(staged)
+    return staged.rows
+
+
+def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a COPY, counted: its size in bytes is known when it ends, as in PostgreSQL."""
+    received = rows = 0
+
+    def tell(*, done: int) -> None:
+        copy.report(
+            bytes_processed=received, bytes_total=0, tuples_processed=rows, done=done, ranges=1
+        )
+
+    def chunks() -> Iterator[memoryview]:
+        nonlocal received
+        for chunk in copy.conn.copy_out(statement):
+            received += len(chunk)
+            yield chunk
+
+    tell(done=0)
+    for batch in read_copy(
+        chunks(),
+        copy.columns,
+        null_unrepresentable=copy.options.on_unrepresentable == "null",
+        relation=copy.relation,
+        nodes=copy.nodes,
+    ):
+        rows += batch.num_rows
+        tell(done=0)
+        yield batch
+    tell(done=1)
+
+
+def _copy_parallel(copy: _Copy, ranges: Sequence[_Range], stamped: LSN | None) -> int:
+    """By Spark tasks under this transaction's snapshot, exported; ``stamped`` as complete to there.
+
+    Their progress counts ranges, so bytes are those of the publisher's file, not of the COPY.
+    """
+    snapshot = copy.conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
+    pinned = parse_conninfo(copy.sub.subconninfo) | copy.conn.host()
+    appname = sync_slot_name(copy.sub.oid, copy.rel.srrelid, "copy")
+    size = sum(each.size for each in ranges)
+
+    def tell(done: int, total: int, rows: int | None = None) -> None:
+        copy.report(
+            bytes_processed=size * done // total,
+            bytes_total=size,
+            tuples_processed=rows,
+            done=done,
+            ranges=total,
+        )
+        if done:
+            failpoints.reach("tablesync.range_copied")
+
+    with _passfile(copy.process, copy.sub) as passfile:
+        plan = CopyPlan(
+            conninfo=full_conninfo(
+                join_conninfo(pinned), appname, passfile=passfile, replication=False
+            ),
+            passfile=passfile,
+            snapshot=snapshot or "",
+            statements=tuple(each.statement for each in ranges),
+            columns=copy.columns,
+            on_unrepresentable=copy.options.on_unrepresentable,
+            relation=copy.relation,
+            defaults=copy.options.defaults,
+            generated=copy.options.generated,
+            workers=copy.process.settings.copy_workers,
+            source=copy.source,
+            nodes=copy.nodes,
+            stamp=None if stamped is None else _stamp(copy.rel, stamped, copy.source),
+        )
+        rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
+    tell(len(ranges), len(ranges), rows)
+    return rows
+
+
+def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
+    """``key`` is the one that copied rows may share with rows that the table had."""
+    if key:
+        settle_copied_keys(
+            copy.dest,
+            copy.rel,
+            copy.branch,
+            columns=[column.name for column in copy.columns],
+            key=key,
+            overwrite=copy.options.on_key_conflict == "overwrite",
+            copy_again=copy_again(copy.sub.subname, copy.rel),
+            generated=copy.options.generated,
+        )
+    check_repeated_keys(copy.dest, copy.ident, copy.branch, copy.options.keys, copy.source)
+
+
+@contextmanager
+def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]:
+    """A 0600 password file for the copy tasks when the password is in our environment only."""
+    password = os.environ.get(sub.password_env) if sub.password_env else None
+    if password is None:
+        yield sub.passfile
+        return
+    line = passfile_line(password)
+    folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
+    for each in (folder.parent, folder):  # with parents=True the first would go by the umask
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(folder) / "passfile"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(line)
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""A subscription's tables in the lake: open, write, publish."""

@@ -1,0 +1,1 @@
+"""Maintenance of lake tables: compaction, vacuum, expiry, orphan removal."""

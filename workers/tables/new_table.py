@@ -1,0 +1,77 @@
+"""What a lake table is made with, by whichever process makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from catalog.errcodes import DuplicateTable
+from catalog.pg_lsn import InvalidXLogRecPtr
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.column_checks import check_columns, check_generated
+from workers.lake.destination import Destination
+from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
+from workers.lake.typemap import lake_type
+from workers.publisher.remote_table import RemoteTable
+from workers.tables.position import _stamp
+
+
+def lake_columns(remote: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
+    """The columns of a new lake table. All are nullable: the lake repeats no constraint.
+
+    ``as_text`` (``on_unrepresentable: text``) keeps as exact text every type that has values a
+    lake column cannot hold.
+    """
+    return tuple(
+        LakeColumn(column.name, lake_type(column.type, as_text=as_text))
+        for column in remote.columns
+    )
+
+
+def new_columns(
+    remote: RemoteTable, options: TableOptions, ident: LakeIdent, dest: Destination
+) -> tuple[LakeColumn, ...]:
+    """The published columns, what is generated, and in a shared table the source.
+
+    What is generated may be over the source, too.
+    """
+    columns = lake_columns(remote, as_text=options.on_unrepresentable == "text")
+    known = with_source_column(columns) if options.shared else columns
+    columns = (*columns, *dest.generated_columns(ident, known, options.generated))
+    return with_source_column(columns) if options.shared else columns
+
+
+def prepare_lake_table(
+    sub: Subscription,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    options: TableOptions,
+    dest: Destination,
+    *,
+    former_owners: Collection[str],
+) -> LakeTable:
+    """The lake table: made now, ours already, or adopted; 42P07 when it is somebody else's."""
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    stamp = _stamp(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
+    owner = owner_of(sub, rel)
+    needed = [column.name for column in remote.columns]
+    if stamp.source:
+        check_source_column(f"{rel.nspname}.{rel.relname}", needed)
+        needed.append(SOURCE_COLUMN)
+    lake = dest.table(ident)
+    if lake is None or (lake.owner == owner == SHARED and lake.snapshot_id is None):
+        check_generated(needed, options.generated, ident)
+        columns = new_columns(remote, options, ident, dest)
+        return dest.create_table(ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+    if lake.owner != owner:
+        if not options.adopt:
+            raise DuplicateTable(
+                f'lake table "{ident}" already exists',
+                hint="Say adopt: true for the table if its rows belong to it, map it to another "
+                "name with to:, or drop the lake table.",
+            )
+        lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
+    check_columns(needed, lake, options.generated)
+    return lake
