@@ -19,6 +19,11 @@ GAP_RETRY_INTERVAL: Final = 60.0
 """Seconds until a worker that a gap ended is started again, for example after a lost slot. Waiting
 does not bring the slot back. The commands that mend the gap do not wait for this time."""
 
+# -- the lake's sessions ---------------------------------------------------------------------------
+
+SESSION_IDLE_SECONDS: Final = 30 * 60.0
+"""A Spark session not used for so long is replaced: servers forget a session after an hour."""
+
 # -- batches and publishing ------------------------------------------------------------------------
 
 GIVE_PAGES_BACK_SECONDS: Final = 0.05

@@ -22,6 +22,7 @@ from workers.apply.apply_batch import Applier
 from workers.apply.worker import apply_worker_main
 from workers.lake.memory.destination import MemoryDestination
 from workers.process.worker_exit import WorkerExit
+from workers.process.worker_lake import WorkerLake
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import TextNeeded
 from workers.publisher.connection import WalReceiverConn
@@ -233,7 +234,7 @@ def run(
     """A worker's life until it asks for the stream; what it says then."""
     found = iter([publishers] if isinstance(publishers, PublisherTwin) else publishers)
     monkeypatch.setattr(worker, "connect_publisher", lambda *_: next(found))
-    monkeypatch.setattr(WorkerProcess, "open_lake", lambda _: MemoryDestination(world.lake))
+    monkeypatch.setattr(WorkerLake, "open", lambda *_: MemoryDestination(world.lake))
     link = cast("Any", LinkTwin())
     process = WorkerProcess(data_dir, world.sub.oid, 0, 1, world.store, link, Settings())
     with pytest.raises(Asked) as said:

@@ -82,7 +82,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
-            process.close_unused_sessions()
+            process.lake.close_unused_sessions()
             applier.writer.rest(applier.rels.values())
             latch.wait(NAPTIME_PER_CYCLE)
             continue

@@ -85,7 +85,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             "subscription has no replication slot set",
             hint=f'Disable the subscription with "pgsub disable {sub.subname}".',
         )
-    dest = process.open_lake()
+    dest = process.lake.open(process.settings)
     beside = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
     orphans = OrphanRemoval(dest, store, sub, beside)
     writer = _writer(process, dest, sub, beside)

@@ -78,11 +78,11 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
     rel = process.store.rel(sub.oid, process.relid)
     if rel is None or rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY):
         raise WorkerExit("the table is synchronised already, or left the subscription")
-    dest = process.open_lake()
+    dest = process.lake.open(process.settings)
     process.applying = True
     with error_context(f'synchronising table "{rel.nspname}.{rel.relname}"'):
         LogicalRepSyncTableStart(process, sub, rel, dest)
-        process.hand_over_session()
+        process.lake.hand_over_session()
 
 
 def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)

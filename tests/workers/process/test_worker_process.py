@@ -1,10 +1,10 @@
-"""Which Spark sessions a worker closes before it opens the lake."""
+"""The last error of a worker's predecessors: when it is stored, told again, and over."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,48 +13,10 @@ import pytest
 from catalog.errcodes import ReplicationGap
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from workers.lake.connect.session import SESSION_IDLE
-from workers.lake.storage.staging_folder import own_place
-from workers.process import worker_process as worker_process
 from workers.process.launcher_socket import LOCK_FILE
 from workers.process.worker_process import WorkerProcess
-
-
-class Lake:
-    """Remembers which sessions were closed."""
-
-    closed: list[str]
-    taken: tuple[str, str] | None
-    format_version: int
-
-    def __init__(
-        self, _url: str, *, session: tuple[str, str] | None, format_version: int, **_given: Any
-    ) -> None:
-        type(self).closed = []
-        type(self).taken = session
-        type(self).format_version = format_version
-
-    def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
-        self.closed += [session for _, session in sessions]
-
-
-class Link:
-    """A launcher in whose slots the workers of ``running`` are."""
-
-    def __init__(self) -> None:
-        self.running: set[tuple[int, int]] = set()
-        self.staging: str | None = None
-
-    def lake_url(self) -> str:
-        return "sc://host"
-
-    def close(self) -> None: ...
-
-    def find(self, subid: int, relid: int) -> object | None:
-        return "a worker" if (subid, relid) in self.running else None
 
 
 @pytest.fixture
@@ -69,88 +31,8 @@ def subscribed(store: CatalogStore, name: str) -> int:
     return store.insert_subscription(sub).oid
 
 
-def table(store: CatalogStore, subid: int, name: str, state: SubRelState) -> int:
-    rel = SubscriptionRel(subid, 0, SubRelState.INIT, None, "public", name, "public", name)
-    relid = store.insert_rel(rel).srrelid
-    if state is not SubRelState.INIT:
-        store.set_rel_state(subid, relid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
-    if state is SubRelState.SYNCDONE:
-        store.set_rel_state(subid, relid, state, LSN(7), Setter.TABLESYNC)
-    return relid
-
-
-def closed(
-    store: CatalogStore, tmp_path: Path, link: Link, subid: int, relid: int = 0
-) -> list[str]:
-    process = WorkerProcess(tmp_path, subid, relid, 5, store, cast("Any", link), Settings())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_process, "IcebergDestination", Lake)
-        process.open_lake()
-    return sorted(Lake.closed)
-
-
-def test_a_worker_closes_what_nobody_else_will(store: CatalogStore, tmp_path: Path) -> None:
-    ours, other, dropped = (subscribed(store, name) for name in ("ours", "other", "dropped"))
-    copying = table(store, ours, "copying", SubRelState.DATASYNC)
-    waiting = table(store, ours, "waiting", SubRelState.INIT)
-    done = table(store, ours, "done", SubRelState.SYNCDONE)
-    ending = table(store, ours, "ending", SubRelState.SYNCDONE)
-    gone = table(store, ours, "gone", SubRelState.DATASYNC)
-    places = [
-        (ours, 0), (other, 0), (dropped, 0), (dropped, 77),
-        (ours, copying), (ours, waiting), (ours, done), (ours, ending), (ours, gone),
-    ]  # fmt: skip
-    for number, (subid, relid) in enumerate(places):
-        for generation in (1, 2):
-            store.put_spark_session(subid, relid, generation, "u", f"{number}.{generation}")
-    store.delete_subscription(dropped)
-    store.delete_rel(ours, gone)
-    link = Link()
-    link.running = {(other, 0), (ours, copying), (ours, ending)}
-    expected = [f"{place}.{generation}" for place in (0, 2, 3, 6, 8) for generation in (1, 2)]
-    assert closed(store, tmp_path, link, ours) == expected
-    left = {row[:2] for row in store.all_spark_sessions()}
-    assert left == {(other, 0), (ours, copying), (ours, waiting), (ours, ending)}
-
-
-def test_a_dropped_subscription_whose_worker_still_runs_is_left_alone(
-    store: CatalogStore, tmp_path: Path
-) -> None:
-    ours, dropped = subscribed(store, "ours"), subscribed(store, "dropped")
-    store.put_spark_session(dropped, 0, 1, "u", "busy")
-    store.delete_subscription(dropped)
-    staged = tmp_path / "staging" / f"{dropped}_0_1"
-    staged.mkdir(parents=True)
-    link = Link()
-    link.running = {(dropped, 0)}
-    assert closed(store, tmp_path, link, ours) == []
-    assert staged.exists()
-    link.running.clear()
-    assert closed(store, tmp_path, link, ours) == ["busy"]
-    assert not staged.exists()
-
-
-def test_a_sync_worker_takes_the_session_of_one_that_is_done(
-    store: CatalogStore, tmp_path: Path
-) -> None:
-    ours = subscribed(store, "ours")
-    copying = table(store, ours, "copying", SubRelState.DATASYNC)
-    store.hand_over_spark_session("u", "fresh", time.time())
-    store.hand_over_spark_session("u", "old", time.time() - SESSION_IDLE - 1)
-    link = Link()
-    # An apply worker copies nothing.
-    assert (closed(store, tmp_path, link, ours), Lake.taken) == (["old"], None)
-    link.running = {(ours, copying)}
-    assert closed(store, tmp_path, link, ours, copying) == []
-    assert Lake.taken == ("u", "fresh")
-    link.running = set()
-    # It died: its successor closes what it had taken.
-    assert closed(store, tmp_path, link, ours, copying) == ["fresh"]
-    assert Lake.taken is None
-
-
 def failed(store: CatalogStore, data_dir: Path, subid: int, primary: str = "lost") -> bool:
-    process = WorkerProcess(data_dir, subid, 0, 5, store, cast("Any", Link()), Settings())
+    process = WorkerProcess(data_dir, subid, 0, 5, store, cast("Any", None), Settings())
     return process.remember_error(ReplicationGap(primary, hint="copy again"))
 
 
@@ -178,7 +60,7 @@ def test_an_error_is_over_when_a_worker_gets_on(store: CatalogStore, tmp_path: P
     ours = subscribed(store, "ours")
     start_launcher(tmp_path)
     assert failed(store, tmp_path, ours)
-    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", Link()), Settings())
+    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", None), Settings())
     process.went_well()
     assert store.last_errors() == []
     assert failed(store, tmp_path, ours), "it is new again"
@@ -191,7 +73,7 @@ def test_an_error_is_not_over_while_its_transaction_may_come(
     ours = subscribed(store, "ours")
     start_launcher(tmp_path)
     assert failed(store, tmp_path, ours)
-    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", Link()), Settings())
+    process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", None), Settings())
     process.behind = LSN(1000)
     for before in (0, 400, 999):
         process.nothing_left(LSN(before))
@@ -208,55 +90,3 @@ def test_an_error_of_a_subscription_that_is_gone_is_told(
     store.delete_subscription(ours)
     assert failed(store, tmp_path, ours)
     assert store.last_errors() == []
-
-
-def test_staged_files_of_a_dead_worker_go_wherever_they_are(
-    store: CatalogStore, tmp_path: Path
-) -> None:
-    """With ``spark.staging`` both in that place and here, where a copy's password file lies."""
-    ours = subscribed(store, "ours")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    link = Link()
-    link.staging = str(shared)
-    closed(store, tmp_path, link, ours)
-    own = shared / (tmp_path / "staging" / "id").read_text()
-    left = [root / f"{ours}_0_{n}" for root in (own, tmp_path / "staging") for n in (3, 4)]
-    others = [own / "99_0_1", shared / "elsewhere" / f"{ours}_0_3"]
-    for folder in (*left, *others):
-        folder.mkdir(parents=True)
-    closed(store, tmp_path, link, ours)
-    assert [folder for folder in (*left, *others) if folder.exists()] == others
-
-
-@pytest.mark.parametrize("staging", [None, "shared"])
-def test_a_worker_that_ends_removes_its_folders(tmp_path: Path, staging: str | None) -> None:
-    """A sync worker has no successor that would, and left an empty one for each table."""
-    store = CatalogStore.open(tmp_path / "catalog")
-    ours = subscribed(store, "ours")
-    link = Link()
-    here = tmp_path / "staging"
-    places = [here]
-    if staging:
-        (tmp_path / staging).mkdir()
-        link.staging = str(tmp_path / staging)
-        places.append(Path(own_place(link.staging, tmp_path)))
-    process = WorkerProcess(tmp_path, ours, 7, 1, store, cast("Any", link), Settings())
-    folders = [place / f"{ours}_7_{n}" for place in places for n in (1, 10)]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    process.dest = cast("Any", Lake("", session=None, format_version=2))
-    process.close()
-    assert [folder for folder in folders if folder.exists()] == folders[1::2]
-
-
-def test_new_tables_get_the_format_that_is_in_force_when_a_worker_starts(
-    store: CatalogStore, tmp_path: Path
-) -> None:
-    ours = subscribed(store, "ours")
-    found = []
-    for stored in ({}, {"lake": {"format": "iceberg"}}, {"lake": {"format_version": 3}}):
-        store.put_settings(stored)
-        closed(store, tmp_path, Link(), ours)
-        found.append(Lake.format_version)
-    assert found == [2, 2, 3]

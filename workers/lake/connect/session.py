@@ -26,6 +26,7 @@ from pyspark.sql.connect.proto import base_pb2
 from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
+from config.limits import SESSION_IDLE_SECONDS
 from workers.lake.connect import shared_session
 from workers.lake.connect.errors import SessionClosed, repeated, translated
 from workers.lake.connect.lake_url import GATEWAY
@@ -35,8 +36,6 @@ from workers.lake.connect.session_conf import FIXED
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).disabled = True
 
-SESSION_IDLE: Final = 30 * 60.0
-"""A session not used for so long is replaced; servers forget theirs after an hour by default."""
 _RELEASE_TIMEOUT: Final = 20.0
 _ANY: Final = "spark.app.name"  # which is asked to be answered
 
@@ -78,7 +77,7 @@ class LakeSession:
     @property
     def usable(self) -> bool:
         """Nothing broke in it, and the server has not had time to forget it."""
-        return not self.broken and monotonic() - self.used < SESSION_IDLE
+        return not self.broken and monotonic() - self.used < SESSION_IDLE_SECONDS
 
     def frame(self, plan: LogicalPlan) -> Any:
         """A DataFrame of a plan."""

@@ -107,7 +107,7 @@ class Sessions:
         if session is None or not session.usable:
             return None
         session.set_properties({})
-        # Its channel ends with the process: see ``WorkerProcess.close``.
+        # Its channel ends with the process: see ``WorkerLake.close``.
         self._left = session
         self._unlink(session)
         return session.ids

@@ -16,10 +16,11 @@ from pyspark.sql.connect.proto import base_pb2_grpc, relations_pb2
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from config.guc import Settings
+from config.limits import SESSION_IDLE_SECONDS
 from tests.fix_lake import Lake
 from workers.lake.connect import sessions, shared_session
 from workers.lake.connect.errors import SessionClosed
-from workers.lake.connect.session import SESSION_IDLE, LakeSession, _rows_of
+from workers.lake.connect.session import LakeSession, _rows_of
 from workers.lake.connect.session_conf import FIXED
 from workers.lake.connect.sessions import Sessions
 from workers.lake.connect.user_query import run_query
@@ -202,9 +203,9 @@ def test_a_session_that_nobody_used_for_long_is_not_handed_over(
     monkeypatch.setattr(LakeSession, "share", lambda _: None)
     sessions = Sessions("sc://localhost:1", "me", lambda *_: None)
     used = sessions.get()
-    used.used -= SESSION_IDLE
+    used.used -= SESSION_IDLE_SECONDS
     assert sessions.take_leave() is None
-    used.used += SESSION_IDLE
+    used.used += SESSION_IDLE_SECONDS
     assert sessions.take_leave() == used.ids
 
 

@@ -1,0 +1,183 @@
+"""A worker's way into the lake: end its predecessors' sessions first, and clean up after the dead.
+
+A worker stores the ids of its Spark sessions before it uses them, under its subscription, its
+table and its generation. From these rows every later worker knows which sessions a dead worker
+left open. It closes them for good before it writes anything: a call that still runs in such a
+session is stopped, and the session can never be used again. This is the first fence against a
+commit that lands late. Files that a dead worker staged are removed at the same time.
+
+Example. Sync worker 16384/16385 of generation 7 is killed while Spark runs a MERGE::
+
+    generation 8 starts in the same place     reads the session ids of generation 7
+    opens the lake                            closes these sessions: the MERGE is stopped
+                                              removes folder 16384_16385_7, keeps 16384_16385_8
+    the copy is done                          hands its own session over: the row has no owner
+    sync worker 16384/16390 starts            takes that session instead of beginning a new one
+    nobody takes it for half an hour          any worker with time for it closes the session
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_subscription_rel import SubRelState
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from config.lake import stored_lake
+from config.limits import SESSION_IDLE_SECONDS
+from workers.lake.destination import Destination
+from workers.lake.iceberg.destination import IcebergDestination
+from workers.lake.storage.staging_folder import own_place
+from workers.lake.storage.store import remove_folder, remove_folders
+from workers.lake.table import Identity
+from workers.process.launcher_link import LauncherLink
+
+
+@dataclass(slots=True)
+class WorkerLake:
+    """One worker's lake; ``relid`` is 0 in an apply worker.
+
+    ``dest`` is None until ``open``. ``closed_unused_at`` is the time, on the monotonic clock, at
+    which this worker last closed sessions that no worker had taken over.
+    """
+
+    data_dir: Path
+    subid: int
+    relid: int
+    generation: int
+    store: CatalogStore
+    link: LauncherLink
+    dest: Destination | None = None
+    closed_unused_at: float = 0.0
+
+    def open(self, settings: Settings) -> Destination:
+        """Open the lake after every Spark session of this worker's predecessors is closed for good.
+
+        The files that the predecessors staged are removed too.
+        """
+        root = self._staging_root()
+        own_folder = f"{root}/{self._folder_name}"
+        left_open = self.store.spark_sessions(self.subid, self.relid)
+        url = self.link.lake_url()  # which may take minutes
+        # Only a sync worker takes a session over: an apply worker copies nothing.
+        since = time.time() - SESSION_IDLE_SECONDS
+        dest = IcebergDestination(
+            url,
+            identity=Identity(self.subid, self.generation, self.relid),
+            staging_dir=own_folder,
+            settings=settings,
+            format_version=stored_lake(self.store.settings()).format_version,
+            remember_session=self._remember_session,
+            session=self._take_idle_session(since=since) if self.relid else None,
+        )
+        dest.release_sessions(left_open)
+        self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
+        self._clean_up_without_successor(dest, root)
+        self._remove_staged(root, self.subid, self.relid, keep=own_folder)
+        self.dest = dest
+        return dest
+
+    def hand_over_session(self) -> None:
+        """Leave the session of a finished copy to the next copy, which then begins no new one.
+
+        Only a worker that has done its work may call this: the sessions of a worker that died are
+        closed.
+        """
+        if not isinstance(self.dest, IcebergDestination):
+            return
+        with contextlib.suppress(ReplicationError):  # the session is closed like any other then
+            ids = self.dest.idle_session()
+            if ids is not None:
+                self.store.hand_over_spark_session(*ids, time.time())
+
+    def close_unused_sessions(self) -> None:
+        """Close sessions that no worker took over in time; does nothing if called too early.
+
+        An idle worker calls this now and then.
+        """
+        due = self.closed_unused_at + SESSION_IDLE_SECONDS / 2
+        if self.dest is not None and time.monotonic() > due:
+            with contextlib.suppress(ReplicationError):  # the next call tries again
+                self._close_unused_sessions(self.dest)
+
+    def close(self) -> None:
+        """Close this worker's Spark sessions and remove its staging folder.
+
+        A synchronised table has no later worker that would remove the folder.
+
+        The channels of the sessions are not closed but end with the process: in a forked process
+        gRPC may wait for ever for a cancelled call while gRPC closes a channel.
+        """
+        if self.dest is None:
+            return
+        with contextlib.suppress(ReplicationError):  # a lake that is gone holds no session
+            self.dest.release_sessions(self.store.spark_sessions(self.subid, self.relid))
+            self.store.forget_spark_sessions(self.subid, self.relid, self.generation)
+            remove_folder(f"{self._local_staging_root}/{self._folder_name}")
+            remove_folder(f"{self._staging_root()}/{self._folder_name}")
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def _remember_session(self, user_id: str, session_id: str) -> None:
+        self.store.put_spark_session(self.subid, self.relid, self.generation, user_id, session_id)
+
+    def _take_idle_session(self, **window: float) -> tuple[str, str] | None:
+        return self.store.take_spark_session(self.subid, self.relid, self.generation, **window)
+
+    def _close_unused_sessions(self, dest: Destination) -> None:
+        """Close sessions that no worker took over. Take each first, so that no worker can."""
+        self.closed_unused_at = time.monotonic()
+        limit = time.time() - SESSION_IDLE_SECONDS
+        while (ids := self._take_idle_session(before=limit)) is not None:
+            self._close_for_good(dest, [ids])
+
+    def _close_for_good(self, dest: Destination, sessions: list[tuple[str, str]]) -> None:
+        dest.release_sessions(sessions)
+        for ids in sessions:
+            self.store.forget_spark_session(*ids)
+
+    def _clean_up_without_successor(self, dest: Destination, root: str) -> None:
+        """Close the sessions, and remove the staged files, of dead workers without a successor.
+
+        The subscription was dropped, or the table left the subscription or is synchronised. The
+        first worker to come cleans up. A worker that still runs closes its own sessions: a worker
+        has its slot until the launcher has reaped the process.
+        """
+        self._close_unused_sessions(dest)
+        for subid, relid in dict.fromkeys(row[:2] for row in self.store.all_spark_sessions()):
+            if self._has_successor(subid, relid) or self.link.find(subid, relid) is not None:
+                continue
+            # Read after the worker is gone: it may have handed a session over before.
+            self._close_for_good(dest, self.store.spark_sessions(subid, relid))
+            self._remove_staged(root, subid, relid)
+
+    def _has_successor(self, subid: int, relid: int) -> bool:
+        """True if a worker will ever start for this subscription and table again."""
+        if not relid:
+            return self.store.subscription(subid) is not None
+        rel = self.store.rel(subid, relid)
+        return rel is not None and rel.srsubstate not in (SubRelState.SYNCDONE, SubRelState.READY)
+
+    # -- staged files --------------------------------------------------------------------------
+
+    def _staging_root(self) -> str:
+        """The folder of all staging folders: ``spark.staging`` as read at the launcher's start."""
+        configured = self.link.staging
+        return own_place(configured, self.data_dir) if configured else self._local_staging_root
+
+    @property
+    def _local_staging_root(self) -> str:
+        return str(self.data_dir / "staging")
+
+    @property
+    def _folder_name(self) -> str:
+        return f"{self.subid}_{self.relid}_{self.generation}"
+
+    def _remove_staged(self, root: str, subid: int, relid: int, *, keep: str = "") -> None:
+        # The password file of a copy lies in the local folder in any case.
+        for folder in {root, self._local_staging_root}:
+            remove_folders(folder, f"{subid}_{relid}_", keep=keep)
