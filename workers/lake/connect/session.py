@@ -76,7 +76,7 @@ class LakeSession:
 
     @property
     def usable(self) -> bool:
-        """Nothing broke in it, and the server has not had time to forget it."""
+        """True if nothing broke in the session, and the server still knows the session."""
         return not self.broken and monotonic() - self.used < SESSION_IDLE_SECONDS
 
     def frame(self, plan: LogicalPlan) -> Any:
