@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
 from config.load import Config, from_stored
-from subscriber.launcher.data_directory_lock import FamilyLock
+from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from workers.lake.server.server_conf import check_lake_folder
 from workers.process.launcher_client import query_launcher
 
@@ -62,7 +62,7 @@ class CommandLake:
         self._config = config
         self._url = url
         self._open = ExitStack()
-        self._lock: FamilyLock | None = None
+        self._lock: DataDirectoryLock | None = None
         self._destination: Destination | None = None
 
     def close(self) -> None:
@@ -128,10 +128,10 @@ class CommandLake:
         with ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="lake") as pool:
             return list(pool.map(destination.table, idents))
 
-    def keep_launchers_out(self) -> FamilyLock:
+    def keep_launchers_out(self) -> DataDirectoryLock:
         """Hold the family lock until ``close``; 55006 if somebody else does."""
         if self._lock is None:
-            self._lock = FamilyLock.acquire(
+            self._lock = DataDirectoryLock.acquire(
                 self._data_dir, on_wait=lambda whom: self._on_wait(f"waiting for {whom} to end")
             )
             self._open.callback(self._lock.release)

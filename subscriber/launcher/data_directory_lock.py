@@ -26,7 +26,7 @@ _POLL: Final = 0.1
 _NOT_SUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-class FamilyLock:
+class DataDirectoryLock:
     """The lock while it is held; ``fd`` is what children inherit."""
 
     def __init__(self, data_dir: Path, fd: int) -> None:
@@ -40,7 +40,7 @@ class FamilyLock:
         *,
         wait: float = FAMILY_WAIT,
         on_wait: Callable[[str], None] = lambda _: None,
-    ) -> FamilyLock:
+    ) -> DataDirectoryLock:
         """Take the lock; ``on_wait`` is told once whom it waits for.
 
         Raises 55006 naming the processes that hold it after ``wait`` seconds, 55000 where the file

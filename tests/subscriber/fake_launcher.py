@@ -93,7 +93,7 @@ def main() -> int:
         lake_starter=FakeStarter(data_dir, bool(options.get("no_java")), real_workers),
         argv=None if real_workers else fake_argv,
         attach_timeout=options.get("attach_timeout", 60),
-        family_wait=options.get("family_wait", 30),
+        lock_wait=options.get("lock_wait", 30),
     )
     try:
         return launcher.run()

@@ -147,3 +147,13 @@ class Family:
         """The end of the log file."""
         path = self.data_dir / "log" / "pgsub.log"
         return path.read_text()[-3000:] if path.exists() else "(no log)"
+
+
+def reported(family: Family, subid: int, name: str, value: Any) -> LogicalRepWorker:
+    """Wait until the apply worker has reported something."""
+
+    def found() -> LogicalRepWorker | None:
+        row = family.worker(subid)
+        return row if row is not None and getattr(row, name) == value else None
+
+    return wait_until(found, 20, family.log)

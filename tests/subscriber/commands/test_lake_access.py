@@ -202,7 +202,7 @@ def test_tables_are_made_by_what_is_in_force(
 def test_own_server_lives_and_ends_with_the_command(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from subscriber.launcher.data_directory_lock import FamilyLock
+    from subscriber.launcher.data_directory_lock import DataDirectoryLock
     from workers.lake.server import lake_server
 
     ended: list[str] = []
@@ -224,4 +224,4 @@ def test_own_server_lives_and_ends_with_the_command(
     assert (lake.url(), lake.url()) == ("sc://localhost:2", "sc://localhost:2")
     lake.close()
     assert ended == ["server"]
-    FamilyLock.acquire(tmp_path, wait=0).release()
+    DataDirectoryLock.acquire(tmp_path, wait=0).release()

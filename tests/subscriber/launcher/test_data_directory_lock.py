@@ -8,42 +8,35 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
-from subscriber.launcher.data_directory_lock import FamilyLock
+from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
 from workers.process.launcher_client import query_launcher
 from workers.process.launcher_socket import MAX_SOCKET_PATH, LockInfo, own_pid_space, read_lock_file
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    with Family(tmp_path / "d") as made:
-        yield made
-
-
 def test_the_lock_is_exclusive_and_says_who_holds_it(tmp_path: Path) -> None:
-    held = FamilyLock.acquire(tmp_path, wait=0)
+    held = DataDirectoryLock.acquire(tmp_path, wait=0)
     held.describe(LockInfo(4711, tmp_path / "s", 1, own_pid_space()))
     waited: list[str] = []
     with pytest.raises(ObjectInUse, match="is used by another pgsub") as caught:
-        FamilyLock.acquire(tmp_path, wait=0.2, on_wait=waited.append)
+        DataDirectoryLock.acquire(tmp_path, wait=0.2, on_wait=waited.append)
     assert caught.value.code == "55006"
     assert "4711" in str(caught.value.detail)
     assert len(waited) == 1
     held.describe(None)
     held.release()
-    FamilyLock.acquire(tmp_path, wait=0).release()
+    DataDirectoryLock.acquire(tmp_path, wait=0).release()
 
 
 def test_a_child_that_inherited_the_lock_keeps_it(tmp_path: Path) -> None:
-    held = FamilyLock.acquire(tmp_path, wait=0)
+    held = DataDirectoryLock.acquire(tmp_path, wait=0)
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"],
         stdin=subprocess.PIPE,
@@ -51,12 +44,12 @@ def test_a_child_that_inherited_the_lock_keeps_it(tmp_path: Path) -> None:
     ) as child:
         held.release()
         with pytest.raises(ObjectInUse) as caught:
-            FamilyLock.acquire(tmp_path, wait=0)
+            DataDirectoryLock.acquire(tmp_path, wait=0)
         assert f"PID {child.pid}, left by a launcher that has ended" in str(caught.value.detail)
         assert child.stdin is not None
         child.stdin.close()
         child.wait()
-    FamilyLock.acquire(tmp_path, wait=0).release()
+    DataDirectoryLock.acquire(tmp_path, wait=0).release()
 
 
 def test_a_file_system_whose_locks_do_nothing_is_refused(
@@ -64,7 +57,7 @@ def test_a_file_system_whose_locks_do_nothing_is_refused(
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda _fd, _how: None)
     with pytest.raises(ObjectNotInPrerequisiteState, match="has no file locks"):
-        FamilyLock.acquire(tmp_path, wait=0)
+        DataDirectoryLock.acquire(tmp_path, wait=0)
 
 
 def test_a_file_system_without_locks_is_refused(
@@ -75,18 +68,18 @@ def test_a_file_system_without_locks_is_refused(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(ObjectNotInPrerequisiteState, match="has no file locks"):
-        FamilyLock.acquire(tmp_path, wait=0)
+        DataDirectoryLock.acquire(tmp_path, wait=0)
 
 
 def test_a_data_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(IoError, match="could not open lock file"):
-        FamilyLock.acquire(tmp_path / "file" / "d", wait=0)
+        DataDirectoryLock.acquire(tmp_path / "file" / "d", wait=0)
 
 
 def test_a_second_launcher_is_told_whom_it_waits_for(family: Family) -> None:
     first = family.start()
-    second = family.begin(family_wait=0.5)
+    second = family.begin(lock_wait=0.5)
     _, said = second.communicate(timeout=20)
     assert second.returncode == 1
     assert "ERROR:  55006" in said
@@ -114,7 +107,7 @@ containers = pytest.mark.skipif(not in_containers(), reason="nobody here may mak
 def test_the_launcher_of_another_container_is_kept_out(family: Family) -> None:
     """Two containers on one volume: neither sees the other's processes."""
     first = family.start()
-    _, said = family.begin(inside=CONTAINER, family_wait=0.5).communicate(timeout=20)
+    _, said = family.begin(inside=CONTAINER, lock_wait=0.5).communicate(timeout=20)
     assert "ERROR:  55006" in said
     assert "The lock is held by a launcher of another host or container, or a process" in said
     assert "PID" not in said
@@ -128,7 +121,7 @@ def test_the_first_process_of_a_container_is_not_taken_for_ours(family: Family) 
     wait_until(lambda: query_launcher(family.data_dir) is not None, 30, family.log)
     assert family.status().pid == 1
     for inside in ((), CONTAINER):
-        _, said = family.begin(inside=inside, family_wait=0.5).communicate(timeout=20)
+        _, said = family.begin(inside=inside, lock_wait=0.5).communicate(timeout=20)
         assert "ERROR:  55006" in said
         assert "a launcher of another host or container" in said
         assert "the launcher with PID" not in said
@@ -139,7 +132,7 @@ def test_a_second_launcher_takes_over_when_the_first_ends(family: Family) -> Non
     (subid,) = family.subscribe("steady")
     first = family.start()
     family.await_worker(subid)
-    second = family.begin(family_wait=30)
+    second = family.begin(lock_wait=30)
     wait_until(lambda: "action=lock_wait" in family.log(), 20, family.log)
     first.terminate()
     assert first.wait(20) == 0
@@ -180,7 +173,7 @@ def test_s_p_7_a_frozen_child_of_a_killed_launcher_keeps_the_next_one_out(family
     (row,) = family.status().workers
     launcher.kill()
     launcher.wait()
-    blocked = family.begin(family_wait=0.5)
+    blocked = family.begin(lock_wait=0.5)
     _, said = blocked.communicate(timeout=20)
     assert blocked.returncode == 1
     assert f"PID {row.pid}, left by a launcher that has ended" in said

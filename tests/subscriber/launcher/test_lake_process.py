@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from subscriber.launcher.lake_process import LONGEST, YOUNG, LakeChild, LakeEvent
-from tests.subscriber.launcher_family import Family
+from tests.subscriber.fake_launcher import COUNT
+from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
 
 
@@ -123,3 +125,36 @@ def test_rows_are_staged_where_the_lake_of_the_start_sees_them(tmp_path: Path) -
             )
 
         wait_until(told, 20, family.log)
+
+
+def test_a_lake_server_that_dies_is_replaced_and_workers_hear_of_it(family: Family) -> None:
+    (subid,) = family.subscribe("lake")
+    family.store.hand_over_spark_session("me", "of the server before", time.time())
+    family.start()
+    reported(family, subid, "phase", "sc://localhost:1")
+    assert family.store.take_spark_session(subid, 7, 1) is None
+    family.store.hand_over_spark_session("me", "of this one", time.time())
+    family.kill(family.status().lake_pid)
+    reported(family, subid, "phase", "sc://localhost:2")
+    assert family.store.take_spark_session(subid, 7, 1) is None
+    assert (family.data_dir / COUNT).read_text() == "2"
+    assert "lake server ended with status -9" in family.log()
+
+
+def test_a_remote_lake_has_no_server_of_ours(family: Family) -> None:
+    (subid,) = family.subscribe("lake")
+    family.store.hand_over_spark_session("me", "it knows this", time.time())
+    family.start(remote="sc://cluster:15002")
+    reported(family, subid, "phase", "sc://cluster:15002")
+    assert family.store.take_spark_session(subid, 7, 1) == ("me", "it knows this")
+    assert family.status().lake_pid is None
+    assert not (family.data_dir / COUNT).exists()
+
+
+def test_a_lake_that_cannot_be_started_ends_the_family(family: Family) -> None:
+    family.subscribe("steady")
+    launcher = family.begin(no_java=True)
+    _, said = launcher.communicate(timeout=20)
+    assert launcher.returncode == 1
+    assert "sqlstate=55000 no Java" in said
+    assert "HINT:  Install one." in said

@@ -1,21 +1,21 @@
-"""SIGHUP: what the launcher takes from a file that changed, and what waits for its next start."""
+"""The configuration file, as the launcher applies it."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    with Family(tmp_path / "d") as made:
-        yield made
+def test_a_file_that_cannot_be_applied_ends_the_family(family: Family) -> None:
+    family.subscribe("steady")
+    launcher = family.begin(bad_file=True)
+    _, said = launcher.communicate(timeout=20)
+    assert launcher.returncode == 1
+    assert "sqlstate=55000 the file is wrong" in said
+    assert "DETAIL:  Seen by apply_file." in said
+    assert "Traceback" not in said
 
 
 def test_the_file_is_applied_when_the_lake_is_up_and_at_sighup(family: Family) -> None:

@@ -1,0 +1,234 @@
+"""The launcher's loop: reap workers, watch the lake server, look at the catalog, wait for events.
+
+One turn:
+
+1. Signals. SIGTERM and SIGINT end the launcher and its processes, SIGHUP reads the configuration
+   again, SIGCHLD only wakes the loop. A second SIGTERM or SIGINT ends the wait for processes.
+2. Processes that ended are reaped, and their slots are free from here on. The subscription's
+   remaining workers are woken: an apply worker may wait for its sync worker, and a sync worker for
+   its apply worker. After an exit on purpose (status 0, or after a stop) the subscription's start
+   time is forgotten, after an error the start time stays.
+3. The lake server: starting, up, or dead and due again.
+4. The catalog, if anything gave a reason to look (``subscription_workers``).
+
+The turn ends in a wait for the local socket, for signals, and for the time when something is due.
+Nothing before the wait blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from catalog.errcodes import ReplicationError
+from catalog.store_sqlite import CatalogStore
+from config.limits import CATALOG_POLL
+from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
+from subscriber.launcher.lake_process import LakeChild, LakeEvent
+from subscriber.launcher.requests import Requests
+from subscriber.launcher.socket_server import Client
+from subscriber.launcher.subscription_workers import SubscriptionWorkers
+from subscriber.launcher.wake_up import WakeUp
+from subscriber.launcher.worker_processes import WorkerProcesses
+from subscriber.status.lake_tables import StatusTables
+from workers.process import log as server_log
+from workers.process.worker_slots import SyncRefusal
+
+log = logging.getLogger(__name__)
+
+
+class LauncherLoop:
+    """Runs turns until the launcher is to end and no worker is left; ``status`` is the result."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        configuration: SettingsInForce,
+        workers: WorkerProcesses,
+        lake: LakeChild,
+        status_tables: StatusTables,
+        wake_up: WakeUp,
+        *,
+        start_time: int,
+        apply_file: ApplyFile | None,
+        on_running: Callable[[], None] | None,
+    ) -> None:
+        self.phase = "starting"
+        self.status = 0
+        self.start_time = start_time
+        self.workers = workers
+        self.requests = Requests(self)
+        self._store = store
+        self._configuration = configuration
+        self._lake = lake
+        self._status_tables = status_tables
+        self._wake_up = wake_up
+        self._on_running = on_running
+        self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
+        self._subscriptions = SubscriptionWorkers(
+            store, workers, lambda: configuration.settings, lambda: self.requests.held
+        )
+        self._in_a_hurry = False
+
+    def run(self, selector: selectors.BaseSelector) -> None:
+        """One turn after another, until the end."""
+        while True:
+            self._wake_up.run_posted()
+            for exited in self.workers.reap():
+                self._subscriptions.take_exit(exited)
+            if self.phase == "stopping":
+                if not self.workers.children:
+                    return
+            else:
+                self._watch_lake()
+            if self.phase != "stopping" and time.monotonic() >= self._subscriptions.next_look:
+                self._subscriptions.look()
+            if self.phase == "running":
+                interval = self._configuration.settings.status_tables_interval
+                self._status_tables.poll(time.monotonic(), interval, self._lake.url)
+            self.requests.settle()
+            for key, mask in selector.select(self._pause_seconds()):
+                key.data(mask)
+
+    def _pause_seconds(self) -> float:
+        """Seconds until something is due without an event."""
+        now = time.monotonic()
+        due = [self.workers.next_deadline(), self.requests.next_deadline()]
+        if self.phase != "stopping":
+            due += [self._subscriptions.next_look, self._lake.next_deadline(now)]
+        if self.phase == "running":
+            interval = self._configuration.settings.status_tables_interval
+            due.append(self._status_tables.next_deadline(interval))
+        times = [moment for moment in due if moment is not None]
+        return max(min(times, default=now + CATALOG_POLL) - now, 0.0)
+
+    def take_signals(self, numbers: bytes) -> None:
+        """Act on the signals that arrived."""
+        if signal.SIGHUP in numbers and self.phase != "stopping":
+            self._reload()
+        stops = sum(numbers.count(number) for number in (signal.SIGTERM, signal.SIGINT))
+        if not stops:
+            return
+        if self.phase == "stopping" or stops > 1:
+            self._in_a_hurry = True
+        self.begin_stop()
+
+    def begin_stop(self) -> None:
+        """End the workers, then the launcher; in a hurry after a second signal."""
+        if self.phase != "stopping":
+            self.phase = "stopping"
+            log.info("action=shutdown shutting down")
+        for tenant in list(self.workers.children):
+            if self._in_a_hurry:
+                self.workers.stop(tenant, grace=0)
+            else:
+                self.workers.stop(tenant)
+
+    def hung_up(self, client: Client) -> None:
+        """A connection on the launcher's socket has ended."""
+        self.workers.hung_up(client)
+        self.requests.let_go(client)
+
+    def _fail(self, error: ReplicationError) -> None:
+        server_log.report(error)
+        self.status = 1
+        self.begin_stop()
+
+    # -- for requests --------------------------------------------------------------------------
+
+    @property
+    def lake_url(self) -> str | None:
+        """The lake's URL, None while the lake is down."""
+        return self._lake.url
+
+    @property
+    def staging(self) -> str | None:
+        """``spark.staging`` as of the start: the folder belongs to ``spark.remote``."""
+        return self._configuration.at_start.spark.staging
+
+    @property
+    def lake_pid(self) -> int | None:
+        """The lake server's process."""
+        return self._lake.pid
+
+    def replace_lake(self) -> None:
+        """End a lake server that cannot go on; a new server follows."""
+        self._lake.replace(time.monotonic())
+
+    def look_at_catalog(self) -> None:
+        """Read pg_subscription in this turn."""
+        self._subscriptions.look_soon()
+
+    def forget_start_time(self, subid: int) -> None:
+        """``ApplyLauncherForgetWorkerStartTime``."""
+        self._subscriptions.forget_start_time(subid)
+
+    def launch_sync(self, subid: int, relid: int) -> str | None:
+        """Start a table's sync worker; the refusal, None if the worker was started."""
+        if self.phase == "stopping":
+            return SyncRefusal.NOT_WANTED.value
+        return self._subscriptions.launch_sync(subid, relid)
+
+    # -- the lake and the configuration --------------------------------------------------------
+
+    def _watch_lake(self) -> None:
+        self._lake.retry_interval = self._configuration.settings.wal_retrieve_retry_interval
+        try:
+            event = self._lake.poll(time.monotonic())
+        except ReplicationError as error:
+            self._fail(error)
+            return
+        if event is None:
+            return
+        if event is LakeEvent.UP and self.lake_pid is not None:
+            with suppress(ReplicationError):  # of a full disk, say; an old session costs some time
+                self._store.forget_idle_spark_sessions()
+        self.workers.tell_lake(self._lake.url)
+        if event is not LakeEvent.UP:
+            return
+        starting = self.phase == "starting"
+        if self._file is not None and (starting or self._file.wanted):
+            self._file.start(self._lake.url)
+        elif self._file is None and starting:
+            self._begin_running()
+
+    def _reload(self) -> None:
+        log.info("action=reload received SIGHUP, reloading configuration")
+        for child in self.workers.children.values():
+            if child.attached:
+                child.process.send_signal(signal.SIGHUP)
+        if self._file is None:
+            self._reread_settings()
+        elif self._file.running or self.phase == "starting":
+            self._file.wanted = self._file.running
+        else:
+            self._file.start(self._lake.url)
+
+    def _applied(self, error: ReplicationError | None) -> None:
+        """The configuration file was applied, or could not be."""
+        if self.phase == "stopping":
+            return
+        if error is not None and self.phase == "starting":
+            self._fail(error)
+            return
+        if error is not None:
+            server_log.report(error, action="reload")
+        self._reread_settings()
+        if self.phase == "starting":
+            self._begin_running()
+        if self._file is not None and self._file.wanted:
+            self._file.start(self._lake.url)
+
+    def _begin_running(self) -> None:
+        self.phase = "running"
+        log.info("action=ready lake and subscriptions are ready")
+        if self._on_running is not None:
+            self._on_running()
+
+    def _reread_settings(self) -> None:
+        self._configuration.reread()
+        self.look_at_catalog()

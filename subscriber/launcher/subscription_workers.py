@@ -1,0 +1,130 @@
+"""Starts and stops the workers of subscriptions, as the catalog wants them.
+
+``look`` is steps L1 to L3: compare the catalog with the worker slots, launch and stop. Every
+enabled subscription has an apply worker, and an apply worker asks for its sync workers.
+
+A worked trace, with ``wal_retrieve_retry_interval`` = 5 s; subscription a fails at once, b is
+altered::
+
+    0.0  a and b enabled        launch a, b; start times a = b = 0.0
+    0.4  a exits with 1         a is due at 5.0
+    2.0  b exits with 0         (b read the altered row) start time of b forgotten: launch b now
+    5.0  a is due               start time a = 5.0; launch a
+
+Each subscription waits for its own start time only. The loop always comes back to a reason to look
+that arrived while the loop was busy: no wait exists in which the reason could be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from config.limits import CATALOG_POLL, GAP_RETRY_INTERVAL
+from subscriber.launcher.worker_processes import Exited, WorkerProcesses
+from workers.process.worker_exit import EXIT_GAP
+from workers.process.worker_slots import SyncRefusal, WorkerType, decide, is_wanted, refuse_sync
+
+log = logging.getLogger(__name__)
+
+
+class SubscriptionWorkers:
+    """Decides when each subscription's workers start.
+
+    ``held`` returns the subscriptions whose workers a command keeps stopped.
+    """
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        workers: WorkerProcesses,
+        settings: Callable[[], Settings],
+        held: Callable[[], Collection[int]],
+    ) -> None:
+        self.next_look = 0.0
+        self._store = store
+        self._workers = workers
+        self._settings = settings
+        self._held = held
+        self._last_start_times: dict[int, float] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def look_soon(self) -> None:
+        """Read pg_subscription in this turn of the loop."""
+        self.next_look = 0.0
+
+    def forget_start_time(self, subid: int) -> None:
+        """``ApplyLauncherForgetWorkerStartTime``."""
+        self._last_start_times.pop(subid, None)
+        self.look_soon()
+
+    def look(self) -> None:
+        """Compare the catalog with the slots; launch and stop workers."""
+        now = time.monotonic()
+        try:
+            stored = self._store.subscriptions()
+        except ReplicationError as error:
+            log.warning("action=look sqlstate=%s %s", error.code, error.primary)
+            self.next_look = now + CATALOG_POLL
+            return
+        held, settings = self._held(), self._settings()
+        self._subscriptions = [sub for sub in stored if sub.oid not in held]
+        for subid in set(self._last_start_times) - {sub.oid for sub in stored if is_wanted(sub)}:
+            del self._last_start_times[subid]
+        slots = self._workers.slots.rows()
+        actions = decide(self._subscriptions, slots, self._last_start_times, now, settings)
+        for row in actions.stop:
+            self._workers.stop(row.tenant)
+        for subid in (*actions.launch, *actions.no_slot):
+            self._last_start_times[subid] = now
+        for subid in actions.launch:
+            self._launch(subid, 0)
+        if actions.no_slot:
+            _warn_out_of_slots()
+        wake = CATALOG_POLL if actions.wake is None else min(actions.wake, CATALOG_POLL)
+        if actions.launch:
+            wake = min(wake, settings.wal_retrieve_retry_interval)
+        self.next_look = now + wake
+
+    def launch_sync(self, subid: int, relid: int) -> str | None:
+        """Start a table's sync worker; the refusal, None if the worker was started."""
+        slots = self._workers.slots.rows()
+        refusal = refuse_sync(subid, relid, self._subscriptions, slots, self._settings())
+        if refusal is SyncRefusal.NO_SLOT:
+            _warn_out_of_slots()
+        if refusal is not None:
+            return refusal.value
+        return None if self._launch(subid, relid) else SyncRefusal.NO_SLOT.value
+
+    def take_exit(self, exited: Exited) -> None:
+        """A worker has ended: when may its successor start? The subscription's others wake."""
+        row = exited.row
+        if row.type is WorkerType.APPLY and exited.on_purpose:
+            self._last_start_times.pop(row.subid, None)
+        elif row.type is WorkerType.APPLY and exited.status == EXIT_GAP:
+            interval = self._settings().wal_retrieve_retry_interval
+            later = max(GAP_RETRY_INTERVAL - interval, 0.0)
+            self._last_start_times[row.subid] = time.monotonic() + later
+        self._workers.wake(row.subid)
+        self.look_soon()
+
+    def _launch(self, subid: int, relid: int) -> bool:
+        try:
+            generation = self._store.next_generation(subid)
+        except ReplicationError as error:  # dropped meanwhile, or the disk is full
+            log.warning("action=worker_start subid=%d sqlstate=%s %s", subid, error.code, error)
+            return False
+        timeout = self._settings().wal_receiver_timeout
+        return self._workers.launch(subid, relid, generation, timeout) is not None
+
+
+def _warn_out_of_slots() -> None:
+    log.warning(
+        "action=no_slot out of logical replication worker slots",
+        extra={"HINT": 'You might need to increase "max_logical_replication_workers".'},
+    )

@@ -1,0 +1,68 @@
+"""The launcher's socket: many clients, none of which can hold up another."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import psutil
+import pytest
+
+from tests.subscriber.launcher_family import Family
+from workers.process.launcher_client import notify_launcher
+from workers.process.launcher_socket import dial, encode, read_lock_file
+
+
+def test_the_socket_is_the_owner_s_alone(family: Family) -> None:
+    family.start()
+    info = read_lock_file(family.data_dir)
+    assert info is not None
+    assert info.socket.stat().st_mode & 0o777 == 0o600
+
+
+def test_garbage_is_hung_up_on(family: Family) -> None:
+    family.start()
+    sock = dial(family.data_dir)
+    assert sock is not None
+    with sock:
+        sock.settimeout(10)
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert sock.recv(1) == b""
+    assert family.status().phase == "running"
+
+
+def test_a_frozen_client_holds_up_nobody(family: Family) -> None:
+    (subid,) = family.subscribe("steady")
+    launcher = family.start()
+    frozen = family.await_worker(subid)
+    family.kill(frozen.pid, signal.SIGSTOP)
+    sock = dial(family.data_dir)
+    assert sock is not None
+    with sock:
+        sock.settimeout(0.5)
+        flood = encode({"id": 1, "op": "status"}) * 100_000
+        with pytest.raises(TimeoutError):  # it asks and asks, and never reads
+            sock.sendall(flood)
+        for _ in range(2000):
+            notify_launcher(family.data_dir, subid)
+        assert psutil.Process(launcher.pid).memory_info().rss < 200 * 2**20
+        (other,) = family.subscribe("steady-2")
+        notify_launcher(family.data_dir)
+        family.await_worker(other)
+    family.kill(frozen.pid, signal.SIGCONT)
+    assert notify_launcher(family.data_dir, subid, wait=10)
+
+
+def test_many_clients_come_and_go(family: Family) -> None:
+    family.start()
+    held = []
+    try:
+        for _ in range(100):
+            sock = dial(family.data_dir)
+            assert isinstance(sock, socket.socket)
+            held.append(sock)
+        assert family.status().phase == "running"
+    finally:
+        for sock in held:
+            sock.close()
+    assert family.status().phase == "running"
