@@ -27,14 +27,18 @@ from workers.lake.sql.find_rows import (
     find_keys,
     find_positions,
     find_ranges,
-    find_rows,
 )
 from workers.lake.sql.generated_check import generated_types
 from workers.lake.sql.generated_values import generated_at, renamed
 from workers.lake.sql.key_bounds import KeyRanges
 from workers.lake.sql.merge import KeyBounds, by_key, merge_by_key, merge_by_position
 from workers.lake.sql.merge_results import read_outcomes
-from workers.lake.sql.other_writers import Others, all_others, count_rows_of_others, look_for_others
+from workers.lake.sql.other_writers import (
+    OtherWriters,
+    all_others,
+    count_rows_of_others,
+    look_for_others,
+)
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.statements import (
     OWNER,
@@ -46,10 +50,10 @@ from workers.lake.sql.statements import (
     delete_source,
     drop_branch,
     identifier,
-    join,
     name_of,
     select_source,
     set_properties,
+    sql_text,
     table_path,
     text,
 )
@@ -202,14 +206,14 @@ BUILDERS: dict[str, Build] = {
     ),
     "find positions": lambda n: find_positions(ident(n), BRANCH, n[2:4], n[4]),
     "find keys": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n), n[4]),
-    "find rows": lambda n: find_rows(ident(n), BRANCH, n[2:4], n[3:5], bounds(n), n[4]),
+    "find rows": lambda n: find_keys(ident(n), BRANCH, n[2:4], bounds(n), n[4], columns=n[3:5]),
     "list deletes": lambda n: list_deletes(ident(n), n[2]),
     "list data": lambda n: list_data(ident(n), n[2]),
     "find any key": lambda n: find_any_key(ident(n), BRANCH, [("s", n[2:4]), ("s1", n[4:])], n[2]),
     "count repeated": lambda n: count_repeated(ident(n), BRANCH, n[2:4], n[2]),
     "find ranges": lambda n: find_ranges(ident(n), n[2]),
     "rows of others": lambda n: count_rows_of_others(
-        ident(n), BRANCH, by_key(n[2:4], bounds(n), n[4]), Others(7, frozenset({9}))
+        ident(n), BRANCH, by_key(n[2:4], bounds(n), n[4]), OtherWriters(7, frozenset({9}))
     ),
     "create namespace": lambda n: create_namespace(ident(n)),
     "create table": lambda n: create_table(
@@ -240,7 +244,9 @@ BUILDERS: dict[str, Build] = {
     "select a source": lambda n: select_source(ident(n), BRANCH, n[3]),
     "procedure": lambda n: call("fast_forward", ident(n), branch=n[2], to=n[3]),
     "path": lambda n: name_of(branch_path(ident(n), BRANCH)),
-    "property": lambda n: join("SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"),
+    "property": lambda n: sql_text(
+        "SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"
+    ),
     "properties": lambda n: asked(lambda session: read_properties(session, ident(n))),
     "history": lambda n: asked(lambda session: read_history(session, ident(n))),
     "outcomes": lambda n: asked(lambda session: read_outcomes(session, {ident(n): n[2:]})),
@@ -274,7 +280,8 @@ BUILDERS: dict[str, Build] = {
         for kind, type in TYPES.items()
     },
     "the table before a copy": lambda n: asked(
-        lambda session: copied_keys.count_taken_keys(session, ident(n), n[2], n[3:]), history(n[2])
+        lambda session: copied_keys.count_existing_keys(session, ident(n), n[2], n[3:]),
+        history(n[2]),
     ),
     "values that stay": lambda n: asked(
         lambda session: generated_at(

@@ -19,11 +19,11 @@ from tests.security.spark_builders import BUILDERS, Names
 from workers.lake.connect.session import LakeSession
 from workers.lake.sql import merge
 from workers.lake.sql.merge import KeyBounds, merge_by_key
-from workers.lake.sql.statements import identifier, join, name_of, text
+from workers.lake.sql.statements import identifier, name_of, sql_text, text
 from workers.lake.table import LakeIdent
 
-LAKE = Path(merge.__file__).parent
-BUILDING = frozenset({"join", "call", "name_of"})
+LAKE = Path(merge.__file__).parents[1]
+BUILDING = frozenset({"sql_text", "call", "name_of"})
 """What ``workers.lake.sql.statements`` has for who puts a statement together."""
 
 FIVE = st.lists(hostile(), min_size=5, max_size=5, unique=True)
@@ -40,7 +40,7 @@ def test_a_statement_is_the_same_whatever_the_names(names: Names) -> None:
 def builders() -> set[tuple[str, str]]:
     """File and name of every function that puts a statement for the lake together."""
     found: set[tuple[str, str]] = set()
-    for path in LAKE.glob("*.py"):
+    for path in LAKE.rglob("*.py"):
         tree = ast.parse(path.read_text())
         known = BUILDING if path.name == "statements.py" else imported(tree) & BUILDING
         found |= {
@@ -135,5 +135,5 @@ def test_spark_reads_what_was_meant(session: LakeSession, made: list[str]) -> No
 def test_a_name_does_not_read_the_server_s_environment(session: LakeSession) -> None:
     """``${env:…}`` is Spark's own way to put a variable into a statement."""
     name = "${env:SPARK_CONNECT_AUTHENTICATE_TOKEN}"
-    read = session.query(join("SELECT", text(name), "AS", identifier(name)), "quoting")
+    read = session.query(sql_text("SELECT", text(name), "AS", identifier(name)), "quoting")
     assert read.to_pylist() == [{name: name}]

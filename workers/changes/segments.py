@@ -37,12 +37,12 @@ from workers.lake.effects import Counts
 from workers.lake.refusals import key_not_unique
 from workers.lake.segment import (
     NO_KEY_FOUND,
-    FullSegment,
-    KeyProbe,
+    KeyLookup,
     OtherKey,
     RowsOf,
     Segment,
-    nothing_found,
+    WholeRowLookup,
+    no_keys_found,
 )
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent, LakeTable
@@ -200,7 +200,7 @@ class TableWork:
         return Segment(
             columns=tuple(column.name for column in layout.columns),
             key=key,
-            probe=KeyProbe(keys, resolve),
+            key_lookup=KeyLookup(keys, resolve),
             generated=self._options.generated,
             source=self._source,
         )
@@ -245,12 +245,12 @@ class TableWork:
         if probed is not None:
             self._folded.append(probed)
         if truncate:
-            return replace(resolve(nothing_found(len(keys))), truncate=True)
+            return replace(resolve(no_keys_found(len(keys))), truncate=True)
         others = zip(names[1:], unique.key_batches, strict=True)
         return Segment(
             columns=tuple(column.name for column in layout.columns),
             key=names[0],
-            probe=KeyProbe(
+            key_lookup=KeyLookup(
                 self._staged_now(probed.key_batches(), probed.key_schema) if probed else None,
                 resolve,
                 tuple(
@@ -325,7 +325,7 @@ class TableWork:
         return Segment(
             columns=tuple(column.name for column in layout.columns),
             truncate=truncate,
-            full=FullSegment(images, resolve),
+            row_lookup=WholeRowLookup(images, resolve),
             defaults=self._options.defaults,
             generated=self._options.generated,
             source=self._source,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
-from workers.lake.effects import Counts, Effect, FileSizes, Orphans, TakenKeys
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
@@ -24,7 +24,7 @@ from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, 
 """The owner of a lake table that several sources write to."""
 """In a shared lake table: which source a row came from, NULL for rows that none of ours wrote."""
 """Columns that the lake table generates, each with its expression: Spark's SQL over the others."""
-"""What a ``KeyProbe`` is told when none of its keys is there."""
+"""What a ``KeyLookup`` is told when none of its keys is there."""
 
 
 class Destination(Protocol):
@@ -104,7 +104,7 @@ class Destination(Protocol):
     def discard(self, staged: Staged) -> None:
         """Remove staged files; missing is fine."""
 
-    def put(
+    def write_branch(
         self,
         ident: LakeIdent,
         branch: str,
@@ -133,8 +133,8 @@ class Destination(Protocol):
         stamp: Stamp,
         base: LSN | None = None,
     ) -> Counts:
-        """``put`` and ``count`` of one table."""
-        return self.count([self.put(ident, branch, segments, stamp, base)])[0]
+        """``write_branch`` and ``count`` of one table."""
+        return self.count([self.write_branch(ident, branch, segments, stamp, base)])[0]
 
     def copy(
         self,
@@ -146,7 +146,7 @@ class Destination(Protocol):
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges.
         Returns the number of rows copied."""
 
-    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+    def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
         """What the rows that the branch's last commit appended meet in the table before it.
 
         Keys are compared by value; one with a NULL in it equals none.
@@ -160,7 +160,7 @@ class Destination(Protocol):
         ``source``: among the rows of that source.
         """
 
-    def take_over(
+    def overwrite_existing(
         self,
         ident: LakeIdent,
         branch: str,
@@ -168,7 +168,7 @@ class Destination(Protocol):
         key: Sequence[str],
         generated: Generated = (),
     ) -> None:
-        """The rows that ``taken_keys`` counts become what was copied, as far as ``columns`` go.
+        """The rows that ``existing_keys`` counts become what was copied, as far as ``columns`` go.
 
         What is generated is computed anew, every other column keeps its value, and no key is there
         twice then. The branch's tip carries no stamp afterwards.

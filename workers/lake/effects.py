@@ -93,11 +93,14 @@ class Orphans:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenKeys:
-    """``copied`` rows of a copy have a key that the table had before; ``held`` rows had them."""
+class ExistingKeys:
+    """Keys that copied rows share with rows that were in the table before the copy.
 
-    copied: int
-    held: int
+    ``copied_rows`` counts the copied rows, ``existing_rows`` the rows that were in the table.
+    """
+
+    copied_rows: int
+    existing_rows: int
 
 
 @dataclass(frozen=True, slots=True)

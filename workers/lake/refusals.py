@@ -10,7 +10,10 @@ from workers.lake.table import LakeIdent, Stamp
 
 
 def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | None) -> None:
-    """See ``Destination.put``; ``found`` is the source's position on the branch (55000)."""
+    """55000 if the branch is behind ``base``; ``found`` is the source's position on the branch.
+
+    See ``Destination.write_branch``.
+    """
     if base is None or (found and found.epoch == stamp.epoch and found.lsn >= base):
         return
     stands = "at no position" if found is None else f"at {found.lsn} of epoch {found.epoch}"

@@ -1,4 +1,10 @@
-"""A segment: changes of one table that are applied in one go."""
+"""A segment: a run of changes of one lake table, folded and staged.
+
+The workers build segments and the lake applies them. Two parts of a segment call back into the
+workers while the lake applies it: ``KeyLookup.decide`` and ``WholeRowLookup.decide``. The fold
+needs the lake's answer (which keys, which rows are in the table?) and stages more rows when it has
+that answer. No other call goes from the lake up to the workers.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,15 @@ from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent
 
 Generated = tuple[tuple[str, str], ...]
+"""Generated columns of a lake table, each with its expression: Spark SQL over other columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
-    """What is staged are whole rows of a table: nothing is to be computed for them.
+    """Says that staged rows are whole rows of the table ``ident``: the lake computes no column.
 
-    ``columns`` are what ``c0…`` are called there, ``source`` whose they are in a shared table.
+    ``columns`` are the table's names of ``c0…``. ``source`` is the source of the rows in a shared
+    table.
     """
 
     ident: LakeIdent
@@ -27,27 +35,31 @@ class RowsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class FullSegment:
+class WholeRowLookup:
     """Changes of a table matched by whole rows (REPLICA IDENTITY FULL, or no key).
 
     ``images`` holds the distinct old rows: ``image`` int64, ``n`` int32 (how many at most), then
     ``c0…`` in the order of ``Segment.columns``. The lake finds up to ``n`` equal rows (NULLs
-    equal) on the branch and calls ``resolve`` with what it found: ``image`` int64, ``f`` string
-    (``_file``), ``p`` int64 (``_pos``). ``resolve`` answers ``(positions, append)``: positions
+    equal) on the branch and calls ``decide`` with a table of ``image`` int64, ``f`` string
+    (``_file``) and ``p`` int64 (``_pos``). ``decide`` returns ``(positions, append)``: positions
     has ``f, p, op`` (int8, 0 = update, 1 = delete) and ``c0…``; append has ``c0…``.
     """
 
     images: Staged
-    resolve: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
+    decide: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
 
 
 # Not from arrays: making one of Python values imports pandas, a second for every command.
 NO_KEY_FOUND: Final = pa.Table.from_batches([], pa.schema({"k": pa.int64()}))
+"""The argument of ``KeyLookup.decide`` if the table has none of the keys."""
 
 
-def nothing_found(others: int) -> pa.Table:
-    """What a ``KeyProbe`` with so many other keys is told when none is there."""
-    names = ["k", *(f"k{at}" for at in range(1, others + 1))]
+def no_keys_found(other_keys: int) -> pa.Table:
+    """The argument of ``KeyLookup.decide`` if the table has none of the keys.
+
+    ``other_keys`` is the number of ``KeyLookup.others``.
+    """
+    names = ["k", *(f"k{at}" for at in range(1, other_keys + 1))]
     return pa.Table.from_batches([], pa.schema([(name, pa.int64()) for name in names]))
 
 
@@ -60,20 +72,20 @@ class OtherKey:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyProbe:
+class KeyLookup:
     """Changes whose effect depends on which of their keys are in the table.
 
     ``keys`` holds each key once: ``k`` int64, then ``b0…`` in the order of ``Segment.key``. The
-    lake looks for them on the branch and calls ``resolve`` with the ``k`` it found, once per row;
-    the segment that ``resolve`` answers is applied instead. ``resolve`` may raise.
+    lake looks the keys up on the branch and calls ``decide`` with the ``k`` of each row that has
+    one of them. ``decide`` returns the segment that the lake applies instead. ``decide`` may raise.
 
-    With ``others`` it looks for rows that have any of the keys, and ``resolve`` gets a line for
-    each: ``k``, then ``k1``, ``k2`` … for the other keys, NULL for one that is not among them.
-    ``keys`` is None where the segment has no key.
+    With ``others`` the lake looks for rows that have any of the keys, and ``decide`` gets a line
+    for each such row: ``k``, then ``k1``, ``k2`` … for the other keys, NULL for a key that the row
+    does not have. ``keys`` is None for a segment without a key.
     """
 
     keys: Staged | None
-    resolve: Callable[[pa.Table], Segment]
+    decide: Callable[[pa.Table], Segment]
     others: tuple[OtherKey, ...] = ()
 
 
@@ -86,10 +98,11 @@ class Segment:
     ``c0…`` the new values, and for each column named in ``unchanged`` (an unchanged out-of-line
     value somewhere in the segment) a boolean ``m<i>``, true where the table's value stays.
     ``append``: ``c0…``. The merge comes before the append; ``truncate`` before both.
-    A segment with a ``probe`` has neither: its keys are looked for first.
-    With a ``source`` (a shared table) only that source's rows are matched, deleted and emptied,
-    and new rows are its own. ``from_branch`` appends that source's rows of another branch.
-    What is ``generated`` is none of ``columns`` and is computed for each row that is written.
+    A segment with a ``key_lookup`` has neither: the lake looks its keys up first.
+    With a ``source`` (a shared table) the segment matches, deletes and truncates rows of the source
+    alone, and new rows get the source. ``from_branch`` appends the source's rows of another branch.
+    ``generated`` columns are not in ``columns``; the lake computes them for each row it writes.
+    ``defaults`` are columns that only the lake has, each with a Spark expression for new rows.
     """
 
     columns: tuple[str, ...]
@@ -98,9 +111,9 @@ class Segment:
     merge: Staged | None = None
     unchanged: tuple[str, ...] = ()
     append: Staged | None = None
-    full: FullSegment | None = None
-    probe: KeyProbe | None = None
-    defaults: tuple[tuple[str, str], ...] = ()  # lake-only column → Spark expression
+    row_lookup: WholeRowLookup | None = None
+    key_lookup: KeyLookup | None = None
+    defaults: tuple[tuple[str, str], ...] = ()
     generated: Generated = ()
     source: str = ""
     from_branch: str | None = None
@@ -111,4 +124,5 @@ _FOUND: Final[list[tuple[str, pa.DataType]]] = [
     ("f", pa.string()),
     ("p", pa.int64()),
 ]
-FOUND: Final = pa.schema(_FOUND)
+FOUND_ROWS: Final = pa.schema(_FOUND)
+"""The argument of ``WholeRowLookup.decide``."""

@@ -1,4 +1,4 @@
-"""Rows on their way to the lake, and files on their way to be a table's."""
+"""Rows that are staged for a commit, and the files that a commit adds to a table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What of a table's metadata decides how its files are written: which table it is, the numbers
-    of its columns' schema and of its partitions, and Iceberg's format version."""
+class LayoutId:
+    """The part of a table's metadata that decides how its files are written.
+
+    ``uuid`` names the table, ``schema_id`` and ``spec_id`` number the schema of its columns and its
+    partitioning, ``format_version`` is Iceberg's.
+    """
 
     uuid: str
     schema_id: int
@@ -20,12 +23,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a commit is to make one of the table's.
+    """A data file or delete file that a commit adds to the table.
 
-    ``path`` is its name in the metadata, ``rows`` how many rows, or deletes, it holds. One of
-    deletes says which data file they are ``of``, if of one, and of a ``vector`` where in the file
-    it begins and how many bytes it has. ``unbounded`` are the field ids of columns whose least and
-    greatest value its footer does not tell.
+    ``path`` is its name in the metadata, ``rows`` the number of rows, or of deletes, in it.
+    A delete file for a single data file names it in ``of``. A deletion vector has in ``vector`` its
+    offset and its length in bytes inside the file. ``unbounded`` holds the field ids of columns
+    without least and greatest value in the file's footer.
     """
 
     path: str
@@ -38,8 +41,10 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of a snapshot, the files of deletes that concern it, and in format 3 the number
-    of its first row."""
+    """A data file of a snapshot and the delete files that apply to it.
+
+    ``first_row_id`` is the number of its first row, in tables of format 3.
+    """
 
     path: str
     rows: int
@@ -48,8 +53,11 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """A branch's snapshot ``tip`` and its data files; None where those are better read by Spark."""
+class FileList:
+    """A branch's snapshot ``tip`` and its data files.
+
+    ``files`` is None if there are too many to list, or if only Spark can read them.
+    """
 
     tip: int
     files: tuple[LiveFile, ...] | None
@@ -57,19 +65,23 @@ class Live:
 
 @dataclass(slots=True)
 class OwnFiles:
-    """Files of rows that lie in the table's folder. Once ``given`` to a commit, whatever became of
-    that, they may be the table's; until then they are ours to remove. ``shape`` is the table's that
-    they were written for."""
+    """Data files that this process wrote to the table's folder, in the layout ``shape``.
+
+    From the moment a commit is asked to add them they are ``committed``: whatever became of the
+    commit, they may belong to the table. Until then this process removes them.
+    """
 
     files: tuple[NewFile, ...]
-    shape: Shape
-    given: bool = False
+    shape: LayoutId
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Rows on their way to the lake: a small Arrow table, Parquet files that were staged, or files
-    that need only become the table's."""
+    """Rows staged for the lake: a small Arrow table, staged Parquet files, or data files.
+
+    Exactly one of ``table``, ``paths`` and ``own`` is set.
+    """
 
     rows: int
     table: pa.Table | None = None

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from catalog.errcodes import UniqueViolation
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.lake.destination import Destination
-from workers.lake.effects import TakenKeys
+from workers.lake.effects import ExistingKeys
 from workers.lake.refusals import key_not_unique
 from workers.lake.segment import Generated
 from workers.lake.table import LakeIdent
@@ -42,20 +42,20 @@ def settle_copied_keys(
     that replaces all rows.
     """
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    taken = dest.taken_keys(ident, branch, key)
-    if not taken.copied:
+    found = dest.existing_keys(ident, branch, key)
+    if not found.copied_rows:
         return
     if not overwrite:
-        raise _violation(ident, key, taken, copy_again)
-    if taken.held > taken.copied:
-        detail = f"{taken.copied} copied rows have the keys of {taken.held} rows."
+        raise _violation(ident, key, found, copy_again)
+    if found.existing_rows > found.copied_rows:
+        detail = f"{found.copied_rows} copied rows have the keys of {found.existing_rows} rows."
         raise key_not_unique(ident, key, detail, "; the copy is tried again by itself.")
-    dest.take_over(ident, branch, columns, key, generated)
+    dest.overwrite_existing(ident, branch, columns, key, generated)
     log.info(
         "action=overwrite subid=%d relid=%d rows=%d table=%s",
         rel.srsubid,
         rel.srrelid,
-        taken.copied,
+        found.copied_rows,
         ident,
     )
 
@@ -88,9 +88,11 @@ def check_repeated_keys(
 
 
 def _violation(
-    ident: LakeIdent, key: Sequence[str], taken: TakenKeys, copy_again: str
+    ident: LakeIdent, key: Sequence[str], found: ExistingKeys, copy_again: str
 ) -> UniqueViolation:
-    rows = "One copied row has" if taken.copied == 1 else f"{taken.copied} copied rows have"
+    rows = (
+        "One copied row has" if found.copied_rows == 1 else f"{found.copied_rows} copied rows have"
+    )
     return UniqueViolation(
         f'duplicate key value violates the unique key of lake table "{ident}"',
         detail=f"Key ({', '.join(key)}) already exists: {rows} one that is in the table.",

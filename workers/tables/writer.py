@@ -224,7 +224,7 @@ class LakeWriter:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
             stamp = Stamp(self._origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._with_branch(table)
-            effect = self._dest.put(
+            effect = self._dest.write_branch(
                 ready.lake.ident, ready.branch or "", work.segments, stamp, table.base
             )
             pa.default_memory_pool().release_unused()  # by this thread, which used most of it
@@ -457,7 +457,7 @@ class LakeWriter:
     def _write_again(self, written: Written) -> Written:
         table, work = written.table, written.work
         try:
-            effect = self._dest.put(
+            effect = self._dest.write_branch(
                 table.lake.ident, table.branch or "", work.segments, written.stamp, table.base
             )
         except FailedTransaction as failed:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from catalog.pg_lsn import LSN
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
-from workers.lake.segment import FullSegment, KeyProbe, OtherKey, Segment
+from workers.lake.segment import KeyLookup, OtherKey, Segment, WholeRowLookup
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeColumn, LakeIdent, Stamp
 
@@ -86,7 +86,7 @@ def probe(
     def answer(found: pa.Table) -> Segment:
         return resolve(sorted(keys[k] for k in found.column("k").to_numpy()))
 
-    return Segment(PUBLISHED, ("id",), probe=KeyProbe(staged, answer), **more)
+    return Segment(PUBLISHED, ("id",), key_lookup=KeyLookup(staged, answer), **more)
 
 
 def probe_any(
@@ -107,7 +107,7 @@ def probe_any(
     keys = [OtherKey((name,), numbered(own, pa.string())) for name, own in others.items()]
     own = None if ids is None else numbered(ids, pa.int64())
     key = () if ids is None else ("id",)
-    return Segment(PUBLISHED, key, probe=KeyProbe(own, answer, tuple(keys)))
+    return Segment(PUBLISHED, key, key_lookup=KeyLookup(own, answer, tuple(keys)))
 
 
 class Table:
@@ -146,9 +146,9 @@ def read_rows(dest: Any, ident: LakeIdent) -> list[tuple[Any, ...]]:
     if hasattr(dest, "lake"):
         found = [tuple(row.values()) for row in dest.lake.rows(ident)]
     else:
-        from workers.lake.sql.statements import join, table_path
+        from workers.lake.sql.statements import sql_text, table_path
 
-        result = dest._sessions.get().query(join("SELECT * FROM", table_path(ident)), "reading")
+        result = dest._sessions.get().query(sql_text("SELECT * FROM", table_path(ident)), "reading")
         found = [tuple(row.values()) for row in result.to_pylist()]
     return sorted(found, key=lambda row: tuple((v is not None, v) for v in row))
 
@@ -184,4 +184,4 @@ def full(
             rows_to_append(dest, appended) if appended else None,
         )
 
-    return Segment(PUBLISHED, full=FullSegment(staged, answer), **more)
+    return Segment(PUBLISHED, row_lookup=WholeRowLookup(staged, answer), **more)

@@ -170,7 +170,7 @@ def test_what_was_put_into_several_tables_is_counted_together(table: Table) -> N
     other.batch([append(dest, [(1, "c", None), (1, "d", None), (3, "e", None)])], 20)
 
     def put(into: Table, *segments: Segment) -> Effect:
-        return dest.put(into.ident, into.branch(), segments, stamp(30))
+        return dest.write_branch(into.ident, into.branch(), segments, stamp(30))
 
     def update(key: int) -> Change:
         return (0, key, key, "x", None, False)

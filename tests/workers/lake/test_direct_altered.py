@@ -22,8 +22,8 @@ from tests.workers.lake.watched import Watched, delete, update, with_rows
 from workers.lake.api.table_api import Gateway
 from workers.lake.effects import Counts
 from workers.lake.segment import Segment
-from workers.lake.sql.statements import branch_path, join
-from workers.lake.staged_rows import Live
+from workers.lake.sql.statements import branch_path, sql_text
+from workers.lake.staged_rows import FileList
 from workers.lake.table import LakeIdent
 
 
@@ -107,7 +107,7 @@ def test_a_branch_that_moved_or_went_is_not_written_to(
     with monkeypatch.context() as patch:
         told = Gateway.live
 
-        def live(*args: Any) -> Live:
+        def live(*args: Any) -> FileList:
             return replace(told(*args), tip=1)
 
         patch.setattr(Gateway, "live", live)
@@ -140,6 +140,6 @@ def test_two_branches_of_a_table_are_written_to_at_once(table: Watched, iceberg:
             done.result()
     for at, branch in enumerate(branches):
         assert len(table.commits(branch)) == 7
-        sql = join("SELECT id, v FROM", branch_path(table.ident, branch), "ORDER BY id")
+        sql = sql_text("SELECT id, v FROM", branch_path(table.ident, branch), "ORDER BY id")
         found = table.session.query(sql, "looking").to_pylist()
         assert [tuple(row.values()) for row in found] == [(n, f"of {at}") for n in (1, 3, 5)]

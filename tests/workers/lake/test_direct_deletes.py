@@ -117,7 +117,7 @@ def test_deletes_that_a_merge_has_written_again_are_known_as_gone(
     delete_each(sixty, branch, range(FEW))
     monkeypatch.setattr(segment_writer, "MOST", 1)
     two = merge(sixty.dest, [delete(20), delete(21)])
-    effect = sixty.dest.put(sixty.ident, branch, [two], stamp(50))
+    effect = sixty.dest.write_branch(sixty.ident, branch, [two], stamp(50))
     assert effect.merges
     assert sixty.dest.count([effect]) == [Counts(merged=2)]
     sixty.dest.publish(sixty.ident, branch, stamp(50))

@@ -15,7 +15,7 @@ from tests.workers.lake.watched import Watched, delete, update
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files.read_rows import Unreadable
-from workers.lake.staged_rows import Live
+from workers.lake.staged_rows import FileList
 from workers.lake.storage.local_path import local
 from workers.lake.table import LakeIdent
 
@@ -54,7 +54,7 @@ def test_a_batch_is_one_snapshot_of_our_files_and_vectors(two_files: Watched) ->
     new = rows_to_append(table.dest, [(2, "again", None), (20, "b", None)])
     segment = replace(merge(table.dest, changes), append=new)
     branch, before = table.branch(), table.tip()
-    effect = table.dest.put(table.ident, branch, [segment], stamp(40))
+    effect = table.dest.write_branch(table.ident, branch, [segment], stamp(40))
     assert (effect.merges, table.tip()) == ((), before)
     assert table.commits(branch) == ["0/28", *table.commits("main")]
     (counts,) = table.dest.count([effect])
@@ -220,12 +220,12 @@ def test_a_vector_that_came_meanwhile_is_not_replaced(
     two_files: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, branch = two_files, two_files.branch()
-    table.dest.put(table.ident, branch, [merge(table.dest, [delete(1)])], stamp(40))
+    table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(1)])], stamp(40))
     dest: Any = table.dest
     _, known = dest._direct._known[table.ident]
     stale = known.live
-    table.dest.put(table.ident, branch, [merge(table.dest, [delete(2)])], stamp(41))
-    known.live = Live(stale.tip, stale.files)
+    table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(2)])], stamp(41))
+    known.live = FileList(stale.tip, stale.files)
     error = table.refused([merge(table.dest, [delete(3)])], branch)
     assert error.code == "40001"
     assert table.dest.write(table.ident, branch, [merge(table.dest, [delete(3)])], stamp(42))

@@ -118,7 +118,7 @@ def test_copied_rows_that_take_the_place_of_others(generating: Table) -> None:
     branch = generating.branch()
     copied = append(dest, [(2, "new", BIG), (3, "new", None)], **{"generated": GENERATED})
     dest.write(ident, branch, [copied], stamp(30))
-    dest.take_over(ident, branch, PUBLISHED, ["id"], GENERATED)
+    dest.overwrite_existing(ident, branch, PUBLISHED, ["id"], GENERATED)
     dest.write(ident, branch, [], stamp(40))
     dest.publish(ident, branch, stamp(40))
     assert generating.computed() == [
@@ -162,7 +162,7 @@ def test_a_parameter_may_be_called_as_a_source_calls_a_column(
     branch = table.branch()
     copied = append(dest, [(2, "c", None)], **given)
     dest.write(lake_ident, branch, [copied], stamp(40))
-    dest.take_over(lake_ident, branch, PUBLISHED, ["id"], given["generated"])
+    dest.overwrite_existing(lake_ident, branch, PUBLISHED, ["id"], given["generated"])
     dest.write(lake_ident, branch, [], stamp(50))
     dest.publish(lake_ident, branch, stamp(50))
     assert [row[5] for row in table.rows()] == ["<b>b", "<c>c"]

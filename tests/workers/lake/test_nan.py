@@ -18,7 +18,7 @@ from tests.workers.lake.files.test_data_files import known, metadata, staged, wr
 from workers.lake.effects import FileSizes
 from workers.lake.files.data_files import as_rows
 from workers.lake.segment import RowsOf, Segment
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.storage.local_path import local
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -53,7 +53,7 @@ def put(dest: Any, ident: LakeIdent, lsn: int, *rows: tuple[int, float]) -> None
 
 
 def ids(dest: Any, ident: LakeIdent, where: str) -> list[int]:
-    sql = join("SELECT id FROM", table_path(ident), "WHERE", where, "ORDER BY id")
+    sql = sql_text("SELECT id FROM", table_path(ident), "WHERE", where, "ORDER BY id")
     found: list[int] = dest._sessions.get().query(sql, "looking").column(0).to_pylist()
     return found
 
@@ -81,6 +81,6 @@ def test_rows_with_a_nan_are_found_and_outlive_a_delete_of_the_others(
         for condition in ("<> 7",) if by_spark else ("<> 7", "> 7", ">= 8"):
             assert ids(dest, lake_ident, f"{column} {condition}") == others
         assert ids(dest, lake_ident, f"isnan({column})") == others
-    delete = join("DELETE FROM", table_path(lake_ident), "WHERE d <= 7 AND r <= 7")
+    delete = sql_text("DELETE FROM", table_path(lake_ident), "WHERE d <= 7 AND r <= 7")
     dest._sessions.get().command(delete, "deleting")
     assert ids(dest, lake_ident, "true") == others

@@ -26,7 +26,7 @@ from workers.lake.destination import Destination
 from workers.lake.effects import Counts
 from workers.lake.memory.destination import MAIN, MemoryDestination
 from workers.lake.segment import Generated, Segment
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
 
 ONE, TWO, THREE = "9f1c:public.a", "it's:\"b`.c", "3:public.a"
@@ -84,7 +84,7 @@ def change_as_another(dest: Any, ident: LakeIdent) -> None:
         rows = [{**row, "v": "theirs"} for row in dest.lake.rows(ident)]
         dest.lake.commit(table, MAIN, rows, foreign=True)
     else:
-        sql = join("UPDATE", table_path(ident), "SET v = 'theirs'")
+        sql = sql_text("UPDATE", table_path(ident), "SET v = 'theirs'")
         dest._sessions.get().command(sql, "updating")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.workers.lake.contract import BRANCH, Make, Table, append, full, read_rows, stage, stamp
 from workers.lake.effects import Counts
-from workers.lake.segment import FullSegment, Segment
+from workers.lake.segment import Segment, WholeRowLookup
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -96,7 +96,7 @@ def test_columns_may_be_called_what_the_statements_call_their_tables(
     merged = rows(1, op=pa.array([0], pa.int8()), b0=pa.array([7], pa.int64()))
     segments = [
         Segment(names, append=rows(2)),
-        Segment(names, full=FullSegment(images, resolve)),
+        Segment(names, row_lookup=WholeRowLookup(images, resolve)),
         Segment(names, ("t",), merge=merged),
     ]
     counts = dest.write(lake_ident, BRANCH, segments, stamp(20))

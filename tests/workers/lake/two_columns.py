@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from workers.lake.segment import Segment
-from workers.lake.sql.statements import branch_path, join
+from workers.lake.sql.statements import branch_path, sql_text
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 
 BIGINT = pa.int64()
@@ -31,7 +31,7 @@ def update(dest: Any, keys: list[int], key: pa.DataType) -> Segment:
 
 
 def count(dest: Any, ident: LakeIdent, branch: str = MAIN) -> int:
-    sql = join("SELECT count(*) FROM", branch_path(ident, branch))
+    sql = sql_text("SELECT count(*) FROM", branch_path(ident, branch))
     found = dest._sessions.get().query(sql, "counting")
     return int(found.column(0)[0].as_py())
 

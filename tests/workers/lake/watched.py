@@ -12,7 +12,7 @@ from catalog.errcodes import ReplicationError
 from tests.workers.lake.contract import COLUMNS, PUBLISHED, Change, Table, append, stamp
 from workers.lake.metadata.snapshots import LSN_KEY
 from workers.lake.segment import RowsOf, Segment
-from workers.lake.sql.statements import create_namespace, join, table_path
+from workers.lake.sql.statements import create_namespace, sql_text, table_path
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.local_path import local
 from workers.lake.table import LakeColumn, LakeIdent
@@ -44,10 +44,10 @@ class Watched(Table):
         return dest._sessions.get()
 
     def command(self, words: str, more: str) -> None:
-        self.session.command(join(words, table_path(self.ident), more), "preparing a test")
+        self.session.command(sql_text(words, table_path(self.ident), more), "preparing a test")
 
     def query(self, what: str, *metadata: str) -> list[tuple[Any, ...]]:
-        sql = join(f"SELECT {what} FROM", table_path(self.ident, *metadata))
+        sql = sql_text(f"SELECT {what} FROM", table_path(self.ident, *metadata))
         found = self.session.query(sql, "looking")
         return [tuple(row.values()) for row in found.to_pylist()]
 

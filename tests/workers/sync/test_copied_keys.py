@@ -16,7 +16,7 @@ from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
 from workers.lake.memory.destination import MAIN, MemoryTable
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn
 
-ASKED = "taken_keys"
+ASKED = "existing_keys"
 
 
 @pytest.fixture

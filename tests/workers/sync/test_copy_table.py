@@ -231,7 +231,7 @@ def test_ranges_are_copied_from_the_host_of_the_snapshot(world: Copying) -> None
 
 def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
     def fail(operation: str) -> None:
-        if operation == "put":
+        if operation == "write_branch":
             raise ReplicationError("no space left", sqlstate="53100")
 
     world.dest.failpoint = fail

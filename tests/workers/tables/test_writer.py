@@ -136,7 +136,7 @@ def test_nothing_stays_staged_after_a_batch(world: Subscribed) -> None:
     assert dest.staged == 0
 
 
-@pytest.mark.parametrize("fails", ["put", "count", "create_branch", "publish"])
+@pytest.mark.parametrize("fails", ["write_branch", "count", "create_branch", "publish"])
 def test_nothing_stays_staged_when_the_lake_fails(world: Subscribed, fails: str) -> None:
     world.put("a", (1, 1))
 

@@ -31,7 +31,7 @@ from workers.lake.api.java_api import _Api
 from workers.lake.connect.errors import LakeFailure, as_replication_error, repeated
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import Live, LiveFile, NewFile, Shape
+from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
 from workers.lake.storage.local_path import local_folder
 from workers.lake.table import MAIN, LakeIdent
 
@@ -172,7 +172,7 @@ class Gateway:
                 raise changed_meanwhile(ident)
             return int(snapshot.snapshotId())
 
-    def live(self, ident: LakeIdent, branch: str, what: str) -> Live:
+    def live(self, ident: LakeIdent, branch: str, what: str) -> FileList:
         """What a branch's rows are read from; 40001 where there is no such branch.
 
         Its files are told where they are Parquet, and their deletes files of positions.
@@ -186,23 +186,23 @@ class Gateway:
             tip = int(snapshot.snapshotId())
             count = snapshot.summary().get("total-data-files")
             if count is None or int(count) > MOST_FILES:
-                return Live(tip, None)
+                return FileList(tip, None)
             files = []
             for task in api.scan(table, tip):
                 if not _is_plain(task):
-                    return Live(tip, None)
+                    return FileList(tip, None)
                 deletes = tuple(map(_deletes, task.get("delete-files", ())))
                 rows = task["data-file"]
                 found = LiveFile(rows["file-path"], rows["record-count"], deletes)
                 files.append(replace(found, first_row_id=rows.get("first-row-id")))
-            return Live(tip, tuple(files))
+            return FileList(tip, tuple(files))
 
     def commit(
         self,
         ident: LakeIdent,
         branch: str,
         *,
-        shape: Shape,
+        shape: LayoutId,
         rows: Sequence[NewFile] = (),
         deletes: Sequence[NewFile] = (),
         replaced: Sequence[NewFile] = (),
@@ -332,8 +332,8 @@ class _Said(Exception):  # noqa: N818 - what was said, not an error of ours
         self._stacktrace = "\n".join(lines)
 
 
-def _shape(table: Any) -> Shape:
+def _shape(table: Any) -> LayoutId:
     version = table.operations().current().formatVersion()
-    return Shape(
+    return LayoutId(
         str(table.uuid().toString()), table.schema().schemaId(), table.spec().specId(), version
     )

@@ -16,7 +16,7 @@ from workers.lake.api.table_api import Totals
 from workers.lake.files.deleted_rows import DeadRows
 from workers.lake.files.merge_delete_files import DeleteFiles
 from workers.lake.files.position_deletes import NO_PLACES, Places
-from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LiveFile, NewFile
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class KnownFiles:
     """The small files of deletes that were committed, and the files of the tip, if known."""
 
     deletes: DeleteFiles = field(default_factory=DeleteFiles)
-    live: Live | None = None
+    live: FileList | None = None
 
     def forget(self) -> None:
         """Somebody else has written to the branch: Spark, for this batch."""
@@ -43,8 +43,8 @@ class Deletes:
 
 
 def after_commit(
-    live: Live | None, totals: Totals, rows: Sequence[NewFile], deletes: Deletes, dead: DeadRows
-) -> Live | None:
+    live: FileList | None, totals: Totals, rows: Sequence[NewFile], deletes: Deletes, dead: DeadRows
+) -> FileList | None:
     """The branch's files behind a commit of files of rows and of deletes; None where those before
     it are not known. ``dead`` is told of what it deleted."""
     if live is None or live.files is None or totals.before != live.tip:
@@ -60,4 +60,4 @@ def after_commit(
         if now != file:
             dead.deleted(file, now, deletes.places.get(file.path, NO_PLACES))
         files.append(now)
-    return Live(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))
+    return FileList(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))

@@ -36,7 +36,7 @@ from workers.lake.files.deleted_rows import DeadRows
 from workers.lake.files.read_rows import Unreadable, rows_of
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.metadata.snapshots import OPERATION
-from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_path import local
 from workers.lake.storage.store import table_errors
 from workers.lake.table import LakeIdent
@@ -99,7 +99,7 @@ def join_small(
         what=what,
     )
     known.deletes.drop(dropped)
-    known.live = after_commit(Live(live.tip, tuple(kept)), totals, written, Deletes(), dead)
+    known.live = after_commit(FileList(live.tip, tuple(kept)), totals, written, Deletes(), dead)
     if known.live is None:
         known.forget()
     return len(small), totals.idle_deletes

@@ -18,7 +18,7 @@ from workers.lake.connect.session import LakeSession
 from workers.lake.files.position_deletes import Places, read_deletes, together, write_deletes
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.metadata.snapshots import OPERATION
-from workers.lake.sql.statements import join, table_path, text
+from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import NewFile
 from workers.lake.table import LakeIdent
 
@@ -127,7 +127,7 @@ def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:
 
 def list_deletes(ident: LakeIdent, branch: str) -> str:
     """The branch's files of positions: path, size, rows, and the data file they are of, if one."""
-    return join(
+    return sql_text(
         "SELECT file_path, file_size_in_bytes, record_count, referenced_data_file FROM",
         table_path(ident, "delete_files"),
         "VERSION AS OF",
@@ -138,6 +138,6 @@ def list_deletes(ident: LakeIdent, branch: str) -> str:
 
 def list_data(ident: LakeIdent, branch: str) -> str:
     """The branch's data files."""
-    return join(
+    return sql_text(
         "SELECT file_path FROM", table_path(ident, "data_files"), "VERSION AS OF", text(branch)
     )

@@ -48,12 +48,12 @@ from workers.lake.files.position_deletes import Places, by_file, together, write
 from workers.lake.files.read_rows import Ordered, TooMuch, Unreadable
 from workers.lake.files.table_layout import ROW_NUMBER, TableFiles, lacks
 from workers.lake.refusals import changed_meanwhile, duplicate
-from workers.lake.segment import FOUND, FullSegment, Segment
-from workers.lake.sql.find_rows import find_positions, find_rows
+from workers.lake.segment import FOUND_ROWS, Segment, WholeRowLookup
+from workers.lake.sql.find_rows import find_keys, find_positions
 from workers.lake.sql.key_bounds import KeyRanges, choose_bounds
 from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.staged_frame import frame
-from workers.lake.staged_rows import Live, NewFile, OwnFiles, Staged
+from workers.lake.staged_rows import FileList, NewFile, OwnFiles, Staged
 from workers.lake.storage.local_path import local
 from workers.lake.storage.staging import Staging, staged_batches, staged_columns, staged_schema
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
@@ -106,17 +106,17 @@ class DirectWriter:
 
     def takes(self, segment: Segment) -> bool:
         """Whether all that the segment does can be done here."""
-        if segment.generated or segment.from_branch is not None or segment.probe is not None:
+        if segment.generated or segment.from_branch is not None or segment.key_lookup is not None:
             return False
         if segment.append is not None and segment.append.rows and segment.defaults:
             return False
         changes = 0 if segment.merge is None else segment.merge.rows
         if changes > MOST_KEPT and self.keeps(segment):
             return False
-        if segment.full is not None:
+        if segment.row_lookup is not None:
             if self._kept(segment) or self.files.has_vectors:  # to be looked up by place
                 return False
-            changes += max(1, segment.full.images.rows)
+            changes += max(1, segment.row_lookup.images.rows)
         if changes and self.files.has_vectors and not is_found_here(self.files, segment.key):
             return False
         return not changes or (self.files.deletes and changes <= MOST)
@@ -141,7 +141,9 @@ class DirectWriter:
         """
         what = f"looking for rows in {self._what()}"
         if segment.merge is None:
-            return Found(FOUND.empty_table(), (), self.gateway.tip(self.ident, self.branch, what))
+            return Found(
+                FOUND_ROWS.empty_table(), (), self.gateway.tip(self.ident, self.branch, what)
+            )
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
         own = self._own(segment) if (op == UPDATE).any() else []
         keys = _keys(segment, segment.merge)
@@ -174,14 +176,14 @@ class DirectWriter:
             raise changed_meanwhile(self.ident)
         commit = _Commit()
         try:
-            if found is None and (segment.merge is not None or segment.full is not None):
+            if found is None and (segment.merge is not None or segment.row_lookup is not None):
                 found = self.look_up(segment)
                 if found is None:
                     raise changed_meanwhile(self.ident)
             if segment.merge is not None and segment.merge.rows and found is not None:
                 self._merge(segment, segment.merge, found, commit)
-            if segment.full is not None:
-                self._full(segment, segment.full, commit)
+            if segment.row_lookup is not None:
+                self._full(segment, segment.row_lookup, commit)
             if segment.append is not None and segment.append.rows:
                 self._append(segment, segment.append, commit)
             if commit.batches:
@@ -211,7 +213,7 @@ class DirectWriter:
         if staged.own is not None:
             if staged.own.shape != self.files.shape:
                 raise changed_meanwhile(self.ident)
-            if staged.own.given:  # with the branch it was given to it may be expired any moment
+            if staged.own.committed:  # with the branch it was given to it may be expired any moment
                 commit.rows += [linked(self.files, file) for file in staged.own.files]
             else:
                 commit.rows += staged.own.files
@@ -286,7 +288,9 @@ class DirectWriter:
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, staged)
         with self.staging.for_spark(Staged(keys.num_rows, table=keys)) as sent:
             return self.session.query(
-                find_rows(self.ident, self.branch, segment.key, own, bounds, segment.source),
+                find_keys(
+                    self.ident, self.branch, segment.key, bounds, segment.source, columns=own
+                ),
                 f"looking for rows in {self._what()}",
                 s=frame(self.session, sent),
             )
@@ -337,15 +341,15 @@ class DirectWriter:
 
     # -- whole rows -------------------------------------------------------------------------------
 
-    def _full(self, segment: Segment, full: FullSegment, commit: _Commit) -> None:
-        found = FOUND.empty_table()
+    def _full(self, segment: Segment, full: WholeRowLookup, commit: _Commit) -> None:
+        found = FOUND_ROWS.empty_table()
         if full.images.rows:
             found = self.session.query(
                 find_positions(self.ident, self.branch, segment.columns, segment.source),
                 f"looking for rows in {self._what()}",
                 s=frame(self.session, full.images),
-            ).cast(FOUND)
-        moved, append = full.resolve(found)
+            ).cast(FOUND_ROWS)
+        moved, append = full.decide(found)
         if moved is not None and moved.rows:
             self._at_places(segment, moved, commit)
         if append is not None and append.rows:
@@ -368,7 +372,7 @@ class DirectWriter:
         deletes: Deletes = _NONE,
     ) -> Counts:
         for staged in commit.staged:
-            staged.given = True
+            staged.committed = True
         totals = self.gateway.commit(
             self.ident,
             self.branch,
@@ -422,7 +426,7 @@ class DirectWriter:
         return f'lake table "{self.ident}"'
 
 
-def _is_numbering(live: Live | None) -> bool:
+def _is_numbering(live: FileList | None) -> bool:
     """Whether a commit has given rows numbers that it did not tell: to all that had none."""
     files = () if live is None or live.files is None else live.files
     return any(file.first_row_id is None for file in files)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from workers.lake.metadata.table_schema import current_fields, plain_type
-from workers.lake.staged_rows import Shape
+from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.local_path import local, local_folder
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -31,7 +31,7 @@ class TableFiles:
 
     location: str
     schema: pa.Schema
-    shape: Shape
+    shape: LayoutId
     codec: Codec
     level: int | None
     deletes: bool
@@ -80,7 +80,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     return TableFiles(
         location,
         pa.schema(columns),
-        Shape(
+        LayoutId(
             metadata["table-uuid"],
             metadata["current-schema-id"],
             metadata["default-spec-id"],

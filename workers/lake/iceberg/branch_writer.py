@@ -33,7 +33,14 @@ from workers.lake.files.segment_writer import DirectWriter, Found
 from workers.lake.iceberg.table_state import check_ours
 from workers.lake.metadata.snapshots import OPERATION, stamp_properties, write_options
 from workers.lake.refusals import changed_meanwhile, check_base, duplicate
-from workers.lake.segment import FOUND, NO_KEY_FOUND, FullSegment, KeyProbe, Segment, nothing_found
+from workers.lake.segment import (
+    FOUND_ROWS,
+    NO_KEY_FOUND,
+    KeyLookup,
+    Segment,
+    WholeRowLookup,
+    no_keys_found,
+)
 from workers.lake.sql.find_rows import find_any_key, find_keys, find_positions
 from workers.lake.sql.generated_values import generated_at
 from workers.lake.sql.key_bounds import KeyRanges, choose_bounds
@@ -45,10 +52,10 @@ from workers.lake.sql.merge import (
     merge_by_key,
     merge_by_position,
 )
-from workers.lake.sql.other_writers import NOBODY, Others, count_rows_of_others
+from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters, count_rows_of_others
 from workers.lake.sql.spark_typemap import spark_ddl_or_void
 from workers.lake.sql.staged_frame import frame
-from workers.lake.sql.statements import branch_path, delete_source, join, name_of, select_source
+from workers.lake.sql.statements import branch_path, delete_source, name_of, select_source, sql_text
 from workers.lake.sql.table_metadata import read_history
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging, staged_columns
@@ -82,7 +89,7 @@ class BranchWriter:
     branch: str
     columns: Sequence[LakeColumn]
     key_ranges: KeyRanges
-    others: Others = NOBODY
+    others: OtherWriters = NO_OTHER_WRITERS
     direct: DirectWriter | None = None
     _batch: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     _merges: list[Merge] = field(default_factory=list)
@@ -153,9 +160,9 @@ class BranchWriter:
         for segment in segments[first:]:
             if segment.truncate:
                 yield Operation(partial(self._truncate, segment.source), stampable=False)
-            if segment.probe is not None:
+            if segment.key_lookup is not None:
                 yield _FLUSH
-                yield from self._changes(self._probe(segment, segment.probe))
+                yield from self._changes(self._probe(segment, segment.key_lookup))
             else:
                 yield from self._changes(segment)
 
@@ -173,11 +180,11 @@ class BranchWriter:
                 return
         if segment.merge is not None and segment.merge.rows:
             yield self._merge(segment, segment.merge)
-        if segment.full is not None and segment.full.images.rows:
+        if segment.row_lookup is not None and segment.row_lookup.images.rows:
             yield _FLUSH
-            yield from self._full(segment, segment.full)
-        elif segment.full is not None:
-            yield from self._resolved(segment, segment.full, _NOTHING_FOUND)
+            yield from self._full(segment, segment.row_lookup)
+        elif segment.row_lookup is not None:
+            yield from self._resolved(segment, segment.row_lookup, _NOTHING_FOUND)
         if segment.append is not None and segment.append.rows:
             yield self._append(segment, segment.append)
         if segment.from_branch is not None:
@@ -185,7 +192,7 @@ class BranchWriter:
 
     def _is_direct(self, direct: DirectWriter, segment: Segment) -> bool:
         """One commit for what the segment does, or none; with others about, only for new rows."""
-        changes = (segment.merge and segment.merge.rows) or segment.full is not None
+        changes = (segment.merge and segment.merge.rows) or segment.row_lookup is not None
         anything = changes or (segment.append and segment.append.rows)
         return bool(anything) and not (changes and self.others) and direct.takes(segment)
 
@@ -209,7 +216,7 @@ class BranchWriter:
         self.session.command(
             delete_source(self.ident, self.branch, source)
             if source
-            else join("TRUNCATE TABLE", branch_path(self.ident, self.branch)),
+            else sql_text("TRUNCATE TABLE", branch_path(self.ident, self.branch)),
             f"truncating {self._what()}",
         )
 
@@ -273,7 +280,7 @@ class BranchWriter:
         self._merges.append(merge)
 
     def _append(self, segment: Segment, staged: Staged) -> Operation:
-        rows = replace(segment, merge=None, full=None, append=staged)
+        rows = replace(segment, merge=None, row_lookup=None, append=staged)
         if self.direct is not None and self._is_direct(self.direct, rows):
             return Operation(partial(self._write_direct, self.direct, rows, None))
         return Operation(partial(self._run_append, segment, staged))
@@ -320,21 +327,21 @@ class BranchWriter:
 
     # -- keys that may be there already -----------------------------------------------------------
 
-    def _probe(self, segment: Segment, probe: KeyProbe) -> Segment:
+    def _probe(self, segment: Segment, probe: KeyLookup) -> Segment:
         """What to apply, now that it is known which keys are there."""
         if probe.others:
-            return probe.resolve(self._find_any(segment, probe))
+            return probe.decide(self._find_any(segment, probe))
         if probe.keys is None or not probe.keys.rows:
-            return probe.resolve(NO_KEY_FOUND)
+            return probe.decide(NO_KEY_FOUND)
         bounds = choose_bounds(self.session, self.key_ranges, segment.key, probe.keys)
         found = self.session.query(
             find_keys(self.ident, self.branch, segment.key, bounds, segment.source),
             f"looking for keys in {self._what()}",
             s=frame(self.session, probe.keys),
         )
-        return probe.resolve(found.cast(NO_KEY_FOUND.schema))
+        return probe.decide(found.cast(NO_KEY_FOUND.schema))
 
-    def _find_any(self, segment: Segment, probe: KeyProbe) -> pa.Table:
+    def _find_any(self, segment: Segment, probe: KeyLookup) -> pa.Table:
         sources = {f"s{at}": other for at, other in enumerate(probe.others, 1)}
         keys = [("s", segment.key if probe.keys else ())]
         keys += [(view, other.columns) for view, other in sources.items()]
@@ -346,11 +353,11 @@ class BranchWriter:
             f"looking for keys in {self._what()}",
             **views,
         )
-        return found.cast(nothing_found(len(probe.others)).schema)
+        return found.cast(no_keys_found(len(probe.others)).schema)
 
     # -- whole rows -------------------------------------------------------------------------------
 
-    def _full(self, segment: Segment, full: FullSegment) -> Iterator[Operation]:
+    def _full(self, segment: Segment, full: WholeRowLookup) -> Iterator[Operation]:
         found = self.session.query(
             find_positions(self.ident, self.branch, segment.columns, segment.source),
             f"looking for rows in {self._what()}",
@@ -359,9 +366,9 @@ class BranchWriter:
         yield from self._resolved(segment, full, found.cast(_NOTHING_FOUND.schema))
 
     def _resolved(
-        self, segment: Segment, full: FullSegment, found: pa.Table
+        self, segment: Segment, full: WholeRowLookup, found: pa.Table
     ) -> Iterator[Operation]:
-        positions, append = full.resolve(found)
+        positions, append = full.decide(found)
         if positions is not None and positions.rows:
             yield self._at_positions(segment, positions)
         if append is not None and append.rows:
@@ -398,7 +405,7 @@ class BranchWriter:
         return f'lake table "{self.ident}"'
 
 
-_NOTHING_FOUND: Final = FOUND.empty_table()
+_NOTHING_FOUND: Final = FOUND_ROWS.empty_table()
 
 
 def _updates(staged: Staged) -> int:

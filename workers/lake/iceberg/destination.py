@@ -39,7 +39,7 @@ from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
-from workers.lake.effects import Counts, Effect, FileSizes, Orphans, TakenKeys
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
 from workers.lake.files.tables import DirectTables
 from workers.lake.iceberg.branch_writer import BranchWriter
 from workers.lake.iceberg.copy_job import run_copy
@@ -50,13 +50,19 @@ from workers.lake.metadata.snapshots import FENCE, lake_table, stamp_properties
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.refusals import main_was_moved
 from workers.lake.segment import Generated, RowsOf, Segment
-from workers.lake.sql.copied_keys import count_taken_keys, take_over_rows
+from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.generated_check import generated_types
 from workers.lake.sql.key_bounds import KeyRanges
 from workers.lake.sql.merge_results import count
 from workers.lake.sql.orphan_files import remove_orphans
-from workers.lake.sql.other_writers import NOBODY, SINCE, Others, all_others, look_for_others
+from workers.lake.sql.other_writers import (
+    NO_OTHER_WRITERS,
+    SINCE,
+    OtherWriters,
+    all_others,
+    look_for_others,
+)
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.statements import (
     OWNER,
@@ -64,8 +70,8 @@ from workers.lake.sql.statements import (
     call,
     create_branch,
     drop_branch,
-    join,
     set_properties,
+    sql_text,
     table_path,
 )
 from workers.lake.sql.table_metadata import read_history, read_tip
@@ -116,7 +122,7 @@ class IcebergDestination(Destination):
         self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._tracks = settings.track_commit_timestamp
         self._format_version = max(format_version, SINCE if self._tracks else 0)
-        self._others: dict[LakeIdent, Others] = {}
+        self._others: dict[LakeIdent, OtherWriters] = {}
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -202,7 +208,7 @@ class IcebergDestination(Destination):
         """DROP TABLE IF EXISTS with its files."""
         self._forget(ident)
         self._sessions.get().command(
-            join("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
+            sql_text("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
             f'dropping lake table "{ident}"',
         )
 
@@ -262,7 +268,7 @@ class IcebergDestination(Destination):
         """Remove staged files; missing is fine."""
         self._staging.discard(staged)
 
-    def put(
+    def write_branch(
         self,
         ident: LakeIdent,
         branch: str,
@@ -314,9 +320,9 @@ class IcebergDestination(Destination):
             self._tips[ident, branch] = plan.stamp
         return rows
 
-    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+    def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
         """What the rows that the branch's last commit appended meet; see ``copied_keys``."""
-        return count_taken_keys(self._sessions.get(), ident, branch, key)
+        return count_existing_keys(self._sessions.get(), ident, branch, key)
 
     def repeated_keys(
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
@@ -326,7 +332,7 @@ class IcebergDestination(Destination):
         found = self._sessions.get().query(count_repeated(ident, branch, key, source), what)
         return int(found.column("n")[0].as_py())
 
-    def take_over(
+    def overwrite_existing(
         self,
         ident: LakeIdent,
         branch: str,
@@ -339,13 +345,13 @@ class IcebergDestination(Destination):
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
         self._check_generated(session, ident, generated)
-        take_over_rows(session, ident, branch, columns, key, generated)
+        overwrite_existing_rows(session, ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
         This generation alone writes to the branch and a session with an unanswered call is
-        released before another is used, so what ``put`` left there need not be read again.
+        released before another is used, so what ``write_branch`` left there need not be read again.
         Raises 40001 when main is elsewhere, or the branch another one: nothing of the batch is
         visible then. Returns the snapshot main is at, None after a call whose outcome was read.
         """
@@ -442,7 +448,7 @@ class IcebergDestination(Destination):
         columns = columns or self._columns.get(ident) or self._read_columns(ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
-        others = self._others.get(ident, NOBODY)
+        others = self._others.get(ident, NO_OTHER_WRITERS)
         direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
         where = session, self._staging, ident, branch
         return BranchWriter(*where, columns, ranges, others, direct)

@@ -18,7 +18,7 @@ from workers.lake.metadata.table_schema import columns_of
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.spark_typemap import arrow_type
-from workers.lake.sql.statements import join, table_path, text
+from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.sql.table_metadata import read_branches, read_history, read_properties
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
@@ -70,7 +70,7 @@ def check_ours(session: LakeSession, ident: LakeIdent, branch: str) -> None:
     where ``main`` is, without what had come before. To ours we give an age; that has none.
     """
     rows = session.query(
-        join(
+        sql_text(
             "SELECT max_reference_age_in_ms FROM",
             table_path(ident, "refs"),
             "WHERE name =",
@@ -84,7 +84,7 @@ def check_ours(session: LakeSession, ident: LakeIdent, branch: str) -> None:
 
 def _spark_columns(session: LakeSession, ident: LakeIdent) -> tuple[LakeColumn, ...]:
     schema: Any = session.schema(
-        join("SELECT * FROM", table_path(ident)), f'reading lake table "{ident}"'
+        sql_text("SELECT * FROM", table_path(ident)), f'reading lake table "{ident}"'
     )
     return tuple(
         LakeColumn(field.name, arrow_type(field.dataType), field.nullable)

@@ -19,7 +19,7 @@ from workers.lake.memory.rows import (
     new_values,
     same,
 )
-from workers.lake.segment import FullSegment, Segment
+from workers.lake.segment import Segment, WholeRowLookup
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -39,12 +39,12 @@ class Work:
         """One segment, after those before it."""
         if segment.truncate:
             self.rows = [row for row in self.rows if not came_from(row, segment.source)]
-        if segment.probe is not None:
-            segment = segment.probe.resolve(find_keys(self.rows, segment, segment.probe))
+        if segment.key_lookup is not None:
+            segment = segment.key_lookup.decide(find_keys(self.rows, segment, segment.key_lookup))
         if segment.merge is not None:
             self._merge(segment, segment.merge)
-        if segment.full is not None:
-            self._full(segment, segment.full)
+        if segment.row_lookup is not None:
+            self._full(segment, segment.row_lookup)
         if segment.append is not None:
             self._append(segment, segment.append)
         if segment.from_branch is not None:
@@ -76,7 +76,7 @@ class Work:
         merge = Merge(len(changes), updates, key, operation=uuid.uuid4().hex)
         self.merges.append((merge, Outcome(matched, added, rows=0, dead=0)))
 
-    def _full(self, segment: Segment, full: FullSegment) -> None:
+    def _full(self, segment: Segment, full: WholeRowLookup) -> None:
         found: list[tuple[int, str, int]] = []
         for image in as_dicts(full.images):
             wanted = [image[f"c{n}"] for n in range(len(segment.columns))]
@@ -90,7 +90,7 @@ class Work:
                 (image["image"], "memory", position)
                 for position in itertools.islice(hits, image["n"])
             )
-        positions, append = full.resolve(found_table(found))
+        positions, append = full.decide(found_table(found))
         dead: set[int] = set()
         changes = as_dicts(positions)
         for change in changes:

@@ -28,7 +28,7 @@ from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import read_copy
 from workers.lake.destination import Destination
-from workers.lake.effects import Counts, Effect, FileSizes, Orphans, Outcome, TakenKeys, counts
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans, Outcome, counts
 from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
@@ -263,7 +263,7 @@ class MemoryDestination(Destination):
         self._enter("count")
         return counts(effects, self.lake.outcomes)
 
-    def put(
+    def write_branch(
         self,
         ident: LakeIdent,
         branch: str,
@@ -272,7 +272,7 @@ class MemoryDestination(Destination):
         base: LSN | None = None,
     ) -> Effect:
         """Apply the segments in order on the branch."""
-        self._enter("put")
+        self._enter("write_branch")
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
@@ -319,11 +319,11 @@ class MemoryDestination(Destination):
         self.lake.commit(table, branch, [*self._rows(table, branch), *copied], plan.stamp)
         return len(copied)
 
-    def taken_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> TakenKeys:
+    def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
         """What the rows that the branch's last commit appended meet in the table before it."""
-        self._enter("taken_keys")
+        self._enter("existing_keys")
         met = pairs(*self._held_and_copied(ident, branch), key)
-        return TakenKeys(len({copied for _, copied in met}), len(met))
+        return ExistingKeys(len({copied for _, copied in met}), len(met))
 
     def repeated_keys(
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
@@ -332,7 +332,7 @@ class MemoryDestination(Destination):
         self._enter("repeated_keys")
         return repeated(self._rows(self._get(ident), branch), key, source)
 
-    def take_over(
+    def overwrite_existing(
         self,
         ident: LakeIdent,
         branch: str,
@@ -341,7 +341,7 @@ class MemoryDestination(Destination):
         generated: Generated = (),
     ) -> None:
         """The rows that are met become what was copied."""
-        self._enter("take_over")
+        self._enter("overwrite_existing")
         held, copied = self._held_and_copied(ident, branch)
         rows = overwrite_rows(held, copied, columns, key, generated)
         self.lake.commit(self._get(ident), branch, rows)

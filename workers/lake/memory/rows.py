@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from catalog.errcodes import FeatureNotSupported
 from workers.lake.generated_columns import read_generated
-from workers.lake.segment import Generated, KeyProbe, Segment, nothing_found
+from workers.lake.segment import Generated, KeyLookup, Segment, no_keys_found
 from workers.lake.staged_rows import Staged
 from workers.lake.table import SOURCE_COLUMN, LakeColumn
 
@@ -91,7 +91,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def found_table(found: list[tuple[int, str, int]]) -> pa.Table:
-    """What ``FullSegment.resolve`` is told."""
+    """What ``WholeRowLookup.decide`` is told."""
     images, files, positions = zip(*found, strict=True) if found else ((), (), ())
     return pa.table(
         {
@@ -133,8 +133,8 @@ def overwrite_rows(
     return rows + [row for at, row in enumerate(copied) if at not in taken]
 
 
-def find_keys(rows: Sequence[Row], segment: Segment, probe: KeyProbe) -> pa.Table:
-    """What ``KeyProbe.resolve`` is told: a line for each row that has one of the keys."""
+def find_keys(rows: Sequence[Row], segment: Segment, probe: KeyLookup) -> pa.Table:
+    """What ``KeyLookup.decide`` is told: a line for each row that has one of the keys."""
     sought = [(segment.key, _numbers(probe.keys))]
     sought += [(other.columns, _numbers(other.keys)) for other in probe.others]
     lines = [
@@ -144,7 +144,7 @@ def find_keys(rows: Sequence[Row], segment: Segment, probe: KeyProbe) -> pa.Tabl
     ]
     found = [line for line in lines if any(number is not None for number in line)]
     columns = zip(*found, strict=True) if found else [()] * len(sought)
-    schema = nothing_found(len(probe.others)).schema
+    schema = no_keys_found(len(probe.others)).schema
     return pa.table([pa.array(column, pa.int64()) for column in columns], schema=schema)
 
 

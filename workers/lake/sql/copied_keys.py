@@ -22,12 +22,12 @@ from pyspark.sql.connect.plan import SQL
 
 from catalog.errcodes import InternalError
 from workers.lake.connect.session import LakeSession
-from workers.lake.effects import TakenKeys
+from workers.lake.effects import ExistingKeys
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.segment import Generated
 from workers.lake.sql.generated_values import numbered, renamed, used_beside, with_generated
 from workers.lake.sql.merge import DELETE, FILE, POSITION, UPDATE, merge_by_position
-from workers.lake.sql.statements import join, name_of, table_path
+from workers.lake.sql.statements import name_of, sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
 from workers.lake.table import LakeIdent
 
@@ -36,21 +36,21 @@ _HELD: Final = "b"
 _COPIED: Final = "k"
 
 
-def count_taken_keys(
+def count_existing_keys(
     session: LakeSession, ident: LakeIdent, branch: str, key: Sequence[str]
-) -> TakenKeys:
-    """See ``Destination.taken_keys``."""
+) -> ExistingKeys:
+    """See ``Destination.existing_keys``."""
     held, copied = _held_and_copied(session, ident, branch, key)
     keys = [F.col(name) for name in numbered(_COPIED, key)]
     met = held.join(copied, _equal(key)).agg(
-        F.count_distinct(*keys).alias("copied"), F.count("*").alias("held")
+        F.count_distinct(*keys).alias("copied"), F.count("*").alias("existing")
     )
     what = f'looking for copied keys in lake table "{ident}"'
-    found = session.query("SELECT copied, held FROM s", what, s=met).to_pylist()[0]
-    return TakenKeys(found["copied"], found["held"])
+    found = session.query("SELECT copied, existing FROM s", what, s=met).to_pylist()[0]
+    return ExistingKeys(found["copied"], found["existing"])
 
 
-def take_over_rows(
+def overwrite_existing_rows(
     session: LakeSession,
     ident: LakeIdent,
     branch: str,
@@ -58,7 +58,7 @@ def take_over_rows(
     key: Sequence[str],
     generated: Generated,
 ) -> None:
-    """See ``Destination.take_over``."""
+    """See ``Destination.overwrite_existing``."""
     own = used_beside(columns, generated)
     held, copied = _held_and_copied(session, ident, branch, key, columns, own)
     values = [F.col(name) for name in numbered("c", columns)]
@@ -104,7 +104,7 @@ def _held_and_copied(
     tip = read_history(session, ident).tip(branch)
     if tip is None or tip.parent_id is None:
         raise InternalError(f'branch "{branch}" of lake table "{ident}" holds no copy')
-    whole = join("SELECT * FROM", table_path(ident), f"VERSION AS OF {tip.parent_id}")
+    whole = sql_text("SELECT * FROM", table_path(ident), f"VERSION AS OF {tip.parent_id}")
     held = session.frame(SQL(whole)).select(
         *renamed(key, _HELD), *renamed(own, "o"), *_place("held")
     )

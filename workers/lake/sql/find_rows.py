@@ -17,7 +17,7 @@ from workers.lake.sql.merge import (
     source_column,
     target_column,
 )
-from workers.lake.sql.statements import branch_path, identifier, join, table_path
+from workers.lake.sql.statements import branch_path, identifier, sql_text, table_path
 from workers.lake.table import LakeIdent
 
 
@@ -29,7 +29,7 @@ def find_positions(
         exp.NullSafeEQ(this=target_column(name), expression=source_column(f"c{n}"))
         for n, name in enumerate(columns)
     ] + _came_from(of)
-    matches = join(
+    matches = sql_text(
         "SELECT",
         _aliased(source_column("image"), "image"),
         ",",
@@ -40,37 +40,12 @@ def find_positions(
         f"AS {TARGET} JOIN s ON",
         exp.and_(*equal),
     )
-    return join(
+    return sql_text(
         "WITH matches AS (",
         matches,
         "), numbered AS (SELECT image, n, f, p, row_number()"
         " OVER (PARTITION BY image ORDER BY f, p) AS k FROM matches)"
         " SELECT image, f, p FROM numbered WHERE k <= n",
-    )
-
-
-def find_rows(
-    ident: LakeIdent,
-    branch: str | None,
-    key: Sequence[str],
-    own: Sequence[str],
-    bounds: KeyBounds | None = None,
-    of: str = "",
-) -> str:
-    """Where the rows with the source's keys ``b0…`` are: ``k, f, p``, and what they have in the
-    columns ``own``: ``o0…``."""
-    kept: list[str | exp.Expr] = []
-    for n, name in enumerate(own):
-        kept += [",", _aliased(target_column(name), f"o{n}")]
-    return join(
-        "SELECT",
-        _aliased(source_column("k"), "k"),
-        *_place(),
-        *kept,
-        "FROM",
-        branch_path(ident, branch),
-        f"AS {TARGET} JOIN s ON",
-        exp.and_(*by_key(key, bounds, of)),
     )
 
 
@@ -80,11 +55,23 @@ def find_keys(
     key: Sequence[str],
     bounds: KeyBounds | None = None,
     of: str = "",
+    *,
+    columns: Sequence[str] | None = None,
 ) -> str:
-    """``k`` of the source's keys ``b0…`` that are in the table, once per row that has one."""
-    return join(
+    """``k`` of the source's keys ``b0…`` that are in the table, once per row that has one.
+
+    With ``columns`` (of the table, maybe none) also the row's place ``f, p`` and its values in the
+    columns: ``o0…``.
+    """
+    selected: list[str | exp.Expr] = []
+    if columns is not None:
+        selected += _place()
+        for n, name in enumerate(columns):
+            selected += [",", _aliased(target_column(name), f"o{n}")]
+    return sql_text(
         "SELECT",
         _aliased(source_column("k"), "k"),
+        *selected,
         "FROM",
         branch_path(ident, branch),
         f"AS {TARGET} JOIN s ON",
@@ -119,7 +106,7 @@ def find_any_key(
         )
     )
     where = exp.and_(exp.Paren(this=found), *_came_from(of))
-    return join(
+    return sql_text(
         "SELECT",
         *numbers,
         "FROM",
@@ -140,7 +127,7 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
     grouped: list[str | exp.Expr] = []
     for column in columns:
         grouped += [*([","] if grouped else []), column]
-    return join(
+    return sql_text(
         "SELECT count(*) AS n FROM (SELECT 1 FROM",
         branch_path(ident, branch),
         f"AS {TARGET} WHERE",
@@ -154,7 +141,7 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
 def find_ranges(ident: LakeIdent, column: str) -> str:
     """Rows and key range of every data file of main, from the manifests."""
     ends = exp.Dot(this=identifier("readable_metrics"), expression=identifier(column))
-    return join(
+    return sql_text(
         "SELECT record_count,",
         _aliased(exp.Dot(this=ends.copy(), expression=identifier("lower_bound")), "low"),
         ",",

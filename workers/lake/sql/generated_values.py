@@ -12,7 +12,7 @@ from workers.lake.connect.session import LakeSession
 from workers.lake.generated_columns import read_generated
 from workers.lake.segment import Generated
 from workers.lake.sql.merge import FILE, POSITION, SOURCE, UPDATE
-from workers.lake.sql.statements import branch_path, identifier, join, name_of
+from workers.lake.sql.statements import branch_path, identifier, name_of, sql_text
 from workers.lake.table import LakeIdent
 
 
@@ -54,7 +54,7 @@ def generated_at(
     """The same for rows at positions ``f``, ``p`` of the branch, which has the values that stay."""
     own = used_beside(columns, generated)
     if own:
-        held = session.frame(SQL(join("SELECT * FROM", branch_path(ident, branch)))).select(
+        held = session.frame(SQL(sql_text("SELECT * FROM", branch_path(ident, branch)))).select(
             F.col(FILE).alias("held_file"),
             F.col(POSITION).alias("held_pos"),
             *renamed(own, "o"),

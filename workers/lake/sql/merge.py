@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from workers.lake.generated_columns import read_generated
 from workers.lake.segment import Generated
-from workers.lake.sql.statements import branch_path, identifier, join
+from workers.lake.sql.statements import branch_path, identifier, sql_text
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 SOURCE: Final = "s"
@@ -150,7 +150,7 @@ def _assignments(
     new = {name: _new_value(n, name, name in unchanged) for n, name in enumerate(columns)}
 
     def value_of(name: str) -> str:
-        return join(new.get(name) or target_column(name))
+        return sql_text(new.get(name) or target_column(name))
 
     values = new | {
         each.column: exp.Var(this=each.over(value_of)) for each in read_generated(generated)
@@ -195,7 +195,7 @@ def _merge(
     whens: Sequence[exp.Expression],
 ) -> str:
     # Put together from nodes: sqlglot's table node has room for three names, a branch needs four.
-    return join(
+    return sql_text(
         "MERGE INTO", branch_path(ident, branch), f"AS {TARGET} USING s ON", exp.and_(*on), *whens
     )
 

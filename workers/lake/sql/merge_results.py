@@ -20,7 +20,7 @@ from typing import Any, Final
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Counts, Effect, Outcome, counts
 from workers.lake.metadata.snapshots import ADDED, OPERATION
-from workers.lake.sql.statements import join, table_path, text
+from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.table import LakeIdent
 
 _READ: Final = (
@@ -40,7 +40,7 @@ def read_outcomes(
     """The commits that carry these operation names, from their snapshots' summaries; one call."""
     read = ", ".join(_summary(name) for name in (OPERATION, *_READ))
     parts = (
-        join(
+        sql_text(
             f"SELECT {read} FROM",
             table_path(ident, "snapshots"),
             f"WHERE {_summary(OPERATION)} IN ({', '.join(map(_literal, names))})",

@@ -40,7 +40,7 @@ from workers.lake.connect.errors import FileMissing
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Orphans
 from workers.lake.metadata.table_location import is_own_folder
-from workers.lake.sql.statements import OWNER, call, identifier, join, name_of, table_path, text
+from workers.lake.sql.statements import OWNER, call, identifier, name_of, sql_text, table_path, text
 from workers.lake.sql.table_metadata import read_properties
 from workers.lake.table import BRANCH_PREFIX, LakeIdent
 
@@ -105,7 +105,7 @@ def _folder(session: LakeSession, ident: LakeIdent, what: str) -> str:
     """
     newest = f"max_by({name_of(identifier('file'))}, {name_of(identifier('timestamp'))})"
     rows = session.query(
-        join("SELECT", newest, "FROM", table_path(ident, "metadata_log_entries")), what
+        sql_text("SELECT", newest, "FROM", table_path(ident, "metadata_log_entries")), what
     )
     return str(rows.column(0)[0].as_py() or "").rpartition("/metadata/")[0]
 
@@ -153,7 +153,7 @@ def lists_by_prefix(folder: str) -> bool:
 
 def _being_copied(session: LakeSession, ident: LakeIdent, what: str) -> str | None:
     rows = session.query(
-        join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
+        sql_text("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
     )
     names: list[Any] = rows.column(0).to_pylist()
     copying = next((name for name in sorted(names) if _COPYING.fullmatch(name)), None)
@@ -163,11 +163,11 @@ def _being_copied(session: LakeSession, ident: LakeIdent, what: str) -> str | No
 def _elsewhere(session: LakeSession, ident: LakeIdent, folder: str, what: str) -> str | None:
     """``folder`` with a slash at its end: a name that goes on is another."""
     known = " UNION ALL ".join(
-        join("SELECT", identifier(column), "AS p FROM", table_path(ident, table))
+        sql_text("SELECT", identifier(column), "AS p FROM", table_path(ident, table))
         for table, column in _KNOWN.items()
     )
     # As startswith it would be Iceberg's to look for, which sees no manifest that does not.
-    inside = join("left(p, length(", text(folder), ")) =", text(folder))
-    rows = session.query(join("SELECT count(*) FROM (", known, ") WHERE NOT", inside), what)
+    inside = sql_text("left(p, length(", text(folder), ")) =", text(folder))
+    rows = session.query(sql_text("SELECT count(*) FROM (", known, ") WHERE NOT", inside), what)
     outside = int(rows.column(0)[0].as_py())
     return f"{outside} of the files it knows are not in its folder" if outside else None

@@ -34,8 +34,8 @@ from workers.lake.sql.merge import SOURCE, TARGET, source_column, target_column
 from workers.lake.sql.statements import (
     FORMAT_VERSION,
     branch_path,
-    join,
     set_properties,
+    sql_text,
     table_path,
     text,
 )
@@ -57,32 +57,34 @@ _HIGHEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherWriters:
     """Sequence numbers of somebody else's commits to a table: all up to one, and these.
 
     ``snapshots`` are those that are kept and were looked at; only a worker's memory has them.
     """
 
-    upto: int = 0
+    all_up_to: int = 0
     sequences: frozenset[int] = frozenset()
     snapshots: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.upto or self.sequences)
+        return bool(self.all_up_to or self.sequences)
 
-    def within(self, kept: Others) -> bool:
+    def within(self, kept: OtherWriters) -> bool:
         """Whether all that is known here is kept."""
-        return all(number <= kept.upto for number in self.sequences - kept.sequences)
+        return all(number <= kept.all_up_to for number in self.sequences - kept.sequences)
 
     def property(self) -> dict[str, str]:
         """What the table remembers of them: ``..7,12,15``."""
-        return {OTHERS: ",".join([f"..{self.upto}", *map(str, sorted(self.sequences))])}
+        return {OTHERS: ",".join([f"..{self.all_up_to}", *map(str, sorted(self.sequences))])}
 
 
-NOBODY: Final = Others()
+NO_OTHER_WRITERS: Final = OtherWriters()
 
 
-def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None) -> Others:
+def look_for_others(
+    session: LakeSession, ident: LakeIdent, known: OtherWriters | None
+) -> OtherWriters:
     """What somebody else committed to the table; two calls, two more where that is news.
 
     ``known`` is what this found before, None at first. What is remembered of the table counts, not
@@ -93,7 +95,7 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
     if not _has_lineage(properties):
         if known is None:
             _tell_of_format(ident)
-        return NOBODY
+        return NO_OTHER_WRITERS
     kept = _remembered(properties)
     # Another worker of a shared table may have stored its list over ours: then all are looked at.
     looked_at = known.snapshots if known is not None and known.within(kept) else frozenset()
@@ -104,9 +106,9 @@ def look_for_others(session: LakeSession, ident: LakeIdent, known: Others | None
     except ReplicationError as error:
         # A manifest that only old snapshots need may be gone: rows matter more than who wrote them.
         log.warning("action=no_row_origin sqlstate=%s %s", error.code, error.primary)
-        return Others(kept.upto, kept.sequences, looked_at)
-    sequences = kept.sequences | {number for number in there if number > kept.upto}
-    found = Others(kept.upto, frozenset(sorted(sequences)[-_REMEMBERED:]), snapshots)
+        return OtherWriters(kept.all_up_to, kept.sequences, looked_at)
+    sequences = kept.sequences | {number for number in there if number > kept.all_up_to}
+    found = OtherWriters(kept.all_up_to, frozenset(sorted(sequences)[-_REMEMBERED:]), snapshots)
     if found.sequences != kept.sequences:
         session.command(set_properties(ident, found.property()), _remembering(ident))
     return found
@@ -133,22 +135,22 @@ def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
     """
     if not _has_lineage(read_properties(session, ident)):
         return {}
-    sql = join("SELECT max(sequence_number) FROM", table_path(ident, "entries"))
+    sql = sql_text("SELECT max(sequence_number) FROM", table_path(ident, "entries"))
     newest = session.query(sql, _remembering(ident)).column(0)[0].as_py()
-    return {} if newest is None else Others(newest).property()
+    return {} if newest is None else OtherWriters(newest).property()
 
 
 def count_rows_of_others(
-    ident: LakeIdent, branch: str, on: Sequence[exp.Expression], others: Others
+    ident: LakeIdent, branch: str, on: Sequence[exp.Expression], others: OtherWriters
 ) -> str:
     """How many rows (``n``) that others changed last a MERGE on this condition meets, by ``op``."""
     lineage = target_column(_SEQUENCE)
-    until = exp.LTE(this=lineage, expression=exp.Literal.number(others.upto))
+    until = exp.LTE(this=lineage, expression=exp.Literal.number(others.all_up_to))
     listed = [exp.Literal.number(number) for number in sorted(others.sequences)]
     theirs = exp.Paren(
         this=exp.or_(until, *([exp.In(this=lineage.copy(), expressions=listed)] if listed else []))
     )
-    return join(
+    return sql_text(
         "SELECT",
         source_column("op"),
         "AS op, count(*) AS n FROM",
@@ -164,13 +166,13 @@ def _has_lineage(properties: Mapping[str, str]) -> bool:
     return int(properties.get(FORMAT_VERSION, "1")) >= SINCE
 
 
-def _remembered(properties: Mapping[str, str]) -> Others:
-    upto, *numbers = properties.get(OTHERS, "..0").split(",")
+def _remembered(properties: Mapping[str, str]) -> OtherWriters:
+    all_up_to, *numbers = properties.get(OTHERS, "..0").split(",")
     with suppress(ValueError):
-        kept = Others(int(upto.removeprefix("..")), frozenset(map(int, numbers)))
-        if all(0 <= number <= _HIGHEST for number in (kept.upto, *kept.sequences)):
+        kept = OtherWriters(int(all_up_to.removeprefix("..")), frozenset(map(int, numbers)))
+        if all(0 <= number <= _HIGHEST for number in (kept.all_up_to, *kept.sequences)):
             return kept
-    return NOBODY  # somebody changed it
+    return NO_OTHER_WRITERS  # somebody changed it
 
 
 def _remembering(ident: LakeIdent) -> str:
@@ -180,7 +182,7 @@ def _remembering(ident: LakeIdent) -> str:
 def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
     """Those without a mark of ours that may hold rows of somebody else."""
     marks = [f"summary[{text(key).sql(dialect='spark')}] IS NULL" for key in MARKS]
-    sql = join(
+    sql = sql_text(
         "SELECT snapshot_id FROM",
         table_path(ident, "snapshots"),
         f"WHERE operation NOT IN ('replace', 'delete') AND {' AND '.join(marks)}",
@@ -195,7 +197,7 @@ def _sequences(session: LakeSession, ident: LakeIdent, snapshots: frozenset[int]
     if not snapshots:
         return frozenset()
     listed = ", ".join(str(snapshot) for snapshot in sorted(snapshots))
-    sql = join(
+    sql = sql_text(
         "SELECT DISTINCT sequence_number FROM",
         table_path(ident, "all_entries"),
         f"WHERE status = {_ADDED} AND data_file.content = {_ROWS} AND snapshot_id IN ({listed})",

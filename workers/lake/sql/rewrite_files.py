@@ -35,8 +35,8 @@ from workers.lake.sql.statements import (
     branch_path,
     call,
     identifier,
-    join,
     name_of,
+    sql_text,
     table_path,
     text,
 )
@@ -95,7 +95,7 @@ def compact(
 def _usual_size(session: LakeSession, ident: LakeIdent) -> int:
     """Bytes of the file that a byte of the table lies in, on average: few large files among many
     small ones count for what they hold."""
-    sql = join(
+    sql = sql_text(
         "SELECT CAST(sum(1D * file_size_in_bytes * file_size_in_bytes)"
         " / sum(file_size_in_bytes) AS BIGINT) AS n FROM",
         table_path(ident, "data_files"),
@@ -111,7 +111,7 @@ def _drop_dangling_deletes(
     if never is None:
         return
     session.command(
-        join("DELETE FROM", branch_path(ident, branch), "WHERE", never),
+        sql_text("DELETE FROM", branch_path(ident, branch), "WHERE", never),
         f'dropping old deletes of lake table "{ident}"',
     )
 
@@ -139,7 +139,7 @@ def _idle_deletes(session: LakeSession, ident: LakeIdent, branch: str) -> int:
     counts = " - ".join(
         f"coalesce(CAST(s.summary['total-{kind}-files'] AS INT), 0)" for kind in ("delete", "data")
     )
-    sql = join(
+    sql = sql_text(
         f"SELECT {counts} AS n FROM",
         table_path(ident, "snapshots"),
         "AS s JOIN",

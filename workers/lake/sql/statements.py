@@ -72,7 +72,7 @@ def text(value: str) -> exp.Expression:
     return exp.Literal.string(value)
 
 
-def join(*parts: str | exp.Expr) -> str:
+def sql_text(*parts: str | exp.Expr) -> str:
     """A statement of keywords (ours) and nodes (anybody's)."""
     return " ".join(p if isinstance(p, str) else p.sql(dialect=Spark) for p in parts)
 
@@ -96,7 +96,7 @@ def name_of(node: exp.Expression) -> str:
 
 def create_namespace(ident: LakeIdent) -> str:
     """CREATE NAMESPACE IF NOT EXISTS of the table's schema."""
-    return join("CREATE NAMESPACE IF NOT EXISTS", path(CATALOG, ident.schema))
+    return sql_text("CREATE NAMESPACE IF NOT EXISTS", path(CATALOG, ident.schema))
 
 
 def new_table_properties(owner: str, format_version: int) -> dict[str, str]:
@@ -119,7 +119,7 @@ def create_table(
         definitions.append(" ".join(parts + ([] if column.nullable else ["NOT NULL"])))
     pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
     where: list[str | exp.Expr] = ["LOCATION", text(location)] if location else []
-    return join(
+    return sql_text(
         "CREATE TABLE",
         table_path(ident),
         f"({', '.join(definitions)}) USING iceberg",
@@ -131,7 +131,7 @@ def create_table(
 def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
     """ALTER TABLE … SET TBLPROPERTIES."""
     pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
-    return join("ALTER TABLE", table_path(ident), f"SET TBLPROPERTIES ({pairs})")
+    return sql_text("ALTER TABLE", table_path(ident), f"SET TBLPROPERTIES ({pairs})")
 
 
 def create_branch(ident: LakeIdent, branch: str, at: int | None = None) -> str:
@@ -142,22 +142,22 @@ def create_branch(ident: LakeIdent, branch: str, at: int | None = None) -> str:
     version = [] if at is None else ["AS OF VERSION", exp.Literal.number(at)]
     verb = "CREATE OR REPLACE BRANCH"
     words = [verb, identifier(branch), *version, "RETAIN 1000000 DAYS"]
-    return join("ALTER TABLE", table_path(ident), *words)
+    return sql_text("ALTER TABLE", table_path(ident), *words)
 
 
 def drop_branch(ident: LakeIdent, branch: str) -> str:
     """DROP BRANCH IF EXISTS."""
-    return join("ALTER TABLE", table_path(ident), "DROP BRANCH IF EXISTS", identifier(branch))
+    return sql_text("ALTER TABLE", table_path(ident), "DROP BRANCH IF EXISTS", identifier(branch))
 
 
 def delete_source(ident: LakeIdent, branch: str, source: str) -> str:
     """DELETE of all rows that came from a source."""
-    return join("DELETE FROM", branch_path(ident, branch), "WHERE", _came_from(source))
+    return sql_text("DELETE FROM", branch_path(ident, branch), "WHERE", _came_from(source))
 
 
 def select_source(ident: LakeIdent, branch: str, source: str) -> str:
     """All rows that came from a source."""
-    return join("SELECT * FROM", branch_path(ident, branch), "WHERE", _came_from(source))
+    return sql_text("SELECT * FROM", branch_path(ident, branch), "WHERE", _came_from(source))
 
 
 def _came_from(source: str) -> exp.Expression:
@@ -171,4 +171,4 @@ def call(procedure: str, ident: LakeIdent, **arguments: str | exp.Expression) ->
         key: text(value) if isinstance(value, str) else value for key, value in arguments.items()
     }
     listed = ", ".join(f"{key} => {name_of(node)}" for key, node in nodes.items())
-    return join("CALL", path(CATALOG, "system", procedure), f"({listed})")
+    return sql_text("CALL", path(CATALOG, "system", procedure), f"({listed})")

@@ -22,7 +22,7 @@ from workers.lake.connect.errors import is_missing
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.sessions import Sessions
 from workers.lake.metadata.snapshots import write_options
-from workers.lake.sql.statements import call, create_namespace, join, name_of, table_path, text
+from workers.lake.sql.statements import call, create_namespace, name_of, sql_text, table_path, text
 from workers.lake.table import LakeIdent
 
 SCHEMA: Final = "pg_catalog"
@@ -97,7 +97,7 @@ def _bring_up_to_date(session: LakeSession, ident: LakeIdent, table: StatusTable
 def _read(session: LakeSession, ident: LakeIdent) -> _Written | None:
     """What is there; None where there is no such table."""
     digest = text(DIGEST).sql(dialect="spark")
-    sql = join(
+    sql = sql_text(
         f"SELECT max_by(summary[{digest}], committed_at), count(*) FROM",
         table_path(ident, "snapshots"),
     )

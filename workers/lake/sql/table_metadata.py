@@ -8,7 +8,7 @@ from catalog.errcodes import InternalError, ReplicationError
 from workers.lake.connect.errors import is_missing
 from workers.lake.connect.session import LakeSession
 from workers.lake.metadata.snapshots import _READ, History, Snapshot, _foreign, _sources, _stamp
-from workers.lake.sql.statements import join, table_path, text
+from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.table import LakeIdent
 
 
@@ -16,7 +16,7 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
     """Refs and snapshots in one query."""
     summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _READ)
     nothing = ", ".join(["CAST(NULL AS STRING)"] * (len(_READ) + 1))
-    sql = join(
+    sql = sql_text(
         "SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, CAST(NULL AS BIGINT) committed,",
         f"{nothing} FROM",
         table_path(ident, "refs"),
@@ -62,7 +62,7 @@ def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
     what = f'reading the branches of lake table "{ident}"'
     try:
         rows = session.query(
-            join("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
+            sql_text("SELECT name FROM", table_path(ident, "refs"), "WHERE type = 'BRANCH'"), what
         )
     except ReplicationError as error:
         if is_missing(error):
@@ -75,7 +75,7 @@ def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
 def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
     """The table's own; ``format-version`` and ``current-snapshot-id`` are among them."""
     what = f'reading the properties of lake table "{ident}"'
-    rows = session.call(join("SHOW TBLPROPERTIES", table_path(ident)), what)
+    rows = session.call(sql_text("SHOW TBLPROPERTIES", table_path(ident)), what)
     if rows is None:
         raise ReplicationError(f"the lake gave no answer to {what}")
     return dict(zip(*(rows.column(name).to_pylist() for name in ("key", "value")), strict=True))

@@ -89,7 +89,7 @@ class Staging:
             self._take(-self._held.pop(id(staged.table), 0))
         for name in staged.paths:
             remove(name)
-        if staged.own is not None and not staged.own.given:
+        if staged.own is not None and not staged.own.committed:
             for file in staged.own.files:
                 local(file.path).unlink(missing_ok=True)
 

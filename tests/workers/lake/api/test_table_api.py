@@ -25,9 +25,9 @@ from workers.lake.connect.errors import LakeFailure
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.server import gateway_port
 from workers.lake.server.gateway_port import GatewayServer
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
-from workers.lake.staged_rows import NewFile, Shape
+from workers.lake.staged_rows import LayoutId, NewFile
 from workers.lake.table import LakeIdent
 
 BRANCH = "pgsub_1_1_1"
@@ -171,7 +171,7 @@ def test_metadata_is_the_newest_and_any_thread_may_ask(
 ) -> None:
     before = own.metadata(lake_ident, WHAT)
     assert [field["name"] for field in before["schemas"][0]["fields"]] == ["id", "v"]
-    alter = join("ALTER TABLE", table_path(lake_ident), "ADD COLUMN w INT")
+    alter = sql_text("ALTER TABLE", table_path(lake_ident), "ADD COLUMN w INT")
     dest._sessions.get().command(alter, "altering")
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(own.metadata, lake_ident, WHAT) for _ in range(12)]
@@ -186,7 +186,7 @@ def test_metadata_is_the_newest_and_any_thread_may_ask(
 def commit(own: Gateway, dest: Any, lake_ident: LakeIdent) -> Callable[..., Totals]:
     """Commits to a branch that is there; what is given besides may differ."""
     dest.create_branch(lake_ident, BRANCH)
-    shape = Shape(own.metadata(lake_ident, WHAT)["table-uuid"], 0, 0, 2)
+    shape = LayoutId(own.metadata(lake_ident, WHAT)["table-uuid"], 0, 0, 2)
 
     def commit(**given: Any) -> Totals:
         usual: dict[str, Any] = {"branch": BRANCH, "properties": {}, "what": WHAT}

@@ -18,7 +18,7 @@ from workers.lake.files.deletion_vectors import read_vector, write_vectors
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableFiles
-from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_path import local
 
 
@@ -87,7 +87,7 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableFiles) -> None:
     """Files before and behind it, those that it replaces, and a data file that it leaves alone."""
     (old,) = deleting(table, "a", [1])
     first = LiveFile("a", 9, (old,))
-    before = Live(7, (first, LiveFile("b", 9), LiveFile("c", 9)))
+    before = FileList(7, (first, LiveFile("b", 9), LiveFile("c", 9)))
     dead = DeadRows()
     assert living(dead, first) == [0, 2, 3, 4, 5, 6, 7, 8]
     new, rows = NewFile("gone/new", 1, 3), NewFile("d", 1, 5)
@@ -103,15 +103,15 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableFiles) -> None:
 
 
 def test_behind_another_commit_nothing_is_known() -> None:
-    live, dead = Live(7, (LiveFile("a", 1),)), DeadRows()
+    live, dead = FileList(7, (LiveFile("a", 1),)), DeadRows()
     assert after_commit(live, Totals(0, 0, 9, 8), [], Deletes(), dead) is None
     assert after_commit(None, Totals(0, 0, 9, 7), [], Deletes(), dead) is None
-    assert after_commit(Live(7, None), Totals(0, 0, 9, 7), [], Deletes(), dead) is None
+    assert after_commit(FileList(7, None), Totals(0, 0, 9, 7), [], Deletes(), dead) is None
     assert after_commit(live, Totals(0, 0, 9, 7), [], Deletes(), dead) == replace(live, tip=9)
 
 
 def test_what_was_deleted_in_a_file_by_another_name_is_not_known() -> None:
-    live, deletes = Live(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
+    live, deletes = FileList(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
     assert after_commit(live, Totals(0, 0, 9, 7), [], deletes, DeadRows()) is None
 
 

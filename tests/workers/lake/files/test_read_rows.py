@@ -31,7 +31,7 @@ from workers.lake.files.join_small_files import join_small
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable, rows_at
 from workers.lake.files.table_layout import TableFiles
-from workers.lake.staged_rows import Live, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_path import local
 
 FEW = 3
@@ -63,7 +63,7 @@ class Gateway:
 def joined(
     files: TableFiles, live: Sequence[LiveFile], before: int | None = None
 ) -> tuple[object, KnownFiles, int]:
-    files_known = KnownFiles(live=Live(7, tuple(live)))
+    files_known = KnownFiles(live=FileList(7, tuple(live)))
     gateway: Any = Gateway(before)
     done = join_small(gateway, IDENT, "b", files, files_known, DeadRows(), FileSizes(few=FEW))
     return done, files_known, gateway.committed

@@ -32,7 +32,7 @@ from workers.lake.files.read_rows import TooMuch
 from workers.lake.iceberg import branch_writer
 from workers.lake.segment import Segment
 from workers.lake.sql.staged_frame import frame
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.staged_rows import Staged
 from workers.lake.storage import staging
 from workers.lake.storage.local_path import local
@@ -58,7 +58,7 @@ def test_a_batch_is_one_snapshot_and_that_has_the_stamp(ten: Watched) -> None:
     dest, branch, before = ten.dest, ten.branch(), ten.tip()
     changes = merge(dest, [update(1), delete(2), update(70), delete(71)])
     segment = replace(changes, append=rows_to_append(dest, [(2, "again", None), (20, "b", None)]))
-    effect = dest.put(ten.ident, branch, [segment], stamp(30))
+    effect = dest.write_branch(ten.ident, branch, [segment], stamp(30))
     assert ten.commits(branch) == ["0/1E", *ten.commits("main")]
     assert effect.merges == (), "nothing is left to be asked"
     (counts,) = dest.count([effect])
@@ -115,7 +115,7 @@ VALUES: dict[str, tuple[pa.DataType, Any, Any]] = {
 
 def bounds(dest: Any, ident: LakeIdent) -> list[tuple[Any, Any]]:
     """Least and greatest value of each column but lists: what readers leave out files by."""
-    sql = join("SELECT readable_metrics.* FROM", table_path(ident, "data_files"))
+    sql = sql_text("SELECT readable_metrics.* FROM", table_path(ident, "data_files"))
     (row,) = dest._sessions.get().query(sql, "looking").to_pylist()
     found = [row[name] for name, (type, _, _) in VALUES.items() if not pa.types.is_list(type)]
     return [(each["lower_bound"], each["upper_bound"]) for each in found]
@@ -157,13 +157,13 @@ def test_what_was_not_sent_stays_as_the_table_has_it(
     empty["c0"] = pa.array([4], pa.int64())
     batch(Segment(names, ("id",), append=stage(dest, **empty)), 21)
     path = table_path(lake_ident)
-    dest._sessions.get().command(join("UPDATE", path, "SET note = array(id, NULL)"), "noting")
+    dest._sessions.get().command(sql_text("UPDATE", path, "SET note = array(id, NULL)"), "noting")
     masks = {f"m{n}": pa.array([True, False, True, True]) for n in range(1, len(names))}
     keys = {"op": pa.array([0] * 4, pa.int8()), "b0": pa.array([1, 2, 4, 9], pa.int64())}
     changes = stage(dest, **keys, **values([10, 2, 4, 9], 1), **masks)
     counts = batch(Segment(names, ("id",), merge=changes, unchanged=tuple(VALUES)), 30)
     assert counts == Counts(merged=3, update_missing=1)
-    found = dest._sessions.get().query(join("SELECT * FROM", path, "ORDER BY id"), "reading")
+    found = dest._sessions.get().query(sql_text("SELECT * FROM", path, "ORDER BY id"), "reading")
     old, new = ([given[at] for given in VALUES.values()] for at in (1, 2))
     assert [list(row.values()) for row in found.to_pylist()] == [
         [2, *new, [2, None]],
@@ -377,7 +377,7 @@ def test_changes_of_whole_rows_are_one_commit(whole: Watched) -> None:
     branch = whole.branch()
     images = [(1, "a", 2), (2, None, 1), (7, "nobody", 1)]
     segment = full(whole.dest, images, resolve)
-    effect = whole.dest.put(whole.ident, branch, [segment], stamp(30))
+    effect = whole.dest.write_branch(whole.ident, branch, [segment], stamp(30))
     assert whole.commits(branch) == ["0/1E", *whole.commits("main")]
     assert effect.merges == ()
     assert whole.dest.count([effect]) == [Counts(appended=1, merged=2)]
@@ -433,7 +433,7 @@ def test_a_reader_finds_rows_beside_a_long_value(
     assert pq.ParquetFile(local(path)).num_row_groups == 2
     assert table.query("count(*), count_if(v > 'c'), count_if(v = 'y3')") == [(12, 6, 1)]
     for where, rows in (("v > 'c'", 6), ("v = 'y3'", 1), ("v < 'c'", 6), ("id = 3", 1)):
-        sql = join("SELECT count(*) AS n FROM", table_path(table.ident), "WHERE", where)
+        sql = sql_text("SELECT count(*) AS n FROM", table_path(table.ident), "WHERE", where)
         assert table.session.query(sql, "looking").to_pylist() == [{"n": rows}], where
     table.command("DELETE FROM", "WHERE v < 'c'")
     assert table.query("count(*)") == [(6,)]

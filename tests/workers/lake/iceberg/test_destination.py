@@ -24,7 +24,7 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.iceberg.new_table import make_table
 from workers.lake.segment import Segment
-from workers.lake.sql.statements import branch_path, join, set_properties, table_path
+from workers.lake.sql.statements import branch_path, set_properties, sql_text, table_path
 from workers.lake.sql.table_metadata import read_history, read_properties
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -81,7 +81,7 @@ def test_a_clock_that_was_ahead_is_told(iceberg: Make, lake_ident: LakeIdent, di
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, branch)
     dest.write(lake_ident, branch, [append(dest, 0, 3)], stamp(20))
-    newest = join(
+    newest = sql_text(
         "SELECT max_by(file, `timestamp`) FROM", table_path(lake_ident, "metadata_log_entries")
     )
     found = dest._sessions.get().query(newest, "looking").column(0)[0].as_py()
@@ -166,9 +166,11 @@ def test_rows_that_somebody_else_added_are_known(dest: Any, lake_ident: LakeIden
 
     for n in range(10):
         assert not batch(20 + n, append(dest, n * 10, 10), delete(dest, n * 10))
-    session.command(join("DELETE FROM", table_path(lake_ident), "WHERE id = 1"), "deleting")
+    session.command(sql_text("DELETE FROM", table_path(lake_ident), "WHERE id = 1"), "deleting")
     assert not batch(40, append(dest, 200, 1))
-    session.command(join("UPDATE", table_path(lake_ident), "SET id = 300 WHERE id = 2"), "updating")
+    session.command(
+        sql_text("UPDATE", table_path(lake_ident), "SET id = 300 WHERE id = 2"), "updating"
+    )
     assert dest.table(lake_ident).written_by_others
     assert dest.fence(lake_ident).written_by_others
     assert batch(50, append(dest, 201, 1))
@@ -329,7 +331,7 @@ def test_a_parallel_copy_reads_the_snapshot(
     dest.write(lake_ident, "pgsub_1_1_1", [], stamp(20))
     assert history().refs != copied
     dest.publish(lake_ident, "pgsub_1_1_1", stamp(20))
-    sql = join(
+    sql = sql_text(
         "SELECT count(*), count(DISTINCT id), count(v), sum(length(v)) FROM", table_path(lake_ident)
     )
     found = dest._sessions.get().query(sql, "counting").to_pylist()[0]
@@ -357,7 +359,7 @@ def test_a_parallel_copy_computes_what_is_generated(
     dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
     dest.create_branch(lake_ident, "pgsub_1_1_1")
     dest.copy(lake_ident, "pgsub_1_1_1", plan(generated=generated), lambda done, total: None)
-    sql = join(
+    sql = sql_text(
         "SELECT count(*), sum(twice) - 2 * sum(id) FROM", branch_path(lake_ident, "pgsub_1_1_1")
     )
     [found] = dest._sessions.get().query(sql, "counting").to_pylist()
@@ -392,7 +394,8 @@ def test_a_session_is_handed_over_warm_and_with_nothing_set(
     other.create_branch(lake_ident, "pgsub_1_1_2")
     other.copy(lake_ident, "pgsub_1_1_2", plan(), lambda done, total: None)
     other._sessions.get().command(
-        join("DELETE FROM", branch_path(lake_ident, "pgsub_1_1_2"), "WHERE id = 300"), "deleting"
+        sql_text("DELETE FROM", branch_path(lake_ident, "pgsub_1_1_2"), "WHERE id = 300"),
+        "deleting",
     )
     history = read_history(other._sessions.get(), lake_ident)
     assert history.tip_stamp("pgsub_1_1_2") is None
@@ -433,7 +436,7 @@ def test_old_deletes_that_two_tasks_rewrite_are_counted_once(
     assert table.batch([contract.merge(dest, first)], 30) == Counts(merged=1)
     changes = [(n % 2, n, n, "b", None, False) for n in range(1, 120)]
     counts = table.batch([contract.merge(dest, changes)], 40)
-    query = join(
+    query = sql_text(
         "SELECT max(summary['added-position-deletes']) - 1 AS more FROM",
         table_path(lake_ident, "snapshots"),
     )

@@ -17,7 +17,7 @@ from workers.lake.iceberg.new_table import make_table, make_table_with_snapshot
 from workers.lake.iceberg.table_state import branches, read_columns, read_state
 from workers.lake.metadata.snapshots import stamp_properties
 from workers.lake.metadata.table_schema import columns_of, schema_json
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
 BRANCH = "pgsub_1_1_1"
@@ -79,7 +79,7 @@ def test_a_table_is_the_same_through_the_gateway(
         ("INSERT INTO", "(id) VALUES (77)"),
         ("ALTER TABLE", "DROP COLUMN v"),
     ):
-        session.command(join(statement[0], table_path(lake_ident), statement[1]), "altering")
+        session.command(sql_text(statement[0], table_path(lake_ident), statement[1]), "altering")
         same_either_way(sessions, own, lake_ident)
     assert read_columns(sessions, own, lake_ident) == (
         COLUMNS[0],

@@ -13,7 +13,7 @@ import pytest
 
 from tests.workers.lake.contract import PUBLISHED, Make, Table, append, merge, read_rows, stamp
 from workers.lake.destination import Destination
-from workers.lake.effects import TakenKeys
+from workers.lake.effects import ExistingKeys
 from workers.lake.segment import Segment
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -41,26 +41,26 @@ def test_only_rows_of_the_copy_and_of_the_table_before_it_meet(table: Table) -> 
     table.batch([append(table.dest, [(n, "old", None) for n in (1, 2, 3)])], 20)
     table.batch([merge(table.dest, [(1, 3, None, None, None, False)])], 25)
     branch = copy(table, [(2, "new", None), (3, "back", None), (4, "new", None)])
-    assert table.dest.taken_keys(table.ident, branch, ["id"]) == TakenKeys(1, 1)
-    assert table.dest.taken_keys(table.ident, branch, ["id", "v"]) == TakenKeys(0, 0)
+    assert table.dest.existing_keys(table.ident, branch, ["id"]) == ExistingKeys(1, 1)
+    assert table.dest.existing_keys(table.ident, branch, ["id", "v"]) == ExistingKeys(0, 0)
 
 
 def test_a_key_that_the_table_has_twice_is_told_apart(table: Table) -> None:
     table.batch([append(table.dest, [(1, "old", None), (1, "twin", None), (2, "old", None)])], 20)
     branch = copy(table, [(1, "new", None), (2, "new", None)])
-    assert table.dest.taken_keys(table.ident, branch, ["id"]) == TakenKeys(2, 3)
+    assert table.dest.existing_keys(table.ident, branch, ["id"]) == ExistingKeys(2, 3)
 
 
 def test_a_key_with_a_null_in_it_equals_none(table: Table) -> None:
     table.batch([append(table.dest, [(1, None, "a"), (2, "b", "b")])], 20)
     branch = copy(table, [(1, None, "a"), (2, "b", "b")])
-    assert table.dest.taken_keys(table.ident, branch, ["id", "v"]) == TakenKeys(1, 1)
+    assert table.dest.existing_keys(table.ident, branch, ["id", "v"]) == ExistingKeys(1, 1)
 
 
 def test_the_copied_row_takes_the_place_of_the_one_with_its_key(table: Table) -> None:
     table.batch([with_note(table.dest, [(1, "old", "x"), (2, "old", "y"), (3, "old", "z")])], 20)
     branch = copy(table, [(2, "new", None), (3, None, "w"), (4, "new", None)])
-    table.dest.take_over(table.ident, branch, PUBLISHED, ["id"])
+    table.dest.overwrite_existing(table.ident, branch, PUBLISHED, ["id"])
     assert table.rows()[1][:2] == (2, "old")
     assert show(table, branch) == [
         (1, "old", "x", "ours"),
@@ -74,7 +74,7 @@ def test_the_copied_row_takes_the_place_of_the_one_with_its_key(table: Table) ->
 def test_a_key_of_two_columns_is_overwritten_by_both(table: Table) -> None:
     table.batch([append(table.dest, [(1, "a", "old"), (1, "b", "old")])], 20)
     branch = copy(table, [(1, "b", "new"), (2, "a", "new")])
-    table.dest.take_over(table.ident, branch, PUBLISHED, ["id", "v"])
+    table.dest.overwrite_existing(table.ident, branch, PUBLISHED, ["id", "v"])
     assert [row[:3] for row in show(table, branch)] == [
         (1, "a", "old"),
         (1, "b", "new"),
@@ -111,7 +111,7 @@ def test_keys_are_compared_by_value(
         dest.write(lake_ident, "pgsub_1_1_1", [segment], stamp(20 + at))
         if not at:
             dest.publish(lake_ident, "pgsub_1_1_1", stamp(20))
-    assert dest.taken_keys(lake_ident, "pgsub_1_1_1", [name]) == TakenKeys(met, met)
+    assert dest.existing_keys(lake_ident, "pgsub_1_1_1", [name]) == ExistingKeys(met, met)
 
 
 def test_a_table_says_whether_it_may_hold_rows(table: Table) -> None:

@@ -36,8 +36,8 @@ from workers.lake.sql.statements import (
     branch_path,
     create_namespace,
     create_table,
-    join,
     set_properties,
+    sql_text,
     table_path,
     text,
 )
@@ -60,7 +60,7 @@ def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
 
 
 def folder(dest: Any, ident: LakeIdent) -> Path:
-    newest = join(
+    newest = sql_text(
         "SELECT max_by(file, `timestamp`) FROM", table_path(ident, "metadata_log_entries")
     )
     found = dest._sessions.get().query(newest, "looking for its folder").column(0)[0].as_py()
@@ -116,7 +116,7 @@ def test_what_no_snapshot_of_any_ref_knows_goes(dest: Any, lake_ident: LakeIdent
     dest.write(lake_ident, "pgsub_1_2_1", [append(dest, 100, 7)], stamp(40))
     dest.create_branch(lake_ident, "audit")  # somebody else's
     session.command(
-        join("INSERT INTO", branch_path(lake_ident, "audit"), "VALUES (1000, 'x')"), "auditing"
+        sql_text("INSERT INTO", branch_path(lake_ident, "audit"), "VALUES (1000, 'x')"), "auditing"
     )
     top = folder(dest, lake_ident)
     age(top)
@@ -130,10 +130,10 @@ def test_what_no_snapshot_of_any_ref_knows_goes(dest: Any, lake_ident: LakeIdent
     assert count(dest, lake_ident) == 99
     for branch, rows in (("pgsub_1_2_1", 106), ("audit", 100)):
         found = session.query(
-            join("SELECT count(*), max(v) FROM", branch_path(lake_ident, branch)), "counting"
+            sql_text("SELECT count(*), max(v) FROM", branch_path(lake_ident, branch)), "counting"
         )
         assert found.column(0)[0].as_py() == rows
-    back = join("SELECT count(*) FROM", table_path(lake_ident), f"VERSION AS OF {first}")
+    back = sql_text("SELECT count(*) FROM", table_path(lake_ident), f"VERSION AS OF {first}")
     assert session.query(back, "looking back").column(0)[0].as_py() == 100
     dest.drop_branches(lake_ident, keep=OURS)
     batch(dest, lake_ident, 50, append(dest, 200, 1), delete(dest, 1))  # the table goes on
@@ -147,7 +147,7 @@ def test_every_file_that_is_not_in_the_folder_is_seen(dest: Any, lake_ident: Lak
     batch(dest, lake_ident, 30, delete(dest, 5))
     session, known = dest._sessions.get(), 0
     for table, column in _KNOWN.items():
-        listed = join(f"SELECT count({column}) FROM", table_path(lake_ident, table))
+        listed = sql_text(f"SELECT count({column}) FROM", table_path(lake_ident, table))
         found = int(session.query(listed, "counting").column(0)[0].as_py())
         assert found, table
         known += found
@@ -226,7 +226,7 @@ def test_a_table_whose_folder_is_not_ours_is_left_alone(
     inner = f"{top}/inner"
     nested = LakeIdent(lake_ident.schema, f"{lake_ident.table}_inner")
     session.command(create_table(nested, COLUMNS, properties=V2, location=inner), "creating")
-    session.command(join("INSERT INTO", table_path(nested), "VALUES (1, 'x')"), "inserting")
+    session.command(sql_text("INSERT INTO", table_path(nested), "VALUES (1, 'x')"), "inserting")
     age(top)
     before = files(top)
     done = remove(dest, lake_ident)
@@ -244,7 +244,7 @@ def test_a_table_whose_files_have_another_name_is_left_alone(
     top = folder(dest, lake_ident).parent
     moved = top / "7-moved-0123abcd"
     dest._sessions.get().command(
-        join("ALTER TABLE", table_path(lake_ident), "SET LOCATION", text(str(moved))), "moving"
+        sql_text("ALTER TABLE", table_path(lake_ident), "SET LOCATION", text(str(moved))), "moving"
     )
     data = moved / "data"
     data.mkdir(parents=True, exist_ok=True)

@@ -13,10 +13,10 @@ from catalog.errcodes import IoError
 from tests.workers.lake.contract import stage, stamp
 from workers.lake.connect.errors import FileMissing
 from workers.lake.effects import Counts, FileSizes
-from workers.lake.segment import FullSegment, Segment
+from workers.lake.segment import Segment, WholeRowLookup
 from workers.lake.sql import other_writers
-from workers.lake.sql.other_writers import NOBODY, OTHERS
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OTHERS
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_properties
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -56,7 +56,7 @@ class Table:
         return table_path(self.ident).sql(dialect="spark")
 
     def rows(self) -> list[tuple[int, str]]:
-        sql = join("SELECT id, v FROM", table_path(self.ident), "ORDER BY id")
+        sql = sql_text("SELECT id, v FROM", table_path(self.ident), "ORDER BY id")
         found = self.dest._sessions.get().query(sql, "reading").to_pylist()
         return [(row["id"], row["v"]) for row in found]
 
@@ -126,8 +126,8 @@ def test_rows_matched_whole(table: Table) -> None:
         c0=ids(1, 8),
         c1=["ours", "theirs"],
     )
-    full = FullSegment(images, resolve)
-    assert differs(table.apply(Segment(("id", "v"), full=full))) == (0, 1)
+    full = WholeRowLookup(images, resolve)
+    assert differs(table.apply(Segment(("id", "v"), row_lookup=full))) == (0, 1)
     assert table.rows()[0] == (1, "changed")
 
 
@@ -277,4 +277,4 @@ def test_nothing_is_looked_for_while_it_is_off(iceberg: Make, lake_ident: LakeId
     table.sql("UPDATE {t} SET v = 'theirs'")
     assert differs(table.apply(change(dest, {1: UPDATE}))) == (0, 0)
     assert OTHERS not in read_properties(dest._sessions.get(), lake_ident)
-    assert dest._others.get(lake_ident, NOBODY) == NOBODY
+    assert dest._others.get(lake_ident, NO_OTHER_WRITERS) == NO_OTHER_WRITERS

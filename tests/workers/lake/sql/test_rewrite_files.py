@@ -18,7 +18,7 @@ from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.metadata.snapshots import History
 from workers.lake.segment import Segment
 from workers.lake.sql import rewrite_files
-from workers.lake.sql.statements import join, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
 from workers.lake.storage.local_path import local
 from workers.lake.table import LakeColumn, LakeIdent
@@ -33,7 +33,7 @@ def test_expiry_keeps_the_position(dest: Any, lake_ident: LakeIdent) -> None:
         dest.publish(lake_ident, "pgsub_1_1_1", stamp(20 + n))
     session = dest._sessions.get()
     session.command(  # somebody else's commit, which carries nothing
-        join("DELETE FROM", table_path(lake_ident), "WHERE id = 0"), "deleting"
+        sql_text("DELETE FROM", table_path(lake_ident), "WHERE id = 0"), "deleting"
     )
     dest.drop_branches(lake_ident)
     before = len(dest.table(lake_ident).snapshots)
@@ -88,7 +88,7 @@ def test_what_no_snapshot_needs_goes_with_the_last_that_did(
 
     def named(table: str, column: str) -> set[str]:
         of = table_path(lake_ident, table)
-        found = session.query(join(f"SELECT DISTINCT {column} FROM", of), "listing")
+        found = session.query(sql_text(f"SELECT DISTINCT {column} FROM", of), "listing")
         return {str(each) for each in found.column(0).to_pylist()}
 
     def names(table: str, column: str) -> set[str]:
@@ -115,9 +115,9 @@ def test_a_branch_of_ours_stays_however_old_the_table_lets_one_be(
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     session = dest._sessions.get()
     age = "SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')"
-    session.command(join("ALTER TABLE", table_path(lake_ident), age), "preparing a test")
+    session.command(sql_text("ALTER TABLE", table_path(lake_ident), age), "preparing a test")
     session.command(
-        join("ALTER TABLE", table_path(lake_ident), "CREATE BRANCH theirs"), "preparing a test"
+        sql_text("ALTER TABLE", table_path(lake_ident), "CREATE BRANCH theirs"), "preparing a test"
     )
     branches = ("pgsub_1_1_1", "pgsub_1_1_2")
     for at, branch in enumerate(branches):
@@ -125,7 +125,7 @@ def test_a_branch_of_ours_stays_however_old_the_table_lets_one_be(
         dest.write(lake_ident, branch, [append(dest, at, 1)], stamp(20 + at))
     dest.publish(lake_ident, branches[0], stamp(20))
     dest.expire(lake_ident, retain=1)
-    refs = session.query(join("SELECT name FROM", table_path(lake_ident, "refs")), "listing")
+    refs = session.query(sql_text("SELECT name FROM", table_path(lake_ident, "refs")), "listing")
     assert {*refs.column(0).to_pylist()} == {"main", *branches}
 
 
@@ -155,7 +155,7 @@ def test_a_file_of_vectors_stays_while_one_of_them_is_needed(
     batch(delete(dest, 1, 101), 22)
     for n in range(2, 5):
         batch(delete(dest, n), 21 + n)
-    vectors = join("SELECT DISTINCT file_path FROM", table_path(lake_ident, "delete_files"))
+    vectors = sql_text("SELECT DISTINCT file_path FROM", table_path(lake_ident, "delete_files"))
     assert dest._sessions.get().query(vectors, "listing").num_rows == 2
     other = iceberg(format_version=3)
     if not here:
@@ -228,7 +228,7 @@ def test_small_files_are_written_together_between_batches(
     dest.publish(lake_ident, branch, stamp(50))
     assert count(dest, lake_ident) == 10 * 9 + 1 - 1
     files = dest._sessions.get().query(
-        join("SELECT count(*) FROM", table_path(lake_ident, "data_files")), "counting"
+        sql_text("SELECT count(*) FROM", table_path(lake_ident, "data_files")), "counting"
     )
     assert files.column(0)[0].as_py() == 2
     assert dest.table(lake_ident).files == 2
@@ -244,7 +244,7 @@ def test_what_was_written_together_is_so_again_when_there_is_enough_of_it(
     for n in range(4):
         dest.write(lake_ident, branch, [append(dest, n * 10, 10)], stamp(20 + n))
         dest.publish(lake_ident, branch, stamp(20 + n))
-    sizes = join("SELECT min(file_size_in_bytes) FROM", table_path(lake_ident, "data_files"))
+    sizes = sql_text("SELECT min(file_size_in_bytes) FROM", table_path(lake_ident, "data_files"))
     least = dest._sessions.get().query(sizes, "looking").column(0)[0].as_py()
     small = least // 2  # none of the four
     assert dest.compact(lake_ident, branch, FileSizes(small=small, whole=4 * 4 * small - 1)) == 0
@@ -272,7 +272,7 @@ def test_a_small_batch_leaves_one_file_of_rows(
         dest.publish(lake_ident, branch, stamp(20 + n))
         assert dest.table(lake_ident).files == 1 + n
     written = dest._sessions.get().query(
-        join("SELECT count(DISTINCT file_path) FROM", table_path(lake_ident, "all_files")),
+        sql_text("SELECT count(DISTINCT file_path) FROM", table_path(lake_ident, "all_files")),
         "counting",
     )
     files = written.column(0)[0].as_py()
@@ -310,7 +310,7 @@ def test_deletes_of_files_that_are_gone_go_too(
     columns.sort(key=lambda column: column.name != first)
     dest.create_table(lake_ident, columns, owner="me", relid=7, stamp=stamp(10))
     if partitions:  # somebody's ALTER TABLE
-        sql = join("ALTER TABLE", table_path(lake_ident), "ADD PARTITION FIELD", partitions)
+        sql = sql_text("ALTER TABLE", table_path(lake_ident), "ADD PARTITION FIELD", partitions)
         dest._sessions.get().command(sql, "partitioning")
     dest.create_branch(lake_ident, branch)
     chance = random.Random(1)
@@ -329,7 +329,7 @@ def test_deletes_of_files_that_are_gone_go_too(
         assert dest.compact(lake_ident, branch, FileSizes()) > 0
         batch(update(dest, [1], key))
         found = dest._sessions.get().query(
-            join("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"
+            sql_text("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"
         )
         kept.append(found.column(0)[0].as_py())
     assert count(dest, lake_ident) == 100
