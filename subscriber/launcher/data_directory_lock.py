@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
+from config.limits import PREDECESSOR_EXIT_SECONDS, PREDECESSOR_POLL_SECONDS
 from workers.process.launcher_socket import LOCK_FILE, LockInfo, own_pid_space, read_lock_file
 
-FAMILY_WAIT: Final = 30.0
-"""Seconds a new launcher waits for an old family to end."""
-
-_POLL: Final = 0.1
 _NOT_SUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -38,7 +35,7 @@ class DataDirectoryLock:
         cls,
         data_dir: Path,
         *,
-        wait: float = FAMILY_WAIT,
+        wait: float = PREDECESSOR_EXIT_SECONDS,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> DataDirectoryLock:
         """Take the lock; ``on_wait`` is told once whom it waits for.
@@ -60,7 +57,7 @@ class DataDirectoryLock:
                 if not waiting:
                     waiting = True
                     on_wait(_holders(data_dir))
-                time.sleep(_POLL)
+                time.sleep(PREDECESSOR_POLL_SECONDS)
             _must_exclude(data_dir)
         except BaseException:
             os.close(fd)

@@ -14,25 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
+from config.limits import (
+    LAKE_REPLACE_FIRST_SECONDS,
+    LAKE_REPLACE_LONGEST_SECONDS,
+    LAKE_START_POLL_SECONDS,
+)
 from workers.lake.server.jars import resolved_jars
 from workers.lake.server.java import find_java
 from workers.lake.server.lake_server import READY_TIMEOUT, STOP_TIMEOUT, LakeServer
 
 log = logging.getLogger(__name__)
-
-POLL_STARTING: Final = 0.1
-"""Seconds between two looks at a server that is starting."""
-
-
-YOUNG: Final = 60.0
-LONGEST: Final = 3600.0
-"""Seconds for which a server is not replaced, at first and at most. Each replacement doubles them:
-a cause that lasts, of one table's perhaps, must not take the server from all others for ever."""
 
 
 class ChildProcess(Protocol):
@@ -128,7 +124,7 @@ class LakeChild:
         self._started_at = 0.0
         self._start_at: float | None = None
         self._was_up = False
-        self._young = YOUNG
+        self._young = LAKE_REPLACE_FIRST_SECONDS
 
     @property
     def pid(self) -> int | None:
@@ -164,7 +160,7 @@ class LakeChild:
     def next_deadline(self, now: float) -> float | None:
         """When ``poll`` has something to do that no signal tells."""
         if self._server is not None and self.url is None:
-            return now + POLL_STARTING
+            return now + LAKE_START_POLL_SECONDS
         return self._start_at
 
     def replace(self, now: float) -> None:
@@ -172,7 +168,10 @@ class LakeChild:
         age = now - self._started_at
         if self._server is None or not self.url or age <= self._young:
             return
-        self._young = min(2 * (YOUNG if age > LONGEST else self._young), LONGEST)
+        self._young = min(
+            2 * (LAKE_REPLACE_FIRST_SECONDS if age > LAKE_REPLACE_LONGEST_SECONDS else self._young),
+            LAKE_REPLACE_LONGEST_SECONDS,
+        )
         log.warning("action=lake_broken pid=%d lake server is started again", self.pid)
         self._server.process.kill()
 

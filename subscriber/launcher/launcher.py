@@ -18,16 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from catalog.store_sqlite import CatalogStore
+from config.limits import PREDECESSOR_EXIT_SECONDS, WORKER_ATTACH_SECONDS
 from config.load import Config
 from subscriber.launcher.configuration import ApplyFile, SettingsInForce
-from subscriber.launcher.data_directory_lock import FAMILY_WAIT, DataDirectoryLock
+from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from subscriber.launcher.fork_server import begin_loading
 from subscriber.launcher.lake_process import EmbeddedLake, LakeChild, LakeStarter
 from subscriber.launcher.loop import LauncherLoop
 from subscriber.launcher.passfile import sweep_passfiles
 from subscriber.launcher.socket_server import LocalServer
 from subscriber.launcher.wake_up import WakeUp
-from subscriber.launcher.worker_processes import ATTACH_TIMEOUT, WorkerArgv, WorkerProcesses
+from subscriber.launcher.worker_processes import WorkerArgv, WorkerProcesses
 from subscriber.status.lake_tables import StatusTables, changed_views
 from workers.process import log as server_log
 from workers.process.launcher_socket import (
@@ -70,8 +71,8 @@ class Launcher:
         on_running: Callable[[], None] | None = None,
         lake_starter: LakeStarter | None = None,
         argv: WorkerArgv | None = None,
-        lock_wait: float = FAMILY_WAIT,
-        attach_timeout: float = ATTACH_TIMEOUT,
+        lock_wait: float = PREDECESSOR_EXIT_SECONDS,
+        attach_timeout: float = WORKER_ATTACH_SECONDS,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self._start_time = time.time_ns() // 1000

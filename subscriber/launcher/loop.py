@@ -26,7 +26,7 @@ from contextlib import suppress
 
 from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
-from config.limits import CATALOG_POLL
+from config.limits import CATALOG_POLL_SECONDS
 from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from subscriber.launcher.requests import Requests
@@ -104,7 +104,7 @@ class LauncherLoop:
             interval = self._configuration.settings.status_tables_interval
             due.append(self._status_tables.next_deadline(interval))
         times = [moment for moment in due if moment is not None]
-        return max(min(times, default=now + CATALOG_POLL) - now, 0.0)
+        return max(min(times, default=now + CATALOG_POLL_SECONDS) - now, 0.0)
 
     def take_signals(self, numbers: bytes) -> None:
         """Act on the signals that arrived."""

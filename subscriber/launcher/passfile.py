@@ -18,12 +18,11 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from config.conninfo import passfile_line
+from config.limits import PASSFILE_UNNAMED_SECONDS
 
 FOLDER: Final = "passfile"
 
 _OURS: Final = re.compile(r".+\.[0-9a-f]{8}")
-_YOUNG_SECONDS: Final = 3600.0
-"""Longer than any command takes between a password file and the row that names it."""
 
 
 def write_passfile(data_dir: Path, subuuid: str, password: str) -> str:
@@ -67,7 +66,7 @@ def sweep_passfiles(data_dir: Path, used: Collection[str | None]) -> None:
             if (
                 _OURS.fullmatch(path.name)
                 and path.name not in names
-                and time.time() - path.stat().st_mtime > _YOUNG_SECONDS
+                and time.time() - path.stat().st_mtime > PASSFILE_UNNAMED_SECONDS
             ):
                 path.unlink()
 

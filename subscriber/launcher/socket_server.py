@@ -15,19 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from catalog.errcodes import IoError, ProtocolViolation
+from config.limits import LAUNCHER_BACKLOG_CLIENTS, LAUNCHER_CLIENTS, SOCKET_CHUNK_BYTES
 from workers.process.launcher_socket import LineReader, encode
 from workers.process.worker_slots import Tenant
 
 log = logging.getLogger(__name__)
-
-MAX_CLIENTS: Final = 512
-"""Connections at a time; a worker has one, a command one while it asks."""
-
-_CHUNK: Final = 2**16
-_BACKLOG: Final = 64
 
 
 class Client:
@@ -104,7 +99,7 @@ class Client:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(_CHUNK)
+            data = self._sock.recv(SOCKET_CHUNK_BYTES)
         except BlockingIOError:
             return
         if not data:
@@ -152,7 +147,7 @@ class LocalServer:
             sock, _ = self._sock.accept()
         except OSError:
             return  # it hung up already, or we are out of descriptors
-        if len(self._clients) >= MAX_CLIENTS:
+        if len(self._clients) >= LAUNCHER_CLIENTS:
             sock.close()
             return
         sock.setblocking(False)
@@ -170,6 +165,6 @@ def _listen(path: Path) -> socket.socket:
         raise IoError(f'could not create socket "{path}": {error.strerror}') from None
     finally:
         os.umask(mask)
-    sock.listen(_BACKLOG)
+    sock.listen(LAUNCHER_BACKLOG_CLIENTS)
     sock.setblocking(False)
     return sock

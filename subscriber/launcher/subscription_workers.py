@@ -25,7 +25,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from config.limits import CATALOG_POLL, GAP_RETRY_INTERVAL
+from config.limits import CATALOG_POLL_SECONDS, GAP_RETRY_SECONDS
 from subscriber.launcher.worker_processes import Exited, WorkerProcesses
 from workers.process.worker_exit import EXIT_GAP
 from workers.process.worker_slots import SyncRefusal, WorkerType, decide, is_wanted, refuse_sync
@@ -70,7 +70,7 @@ class SubscriptionWorkers:
             stored = self._store.subscriptions()
         except ReplicationError as error:
             log.warning("action=look sqlstate=%s %s", error.code, error.primary)
-            self.next_look = now + CATALOG_POLL
+            self.next_look = now + CATALOG_POLL_SECONDS
             return
         held, settings = self._held(), self._settings()
         self._subscriptions = [sub for sub in stored if sub.oid not in held]
@@ -86,7 +86,9 @@ class SubscriptionWorkers:
             self._launch(subid, 0)
         if actions.no_slot:
             _warn_out_of_slots()
-        wake = CATALOG_POLL if actions.wake is None else min(actions.wake, CATALOG_POLL)
+        wake = CATALOG_POLL_SECONDS
+        if actions.wake is not None:
+            wake = min(wake, actions.wake)
         if actions.launch:
             wake = min(wake, settings.wal_retrieve_retry_interval)
         self.next_look = now + wake
@@ -108,7 +110,7 @@ class SubscriptionWorkers:
             self._last_start_times.pop(row.subid, None)
         elif row.type is WorkerType.APPLY and exited.status == EXIT_GAP:
             interval = self._settings().wal_retrieve_retry_interval
-            later = max(GAP_RETRY_INTERVAL - interval, 0.0)
+            later = max(GAP_RETRY_SECONDS - interval, 0.0)
             self._last_start_times[row.subid] = time.monotonic() + later
         self._workers.wake(row.subid)
         self.look_soon()

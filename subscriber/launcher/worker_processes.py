@@ -18,22 +18,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
+from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
 from subscriber.launcher.fork_server import STATUS, ForkedWorker
 from subscriber.launcher.socket_server import Client
 from workers.process.log import CONSOLE_ENV
 from workers.process.worker_slots import LogicalRepWorker, Tenant, WorkerSlots, WorkerType
 
 log = logging.getLogger(__name__)
-
-STOP_GRACE: Final = 30.0
-"""Seconds between SIGTERM and SIGKILL: a lake commit in flight may be finished."""
-
-ATTACH_TIMEOUT: Final = 60.0
-"""Seconds a worker may take to attach; longer where wal_receiver_timeout is. That it has died is
-seen at once, so this is for frozen ones only, and must leave time to load on a busy machine."""
-
-_KILL_AGAIN: Final = 1.0
-"""Seconds until a process that SIGKILL has not ended yet is looked at again."""
 
 KIND_NAMES: Final = {
     WorkerType.APPLY: "logical replication apply worker",
@@ -230,7 +221,7 @@ class WorkerProcesses:
             if child.client is not None:
                 child.client.push("lake", url=url)
 
-    def stop(self, tenant: Tenant, *, grace: float = STOP_GRACE) -> None:
+    def stop(self, tenant: Tenant, *, grace: float = WORKER_STOP_SECONDS) -> None:
         """SIGTERM now, SIGKILL after ``grace`` seconds; nothing if the tenant is gone."""
         child = self.children.get(tenant)
         if child is None or (child.stopping and grace):
@@ -244,7 +235,7 @@ class WorkerProcesses:
         child = self.children.get(client.tenant) if client.tenant else None
         if child is not None and child.client is client:
             child.client = None
-            deadline = time.monotonic() + STOP_GRACE
+            deadline = time.monotonic() + WORKER_STOP_SECONDS
             child.kill_at = min(child.kill_at or deadline, deadline)
 
     def reap(self) -> list[Exited]:
@@ -258,14 +249,14 @@ class WorkerProcesses:
                 gone.append(self._bury(child, status))
             elif child.kill_at is not None and child.kill_at <= now:
                 child.process.kill()
-                child.kill_at = now + _KILL_AGAIN
+                child.kill_at = now + KILL_AGAIN_SECONDS
             elif not child.attached and child.attach_by is not None and child.attach_by <= now:
                 log.warning(
                     "action=worker_kill subid=%d pid=%s worker has not attached in time",
                     *(child.tenant[1], child.process.pid),
                 )
                 child.process.kill()
-                child.kill_at = now + _KILL_AGAIN
+                child.kill_at = now + KILL_AGAIN_SECONDS
         return gone
 
     def next_deadline(self) -> float | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
+from config.limits import FAILPOINT_POLL_SECONDS
 
 ENVIRONMENT: Final = "PGSUB_FAILPOINT_DIR"
 
@@ -104,8 +105,6 @@ ACCEPT_GAP: Final = (
 )
 """``accept-gap``, in the command's own process; the first where it makes a new slot only."""
 
-_POLL_SECONDS: Final = 0.02
-
 
 def _armed(directory: Path) -> Callable[[str], None]:
     def reach(name: str) -> None:
@@ -126,7 +125,7 @@ def _armed(directory: Path) -> Callable[[str], None]:
             time.sleep(float(seconds))
         else:
             while mine.exists():
-                time.sleep(_POLL_SECONDS)
+                time.sleep(FAILPOINT_POLL_SECONDS)
 
     return reach
 

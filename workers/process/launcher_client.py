@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-from workers.process.launcher_link import REQUEST_TIMEOUT
+from config.limits import LAUNCHER_QUERY_SECONDS, LAUNCHER_REPLY_SECONDS
 from workers.process.launcher_socket import ask
 from workers.process.worker_slots import LogicalRepWorker
-
-QUERY_TIMEOUT: Final = 10.0
-
 
 # What a command asks the launcher
 
@@ -32,7 +28,9 @@ class LauncherStatus:
     workers: tuple[LogicalRepWorker, ...]
 
 
-def query_launcher(data_dir: Path, timeout: float = QUERY_TIMEOUT) -> LauncherStatus | None:
+def query_launcher(
+    data_dir: Path, timeout: float = LAUNCHER_QUERY_SECONDS
+) -> LauncherStatus | None:
     """How the launcher of a data directory is; None if none runs, 08006 if it does not answer."""
     reply = ask(data_dir, {"op": "status"}, timeout)
     if reply is None:
@@ -54,16 +52,16 @@ def notify_launcher(data_dir: Path, subid: int | None = None, *, wait: float | N
     or is gone; 55006 if that takes longer than so many seconds.
     """
     request = {"op": "notify", "subid": subid, "wait": wait}
-    return ask(data_dir, request, QUERY_TIMEOUT + (wait or 0)) is not None
+    return ask(data_dir, request, LAUNCHER_QUERY_SECONDS + (wait or 0)) is not None
 
 
 def report_broken_lake(data_dir: Path) -> bool:
     """The lake server cannot go on (``LauncherLink.lake_broken``). False if no launcher runs."""
-    return ask(data_dir, {"op": "lake_broken"}, QUERY_TIMEOUT) is not None
+    return ask(data_dir, {"op": "lake_broken"}, LAUNCHER_QUERY_SECONDS) is not None
 
 
 def stop_workers(
-    data_dir: Path, subid: int, relid: int | None = None, *, wait: float = REQUEST_TIMEOUT
+    data_dir: Path, subid: int, relid: int | None = None, *, wait: float = LAUNCHER_REPLY_SECONDS
 ) -> bool:
     """``logicalrep_worker_stop``: stop a subscription's workers, or one (relid 0: apply).
 
@@ -72,9 +70,9 @@ def stop_workers(
     55006 if it takes longer than ``wait`` seconds.
     """
     request = {"op": "stop_workers", "subid": subid, "relid": relid, "wait": wait}
-    return ask(data_dir, request, QUERY_TIMEOUT + wait) is not None
+    return ask(data_dir, request, LAUNCHER_QUERY_SECONDS + wait) is not None
 
 
-def stop_launcher(data_dir: Path, timeout: float = QUERY_TIMEOUT) -> bool:
+def stop_launcher(data_dir: Path, timeout: float = LAUNCHER_QUERY_SECONDS) -> bool:
     """Ask the launcher to stop its family, as SIGTERM does; returns at once. False if none runs."""
     return ask(data_dir, {"op": "stop_launcher"}, timeout) is not None

@@ -74,26 +74,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from catalog.errcodes import AdminShutdown, FamilyProcessGone, InternalError, ReplicationError
 from catalog.pg_lsn import LSN
+from config.limits import (
+    LAUNCHER_LAKE_SECONDS,
+    LAUNCHER_REPLY_SECONDS,
+    REPORT_SECONDS,
+    SOCKET_CHUNK_BYTES,
+)
 from workers.process.latch import Latch
 from workers.process.launcher_socket import LineReader, dial, encode, reply_error
 from workers.process.parent_death import die_with_parent
 from workers.process.worker_slots import REPORTED, LogicalRepWorker
-
-REQUEST_TIMEOUT: Final = 60.0
-"""Seconds a worker waits for the launcher's reply before it takes it for frozen."""
-
-LAKE_TIMEOUT: Final = 600.0
-"""Seconds a worker waits for the lake server; a first start may have to fetch jars."""
-
-REPORT_INTERVAL: Final = 0.1
-"""Seconds between two reports of one worker; what is reported meanwhile is merged."""
-"""Seconds a command waits for the launcher's reply."""
-
-_CHUNK: Final = 2**16
 
 
 class LauncherLink:
@@ -173,7 +167,7 @@ class LauncherLink:
             self._closing = True
         self._kick()
         if self._thread.is_alive():
-            self._thread.join(REQUEST_TIMEOUT)
+            self._thread.join(LAUNCHER_REPLY_SECONDS)
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(-1)
         self._sock.close()
@@ -223,7 +217,7 @@ class LauncherLink:
         """The lake server cannot go on: let it be replaced, unless it has just been."""
         self._request("lake_broken")
 
-    def lake_url(self, timeout: float = LAKE_TIMEOUT) -> str:
+    def lake_url(self, timeout: float = LAUNCHER_LAKE_SECONDS) -> str:
         """Where the lake is; waits while its server is starting. Ask again after losing it.
 
         Raises 08006 after ``timeout`` seconds, 57P01 when told to stop meanwhile.
@@ -283,7 +277,7 @@ class LauncherLink:
             self._out += encode({"id": number, "op": op, **arguments})
         self._kick()
         try:
-            return future.result(REQUEST_TIMEOUT)
+            return future.result(LAUNCHER_REPLY_SECONDS)
         except FutureTimeoutError:
             with self._lock:
                 self._replies.pop(number, None)
@@ -309,9 +303,9 @@ class LauncherLink:
                 poll.register(self._sock, wants)
                 events = dict(poll.poll(pause))
                 if self._kick_r in events:
-                    os.read(self._kick_r, _CHUNK)
+                    os.read(self._kick_r, SOCKET_CHUNK_BYTES)
                 if self._signal_r in events:
-                    self._take_signals(os.read(self._signal_r, _CHUNK))
+                    self._take_signals(os.read(self._signal_r, SOCKET_CHUNK_BYTES))
                 state = events.get(self._sock.fileno(), 0)
                 if state & select.POLLOUT:
                     self._send()
@@ -329,7 +323,7 @@ class LauncherLink:
         with self._lock:
             if not self._report:
                 return None
-            left = self._reported_at + REPORT_INTERVAL - time.monotonic()
+            left = self._reported_at + REPORT_SECONDS - time.monotonic()
             if left > 0 and not self._closing:
                 return left * 1000 + 1
             if self._out:
@@ -345,7 +339,7 @@ class LauncherLink:
             del self._out[:sent]
 
     def _receive(self, reader: LineReader) -> None:
-        data = self._sock.recv(_CHUNK)
+        data = self._sock.recv(SOCKET_CHUNK_BYTES)
         if not data:
             raise FamilyProcessGone("the launcher is gone")
         for message in reader.feed(data):

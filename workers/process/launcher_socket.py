@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from catalog.errcodes import ConnectionFailure, IoError, ProtocolViolation, ReplicationError
+from config.limits import SOCKET_CHUNK_BYTES, SOCKET_LINE_BYTES, SOCKET_PATH_BYTES
 
 LOCK_FILE: Final = "pgsub.lock"
 SOCKET_NAME: Final = ".s.pgsub"
 SOCKET_FOLDER_PREFIX: Final = "pgsub-"
-MAX_SOCKET_PATH: Final = 100
-MAX_LINE: Final = 4 * 2**20
-_CHUNK: Final = 2**16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def read_lock_file(data_dir: Path) -> LockInfo | None:
 def make_socket_path(data_dir: Path) -> Path:
     """Where to listen; makes the folder if it is not the data directory. 58030 if none will do."""
     own = data_dir / SOCKET_NAME
-    if len(os.fsencode(own)) <= MAX_SOCKET_PATH:
+    if len(os.fsencode(own)) <= SOCKET_PATH_BYTES:
         return own
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folders = [runtime, tempfile.gettempdir(), "/tmp"]  # noqa: S108 (mkdtemp makes it safe)
@@ -82,12 +80,12 @@ def make_socket_path(data_dir: Path) -> Path:
         except OSError:
             continue
         path = Path(made) / SOCKET_NAME
-        if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
+        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
             return path
         path.parent.rmdir()
     raise IoError(
         "could not find a place for the launcher's socket",
-        detail=f'The path "{own}" is longer than {MAX_SOCKET_PATH} bytes.',
+        detail=f'The path "{own}" is longer than {SOCKET_PATH_BYTES} bytes.',
         hint="Set TMPDIR or XDG_RUNTIME_DIR to a directory that you may write to.",
     )
 
@@ -117,7 +115,7 @@ class LineReader:
         """The messages that ``data`` completes; 08P01 for anything that is no JSON object."""
         self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
-        if len(rest) > MAX_LINE:
+        if len(rest) > SOCKET_LINE_BYTES:
             raise _garbage("message on the launcher's socket is too long")
         self._buffer = rest
         return [_decode(line) for line in lines]
@@ -186,7 +184,7 @@ def ask(data_dir: Path, request: Mapping[str, Any], timeout: float) -> dict[str,
             sock.sendall(encode({**request, "id": 1}))
             while True:
                 sock.settimeout(max(deadline - time.monotonic(), 0.001))
-                data = sock.recv(_CHUNK)
+                data = sock.recv(SOCKET_CHUNK_BYTES)
                 if not data:
                     return None
                 for message in reader.feed(data):

@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
+from config.limits import SOCKET_PATH_BYTES
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
 from workers.process.launcher_client import query_launcher
-from workers.process.launcher_socket import MAX_SOCKET_PATH, LockInfo, own_pid_space, read_lock_file
+from workers.process.launcher_socket import LockInfo, own_pid_space, read_lock_file
 
 
 def test_the_lock_is_exclusive_and_says_who_holds_it(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_deep_data_directory_works(tmp_path: Path) -> None:
         family.await_worker(subid)
         info = read_lock_file(deep)
         assert info is not None
-        assert len(os.fsencode(info.socket)) <= MAX_SOCKET_PATH
+        assert len(os.fsencode(info.socket)) <= SOCKET_PATH_BYTES
         folder = info.socket.parent
         assert folder.stat().st_mode & 0o777 == 0o700
         launcher.kill()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from subscriber.launcher.lake_process import LONGEST, YOUNG, LakeChild, LakeEvent
+from config.limits import LAKE_REPLACE_FIRST_SECONDS, LAKE_REPLACE_LONGEST_SECONDS
+from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from tests.subscriber.fake_launcher import COUNT
 from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
@@ -71,26 +72,26 @@ def wait_up(child: LakeChild, now: float) -> None:
 def test_a_broken_server_is_replaced_and_not_at_once_again(
     child: LakeChild, starter: Starter
 ) -> None:
-    now = child._started_at + YOUNG + 1
+    now = child._started_at + LAKE_REPLACE_FIRST_SECONDS + 1
     child.replace(now)
     assert starter.servers[0].process.status == -9
     assert child.poll(now) is LakeEvent.DOWN
     assert child.url is None
     child.replace(now)  # there is none: a second worker says the same
     wait_up(child, now)
-    child.replace(child._started_at + 2 * YOUNG - 1)
+    child.replace(child._started_at + 2 * LAKE_REPLACE_FIRST_SECONDS - 1)
     assert starter.servers[1].process.status is None
-    child.replace(child._started_at + 2 * YOUNG + 1)
+    child.replace(child._started_at + 2 * LAKE_REPLACE_FIRST_SECONDS + 1)
     assert starter.servers[1].process.status == -9
 
 
 def test_one_that_lived_long_is_replaced_as_the_first(child: LakeChild, starter: Starter) -> None:
-    for age in (YOUNG + 1, LONGEST + 1):
+    for age in (LAKE_REPLACE_FIRST_SECONDS + 1, LAKE_REPLACE_LONGEST_SECONDS + 1):
         now = child._started_at + age
         child.replace(now)
         assert child.poll(now) is LakeEvent.DOWN
         wait_up(child, now)
-    child.replace(child._started_at + 2 * YOUNG + 1)
+    child.replace(child._started_at + 2 * LAKE_REPLACE_FIRST_SECONDS + 1)
     assert starter.servers[2].process.status == -9
 
 
@@ -98,7 +99,7 @@ def test_a_server_of_somebody_else_s_is_left_alone(starter: Starter) -> None:
     child = LakeChild(starter, "sc://theirs", [], lambda: None)
     child.begin()
     assert child.poll(0) is LakeEvent.UP
-    child.replace(YOUNG * 1000)
+    child.replace(LAKE_REPLACE_FIRST_SECONDS * 1000)
     assert child.url == "sc://theirs"
     assert not starter.servers
 

@@ -13,14 +13,13 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, InternalError, ProtocolViolation, ReplicationError
 from catalog.pg_lsn import LSN
+from config.limits import SOCKET_LINE_BYTES, SOCKET_PATH_BYTES
 from tests.waiting import wait_until
 from workers.process.latch import Latch
 from workers.process.launcher_client import query_launcher
 from workers.process.launcher_link import LauncherLink
 from workers.process.launcher_socket import (
     LOCK_FILE,
-    MAX_LINE,
-    MAX_SOCKET_PATH,
     LineReader,
     LockInfo,
     encode,
@@ -285,7 +284,7 @@ def test_what_is_no_message_is_a_protocol_violation(line: bytes) -> None:
 
 def test_a_line_without_end_is_not_collected_for_ever() -> None:
     reader = LineReader()
-    for _ in range(MAX_LINE // 2**20):
+    for _ in range(SOCKET_LINE_BYTES // 2**20):
         assert reader.feed(b"x" * 2**20) == []
     with pytest.raises(ProtocolViolation, match="too long"):
         reader.feed(b"x")
@@ -296,7 +295,7 @@ def test_a_deep_directory_s_socket_lies_elsewhere(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     path = make_socket_path(deep)
     try:
-        assert len(os.fsencode(path)) <= MAX_SOCKET_PATH
+        assert len(os.fsencode(path)) <= SOCKET_PATH_BYTES
         assert path.parent != deep
         assert path.parent.stat().st_mode & 0o777 == 0o700
     finally:
