@@ -26,6 +26,14 @@ from rich.console import Console
 
 from catalog.errcodes import ConnectionFailure, ObjectInUse, ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
+from config.limits import (
+    DEMO_CATCH_UP_SECONDS,
+    DEMO_STOP_SECONDS,
+    DEMO_STREAM_SECONDS,
+    DEMO_SYNC_SECONDS,
+    DEMO_TICK_SECONDS,
+    DEMO_TRANSACTIONS_PER_SECOND,
+)
 from subscriber.demo.display import DemoView
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.demo.progress import Meter
@@ -37,15 +45,6 @@ from workers.process.parent_death import die_with_parent
 SUBSCRIPTION: Final = "shop_sub"
 ROLE: Final = "replicator"
 PASSWORD_ENV: Final = "PGSUB_DEMO_PASSWORD"  # noqa: S105 (a variable's name)
-RATE: Final = 60.0
-"""Transactions per second."""
-STREAM_SECONDS: Final = 20.0
-"""How long the stream is watched once every table follows it."""
-SYNC_TIMEOUT: Final = 1800.0
-"""Seconds until every table has to be in state r; a first start fetches jars."""
-WAIT_TIMEOUT: Final = 300
-STOP_TIMEOUT: Final = 60.0
-TICK: Final = 0.25
 
 CONFIGURATION: Final = """\
 # Written by `pgsub demo`. The password is in the environment variable.
@@ -77,7 +76,7 @@ The configuration was {file}; for a server of your own, write one like it and ru
 """
 
 
-def run_demo(data_dir: Path, *, stream_seconds: float = STREAM_SECONDS) -> int:
+def run_demo(data_dir: Path, *, stream_seconds: float = DEMO_STREAM_SECONDS) -> int:
     """Run the demo in ``data_dir``; 0 if the proof holds, 1 if not or after Ctrl-C.
 
     What an earlier demo left there is removed; anything else there is refused (55000).
@@ -99,7 +98,7 @@ class _Demo:
         self.log = folder / "up.log"
         self.view = DemoView(console)
         self.publisher = EmbeddedPublisher(18, password=secrets.token_hex(16))
-        self.workload = Workload(lambda: self.publisher.dsn, RATE)
+        self.workload = Workload(lambda: self.publisher.dsn, DEMO_TRANSACTIONS_PER_SECOND)
         self.password = secrets.token_hex(16)
         self.env = {**os.environ, PASSWORD_ENV: self.password}
 
@@ -119,7 +118,7 @@ class _Demo:
                 f"the shop is closed: {self.workload.transactions:,} transactions,"
                 f" {self.workload.rows:,} rows changed; `pgsub wait` ..."
             )
-            self._command("wait", SUBSCRIPTION, "--timeout", str(WAIT_TIMEOUT))
+            self._command("wait", SUBSCRIPTION, "--timeout", str(DEMO_CATCH_UP_SECONDS))
             self.view.say("both sides compute a digest of every table ...")
             result = self._prove()
         self.view.verdict(result)
@@ -170,14 +169,14 @@ class _Demo:
         finally:
             child.send_signal(signal.SIGTERM)
             try:
-                child.wait(STOP_TIMEOUT)
+                child.wait(DEMO_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
 
     def _watch(self, child: subprocess.Popen[bytes], stream_seconds: float) -> None:
         """Show readings until every table has followed the stream for a while."""
-        deadline, synced_at = time.monotonic() + SYNC_TIMEOUT, None
+        deadline, synced_at = time.monotonic() + DEMO_SYNC_SECONDS, None
         with self.publisher.connect() as connection, self.view:
             meter = Meter(
                 self.data_dir,
@@ -195,10 +194,10 @@ class _Demo:
                         synced_at = time.monotonic()
                     if synced_at is None and time.monotonic() > deadline:
                         raise ConnectionFailure(
-                            f"the tables were not synchronized in {SYNC_TIMEOUT:.0f} s",
+                            f"the tables were not synchronized in {DEMO_SYNC_SECONDS:.0f} s",
                             detail=self._log_tail(),
                         )
-                    time.sleep(TICK)
+                    time.sleep(DEMO_TICK_SECONDS)
 
     def _check(self, child: subprocess.Popen[bytes]) -> None:
         """Fail with its own words if ``up`` or the workload ended."""

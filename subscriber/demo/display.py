@@ -13,11 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from config.limits import DEMO_PLAIN_LINE_SECONDS
 from subscriber.demo.progress import Reading, TableProgress
 from subscriber.demo.proof import Verdict
-
-PLAIN_EVERY: Final = 2.0
-"""Seconds between two plain lines."""
 
 STATES: Final = {
     "": "not known yet",
@@ -65,7 +63,7 @@ class DemoView:
         if self._live is not None:
             self._live.update(_panel(reading, workload))
             return
-        if reading.elapsed - self._last_line >= PLAIN_EVERY:
+        if reading.elapsed - self._last_line >= DEMO_PLAIN_LINE_SECONDS:
             self._last_line = reading.elapsed
             self.say(_plain(reading, workload))
         if reading.error != self._last_error:

@@ -37,6 +37,14 @@ import psycopg
 from psycopg import conninfo
 
 from catalog.errcodes import ConnectionFailure, UndefinedObject
+from config.limits import (
+    POSTGRES_CONNECT_SECONDS,
+    POSTGRES_START_AGAIN_POLL_SECONDS,
+    POSTGRES_START_AGAIN_SECONDS,
+    POSTGRES_START_POLL_SECONDS,
+    POSTGRES_START_SECONDS,
+    POSTGRES_STOP_SECONDS,
+)
 from subscriber.demo.postgres_programs import (
     DISTRIBUTION,
     cache_dir,
@@ -45,7 +53,6 @@ from subscriber.demo.postgres_programs import (
     wheel_programs,
 )
 
-START_TIMEOUT: Final = 60.0
 STOP_SIGNALS: Final = {
     "smart": signal.SIGTERM,
     "fast": signal.SIGINT,
@@ -268,17 +275,17 @@ class EmbeddedPublisher:
             )  # fmt: skip
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline = time.monotonic() + POSTGRES_START_SECONDS
         while time.monotonic() < deadline:
             if self.pid is None:
                 self._process = None
                 raise ConnectionFailure("the embedded publisher ended", detail=self._log_tail())
             with contextlib.suppress(psycopg.OperationalError):
-                psycopg.connect(self.dsn, connect_timeout=5).close()
+                psycopg.connect(self.dsn, connect_timeout=POSTGRES_CONNECT_SECONDS).close()
                 return
-            time.sleep(0.02)
+            time.sleep(POSTGRES_START_POLL_SECONDS)
         raise ConnectionFailure(
-            f"the embedded publisher did not answer in {START_TIMEOUT:.0f} s",
+            f"the embedded publisher did not answer in {POSTGRES_START_SECONDS:.0f} s",
             detail=self._log_tail(),
         )
 
@@ -290,7 +297,7 @@ class EmbeddedPublisher:
             if process.poll() is None:
                 process.send_signal(sig)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
+                process.wait(POSTGRES_STOP_SECONDS)
                 return
 
     def _log_tail(self) -> str:
@@ -302,7 +309,7 @@ class EmbeddedPublisher:
 
 def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) -> None:
     """Start; after a kill the old children may hold the shared memory for a moment more."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + POSTGRES_START_AGAIN_SECONDS
     while True:
         spawn()
         try:
@@ -311,7 +318,7 @@ def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) 
             busy = "shared memory block" in (error.detail or "").rsplit("FATAL", 1)[-1]
             if not busy or time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            time.sleep(POSTGRES_START_AGAIN_POLL_SECONDS)
 
 
 def _template(version: int, programs: Path) -> Path:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from config.limits import DEMO_LOG_BYTES
 from workers.process.log import LOG_DIRECTORY, LOG_FILE
 
 _LINE: Final = re.compile(r"\S+ \S+ UTC \[\d+\] (?P<who>.+?) (?P<label>[A-Z]+):  (?P<text>.*)")
@@ -21,7 +22,6 @@ _ERROR: Final = re.compile(
     r"action=\w+(?P<keys>(?: \w+=\S+)*?) sqlstate=(?P<code>\w+) (?P<said>.*)"
 )
 _RELID: Final = re.compile(r" relid=(\d+)")
-_MAX_READ: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LastErrors:
         try:
             with path.open("rb") as log:
                 log.seek(self._offset)
-                data = log.read(_MAX_READ)
+                data = log.read(DEMO_LOG_BYTES)
         except OSError:
             return
         self._offset += len(data)

@@ -18,15 +18,12 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from config.limits import DEMO_ERROR_SECONDS, DEMO_RATE_SECONDS, DEMO_STATUS_SECONDS
 from subscriber.demo.log_errors import LastErrors
 from workers.process.launcher_client import LauncherStatus, query_launcher
 
-WINDOW: Final = 3.0
-"""Seconds over which a rate is taken."""
 COPYING: Final = ("i", "d")
 SETTLED: Final = ("s", "r")
-ERROR_SHOWN: Final = 10.0
-"""Seconds for which an error of the stream is shown; a table's is until the table is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class Meter:
         unfinished = {rel.srrelid: rel for rel in rels if rel.srsubstate not in SETTLED}
         for error in sorted(self._log.errors.values(), key=lambda error: -error.moment):
             rel = unfinished.get(error.relid)
-            recent = error.relid == 0 and now - error.moment < ERROR_SHOWN
+            recent = error.relid == 0 and now - error.moment < DEMO_ERROR_SECONDS
             if rel is not None or recent:
                 table = f'table "{rel.relname}": ' if rel else ""
                 return f"{table}{error.text}" + (f" (HINT: {error.hint})" if error.hint else "")
@@ -135,7 +132,7 @@ class Meter:
 
     def _launcher(self) -> LauncherStatus | None:
         try:
-            return query_launcher(self.data_dir, timeout=2.0)
+            return query_launcher(self.data_dir, timeout=DEMO_STATUS_SECONDS)
         except (ReplicationError, OSError):
             return None
 
@@ -147,7 +144,7 @@ class Meter:
             self._before = self._ticks.popleft().rows
         lag = now - self._ticks[0].moment if self._ticks else 0.0
         self._applied.append((now, self._before))
-        while self._applied[0][0] < now - WINDOW:
+        while self._applied[0][0] < now - DEMO_RATE_SECONDS:
             self._applied.popleft()
         (then, rows), span = self._applied[0], now - self._applied[0][0]
         return lag, (self._before - rows) / span if span > 0 and then < now else 0.0
