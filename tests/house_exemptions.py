@@ -275,19 +275,7 @@ POINTER_LIMITS: Final[dict[str, float]] = {
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""
 
 NUMBERS: Final[dict[str, str]] = {
-    "subscriber/commands/create_drop.py::WORKER_EXIT_TIMEOUT": USED_ONCE,
-    "subscriber/commands/create_drop.py::_POLL": USED_ONCE,
-    "subscriber/commands/hold_workers.py::ANSWER_TIMEOUT": USED_ONCE,
-    "subscriber/commands/hold_workers.py::_CHUNK": USED_ONCE,
-    "subscriber/commands/lake_access.py::ANSWER_TIMEOUT": USED_ONCE,
-    "subscriber/commands/lake_access.py::FIRST_START_TIMEOUT": USED_ONCE,
-    "subscriber/commands/lake_access.py::RESTART_TIMEOUT": USED_ONCE,
-    "subscriber/commands/lake_access.py::_POLL": USED_ONCE,
-    "subscriber/commands/leaked_slots.py::SLOT_RELEASE_TIMEOUT": USED_ONCE,
-    "subscriber/commands/leaked_slots.py::_POLL": USED_ONCE,
-    "subscriber/commands/open_context.py::BATCH_TIMEOUT": USED_ONCE,
     "subscriber/sql/error_position.py::DISPLAY_SIZE": USED_ONCE,
-    "subscriber/status/watch.py::WATCH_INTERVAL": USED_ONCE,
     "workers/apply/worker.py::_SLOT_POLL": USED_ONCE,
     "workers/columnar/binary/direct.py::_EPOCH_DAYS": USED_ONCE,
     "workers/columnar/column_reader.py::CHUNK_BYTES": USED_ONCE,

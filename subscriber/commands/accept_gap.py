@@ -41,7 +41,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from catalog.errcodes import (
     FeatureNotSupported,
@@ -54,6 +54,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from config.limits import ACCEPT_GAP_AT_ONCE_TABLES
 from subscriber.commands.context import Site
 from subscriber.commands.create_drop import must_have
 from subscriber.commands.leaked_slots import leave_server, tell_of_slots_left
@@ -77,9 +78,6 @@ from workers.tables.position import check_stamp, copy_again
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_AT_A_TIME: Final = 4
-"""Tables that are fenced or stamped at a time; each is a handful of round trips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +381,7 @@ def _missing(server: ServerMisfit, begin: LSN) -> str:
 
 def _each(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
     """Several at a time; the first error when all have ended."""
-    with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="lake") as pool:
+    with ThreadPoolExecutor(ACCEPT_GAP_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
         return list(pool.map(act, things))
 
 

@@ -39,6 +39,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
+from config.limits import WORKER_EXIT_POLL_SECONDS, WORKER_EXIT_SECONDS
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_rules import check_enable
 from subscriber.commands.context import Site
@@ -77,12 +78,6 @@ from workers.publisher.password_required import check_conninfo, check_privilege
 from workers.tables.new_table import new_columns
 from workers.tables.shared_tables import join
 from workers.tables.table_locks import TableLocks
-
-WORKER_EXIT_TIMEOUT: Final = 120.0
-"""Seconds a command waits for a worker to end; it finishes the lake commit in flight first."""
-
-_POLL: Final = 0.05
-
 
 # CREATE
 
@@ -435,7 +430,7 @@ _HALF: Final = {SubCreate.CREATING: "created", SubCreate.DROPPING: "dropped"}
 
 def wait_for_workers(sub: Subscription, site: Site) -> None:
     """Until no worker of the subscription runs; they end at their next batch boundary (55006)."""
-    deadline = time.monotonic() + WORKER_EXIT_TIMEOUT
+    deadline = time.monotonic() + WORKER_EXIT_SECONDS
     while True:
         pids = [worker.pid for worker in site.workers() if worker.subid == sub.oid]
         if not pids:
@@ -446,4 +441,4 @@ def wait_for_workers(sub: Subscription, site: Site) -> None:
                 detail=f"Processes: {', '.join(map(str, pids))}.",
                 hint="Look into the log for what they are waiting for, then try again.",
             )
-        time.sleep(_POLL)
+        time.sleep(WORKER_EXIT_POLL_SECONDS)

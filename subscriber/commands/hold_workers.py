@@ -12,15 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import socket
-from typing import Final
 
 from catalog.errcodes import ConnectionFailure, ObjectInUse
+from config.limits import HOLD_ANSWER_SECONDS, SOCKET_CHUNK_BYTES
 from workers.process.launcher_socket import LineReader, dial, encode, reply_error
-
-ANSWER_TIMEOUT: Final = 10.0
-"""Seconds over the wait itself that the launcher may take to answer."""
-
-_CHUNK: Final = 2**16
 
 
 @contextmanager
@@ -43,14 +38,14 @@ def hold_workers(
 
 def _ask(connection: socket, request: dict[str, object], wait: float) -> None:
     """Send and wait for the reply; the connection stays open."""
-    deadline = time.monotonic() + wait + ANSWER_TIMEOUT
+    deadline = time.monotonic() + wait + HOLD_ANSWER_SECONDS
     reader = LineReader()
     try:
-        connection.settimeout(ANSWER_TIMEOUT)
+        connection.settimeout(HOLD_ANSWER_SECONDS)
         connection.sendall(encode(request))
         while True:
             connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            data = connection.recv(_CHUNK)
+            data = connection.recv(SOCKET_CHUNK_BYTES)
             if not data:
                 raise ConnectionFailure("the launcher ended", hint="Try again.")
             for reply in reader.feed(data):

@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
+from config.limits import (
+    LAKE_ANSWER_SECONDS,
+    LAKE_FIRST_START_SECONDS,
+    LAKE_RESTART_SECONDS,
+    LAKE_WAIT_POLL_SECONDS,
+    LOOK_UP_AT_ONCE_TABLES,
+    WAIT_NOTICE_SECONDS,
+)
 from config.load import Config, from_stored
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from workers.lake.server.server_conf import check_lake_folder
@@ -25,23 +33,6 @@ if TYPE_CHECKING:
     from workers.lake.table import LakeIdent
 from workers.lake.destination import Destination
 from workers.lake.table import LakeTable
-
-FIRST_START_TIMEOUT: Final = 600.0
-"""Seconds a command waits for the first server of a launcher, which may be fetching jars."""
-
-RESTART_TIMEOUT: Final = 150.0
-"""Seconds it waits for a server that is started again, or for a launcher that is ending."""
-
-ANSWER_TIMEOUT: Final = 45.0
-"""Seconds a server that was started here may take to answer once it listens."""
-
-_PATIENCE: Final = 2.0
-"""Seconds after which a wait is told of."""
-
-_LOOK_UPS: Final = 4
-"""Tables looked up at a time; each is a round trip of a tenth of a second."""
-
-_POLL: Final = 0.1
 
 
 class CommandLake:
@@ -80,7 +71,7 @@ class CommandLake:
 
         Raises 08006 when it does not. A server that is dying still has a URL for a moment.
         """
-        url, deadline = self.url(), time.monotonic() + ANSWER_TIMEOUT
+        url, deadline = self.url(), time.monotonic() + LAKE_ANSWER_SECONDS
         while (error := _ask(url)) is not None:
             remote = self._config.spark.remote is not None
             if remote or time.monotonic() > deadline:
@@ -91,7 +82,7 @@ class CommandLake:
                 )
             if self._lock is None:
                 self._url = None  # the launcher may have another one by now
-            time.sleep(_POLL)
+            time.sleep(LAKE_WAIT_POLL_SECONDS)
             url = self.url()
         return url
 
@@ -125,7 +116,7 @@ class CommandLake:
             check_lake_folder(lake_file.parent)
             return [None for _ in idents]
         destination = self.destination()
-        with ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="lake") as pool:
+        with ThreadPoolExecutor(LOOK_UP_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
             return list(pool.map(destination.table, idents))
 
     def keep_launchers_out(self) -> DataDirectoryLock:
@@ -148,16 +139,18 @@ class CommandLake:
             if status.lake_url is not None and status.phase != "stopping":
                 return status.lake_url
             waited = time.monotonic() - begin
-            if waited > (FIRST_START_TIMEOUT if status.phase == "starting" else RESTART_TIMEOUT):
+            if waited > (
+                LAKE_FIRST_START_SECONDS if status.phase == "starting" else LAKE_RESTART_SECONDS
+            ):
                 raise ConnectionFailure(
                     "the lake server is not running",
                     detail=f"The launcher with PID {status.pid} has had none for {waited:.0f} s.",
                     hint=_EMBEDDED_HINT,
                 )
-            if waited > _PATIENCE and not told:
+            if waited > WAIT_NOTICE_SECONDS and not told:
                 told = True
                 self._on_wait("waiting for the launcher's lake server to start")
-            time.sleep(_POLL)
+            time.sleep(LAKE_WAIT_POLL_SECONDS)
 
     def _start(self) -> str:
         """A server that lives as long as this command."""

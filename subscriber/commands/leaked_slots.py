@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 from catalog.errcodes import ReplicationError
 from catalog.leaked_slot import LeakedSlot, leaked_slot
@@ -14,15 +13,12 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
 from subscriber.commands.context import Site
 from subscriber.launcher.passfile import remove_passfile
 from subscriber.messages import Notice, notice, warning
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import fetch_slot, is_in_recovery
-
-SLOT_RELEASE_TIMEOUT: Final = 10.0
-
-_POLL: Final = 0.1
 
 
 def sync_slots_left(
@@ -184,7 +180,7 @@ def _reached(sub: Subscription, conn: ReplicationConn) -> Subscription:
 
 def _drop_when_released(conn: ReplicationConn, name: str) -> bool:
     """Drop the slot once no walsender holds it any more; False if there is none."""
-    deadline = time.monotonic() + SLOT_RELEASE_TIMEOUT
+    deadline = time.monotonic() + SLOT_RELEASE_SECONDS
     while True:
         slot = fetch_slot(conn, name)
         if slot is None:
@@ -193,7 +189,7 @@ def _drop_when_released(conn: ReplicationConn, name: str) -> bool:
             # Still active: the publisher's error says which process holds it.
             conn.drop_slot(name, wait=False)
             return True
-        time.sleep(_POLL)
+        time.sleep(SLOT_RELEASE_POLL_SECONDS)
 
 
 def _remember(slot: LeakedSlot, site: Site) -> None:

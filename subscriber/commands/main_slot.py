@@ -27,20 +27,13 @@ from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from config.guc import stored_settings
+from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
 from subscriber.commands.context import Site
-from subscriber.commands.leaked_slots import (
-    _POLL,
-    SLOT_RELEASE_TIMEOUT,
-    _drop_when_released,
-    _remember,
-    sync_slots_left,
-)
+from subscriber.commands.leaked_slots import _drop_when_released, _remember, sync_slots_left
 from subscriber.messages import Notice, notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import alter_slot, fetch_slot, is_in_recovery
-
-"""Seconds DROP waits for the publisher to notice that a slot's reader is gone."""
 
 FAILOVER_SINCE: Final = 17
 TWO_PHASE_SINCE: Final = 18
@@ -235,7 +228,7 @@ def alter_main_slot(
     two_phase = _if_known(two_phase, "two_phase", TWO_PHASE_SINCE, version)
     if name is None or (failover is None and two_phase is None):
         return
-    deadline = time.monotonic() + SLOT_RELEASE_TIMEOUT
+    deadline = time.monotonic() + SLOT_RELEASE_SECONDS
     while (slot := fetch_slot(conn, name)) is not None and slot.active:
         if time.monotonic() > deadline:
             # The publisher would wait, for as long as somebody reads from it.
@@ -244,7 +237,7 @@ def alter_main_slot(
                 f'"{name}" is active for PID {slot.active_pid}',
                 hint="Stop whoever reads from it, then try again.",
             )
-        time.sleep(_POLL)
+        time.sleep(SLOT_RELEASE_POLL_SECONDS)
     alter_slot(conn, name, failover=failover, two_phase=two_phase)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 from catalog.errcodes import LakeBroken, ObjectInUse, ReplicationError
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from config.limits import BATCH_END_SECONDS
 from config.load import Config
 from subscriber.commands.context import Site, Worker
 from subscriber.commands.hold_workers import hold_workers
@@ -24,9 +24,6 @@ from workers.process.launcher_client import (
 )
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.password_required import check_connected, check_conninfo
-
-BATCH_TIMEOUT: Final = 120.0
-"""Seconds a command waits for a worker to come to the end of the batch it is committing."""
 
 
 @contextmanager
@@ -53,7 +50,7 @@ def open_site(
 
     def take_effect(subid: int) -> None:
         try:
-            notify_launcher(data_dir, subid, wait=BATCH_TIMEOUT)
+            notify_launcher(data_dir, subid, wait=BATCH_END_SECONDS)
         except ObjectInUse as error:
             error.hint = "The change is stored; it takes effect at the end of the batch in hand."
             raise
@@ -62,7 +59,7 @@ def open_site(
         stop_workers(data_dir, subid, relid)
 
     def held(subid: int) -> AbstractContextManager[None]:
-        return hold_workers(data_dir, subid, wait=BATCH_TIMEOUT, lock=lake.keep_launchers_out)
+        return hold_workers(data_dir, subid, wait=BATCH_END_SECONDS, lock=lake.keep_launchers_out)
 
     try:
         yield Site(

@@ -50,6 +50,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name, table_of_origin
 from catalog.pg_subscription import SubCreate, Subscription, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.limits import FENCE_AT_ONCE_TABLES
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.context import Site
@@ -67,9 +68,6 @@ from subscriber.messages import notice, warning
 from workers.lake.table import LakeTable, Stamp
 from workers.publisher.interfaces import ReplicationConn, SystemIdentity
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot, fetch_sync_slots
-
-_FENCES: Final = 4
-"""Tables fenced at a time; each is a commit of some tenths of a second."""
 
 _BEGIN_ANEW: Final = (
     "To begin anew: drop the slot on the publisher with pg_drop_replication_slot(), the lake "
@@ -317,7 +315,7 @@ def _fenced(claims: Sequence[Claim], site: Site) -> list[Claim]:
     def fenced(claim: Claim) -> Claim:
         return dataclasses.replace(claim, lake=lake.fence(claim.table.ident))
 
-    with ThreadPoolExecutor(_FENCES, thread_name_prefix="lake") as pool:
+    with ThreadPoolExecutor(FENCE_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
         return list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))
 
 

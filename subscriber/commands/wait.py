@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
+from config.limits import WAIT_POLL_SECONDS
 from workers.process.launcher_client import LauncherStatus
 from workers.publisher.interfaces import ReplicationConn
-
-POLL: Final = 0.1
-"""Seconds between two looks."""
 
 
 def publisher_position(conn: ReplicationConn) -> LSN:
@@ -47,7 +44,7 @@ def wait_for_catchup(
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while store.subscription_by_name(name) is None and _is_starting(launcher()):
-        pause(POLL)  # "up" makes it once the lake answers
+        pause(WAIT_POLL_SECONDS)  # "up" makes it once the lake answers
     _running(name, store, launcher)
     target = position(_existing(name, store))
     while True:
@@ -64,7 +61,7 @@ def wait_for_catchup(
                 hint="pgsub status and the log in the data directory show what it is doing.",
                 sqlstate="57014",
             )
-        pause(POLL)
+        pause(WAIT_POLL_SECONDS)
 
 
 def _is_starting(status: LauncherStatus | None) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from catalog.store_sqlite import CatalogStore
+from config.limits import WATCH_SECONDS
 from subscriber.printing import as_text_table
 from subscriber.status.views import (
     OVERVIEW,
@@ -19,9 +19,6 @@ from subscriber.status.views import (
     _told_of_pause,
     _told_of_upkeep,
 )
-
-WATCH_INTERVAL: Final = 1.0
-
 
 # Showing them
 
@@ -53,7 +50,7 @@ def watch(draw: Callable[[], str], stop: threading.Event | None = None) -> None:
             with Live(console=console, auto_refresh=False, screen=True) as live:
                 while True:
                     live.update(Text(draw(), no_wrap=True, overflow="ellipsis"), refresh=True)
-                    if stop.wait(WATCH_INTERVAL):
+                    if stop.wait(WATCH_SECONDS):
                         return
         last = ""
         while True:
@@ -61,7 +58,7 @@ def watch(draw: Callable[[], str], stop: threading.Event | None = None) -> None:
             if text != last:
                 print(text, flush=True)
                 last = text
-            if stop.wait(WATCH_INTERVAL):
+            if stop.wait(WATCH_SECONDS):
                 return
     except KeyboardInterrupt:
         return

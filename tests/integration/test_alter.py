@@ -62,7 +62,7 @@ def test_the_properties_of_a_slot(database: Database, world: Around) -> None:
 def test_a_slot_that_somebody_reads_from(
     database: Database, world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_TIMEOUT", 0.0)
+    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_SECONDS", 0.0)
     database.run("CREATE PUBLICATION pub")
     stmt = statement(NAME, connection=database.dsn, with_={"enabled": False})
     create_subscription(stmt, world.site)

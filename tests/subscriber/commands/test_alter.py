@@ -345,7 +345,7 @@ def test_a_slot_that_a_walsender_still_holds_is_waited_for(
 
 def test_a_slot_that_somebody_reads_from(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     """The publisher would wait until it is released."""
-    monkeypatch.setattr(leaked_slots, "SLOT_RELEASE_TIMEOUT", 0.0)
+    monkeypatch.setattr(leaked_slots, "SLOT_RELEASE_SECONDS", 0.0)
     alter_enabled("mysub", False, world.site)
     world.publisher.slots["mysub"].active = True
     with pytest.raises(ConnectionFailure, match='slot "mysub" is active for PID'):

@@ -490,7 +490,7 @@ def test_enable_and_disable(world: Around) -> None:
 
 
 def test_worker_that_does_not_end(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create_drop, "WORKER_EXIT_TIMEOUT", 0.0)
+    monkeypatch.setattr(create_drop, "WORKER_EXIT_SECONDS", 0.0)
     sub = create_subscription(statement(), world.site)
     world.workers[:] = [[WorkerTwin(sub.oid, 77)]] * 2
     with pytest.raises(ObjectInUse, match="do not end") as caught:

@@ -38,7 +38,7 @@ def launcher(url: str | None, phase: str = "starting") -> LauncherStatus:
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_access, "_POLL", 0.0)
+    monkeypatch.setattr(lake_access, "LAKE_WAIT_POLL_SECONDS", 0.0)
 
 
 def config(**sections: object) -> Config:
@@ -91,7 +91,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, *statuses: LauncherStatus | None) -
 def test_waits_for_the_server_of_a_launcher(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_access, "_PATIENCE", -1.0)
+    monkeypatch.setattr(lake_access, "WAIT_NOTICE_SECONDS", -1.0)
     answers(monkeypatch, launcher(None), launcher(None), launcher("sc://localhost:1"))
     told: list[str] = []
     lake = CommandLake(tmp_path, store, config(), on_wait=told.append)
@@ -100,7 +100,8 @@ def test_waits_for_the_server_of_a_launcher(
 
 
 @pytest.mark.parametrize(
-    ("phase", "limit"), [("starting", "FIRST_START_TIMEOUT"), ("running", "RESTART_TIMEOUT")]
+    ("phase", "limit"),
+    [("starting", "LAKE_FIRST_START_SECONDS"), ("running", "LAKE_RESTART_SECONDS")],
 )
 def test_launcher_whose_lake_does_not_come_up(
     store: CatalogStore,
@@ -141,7 +142,7 @@ def test_a_server_that_hangs_is_told_of_in_time(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.lake.connect.session._RELEASE_TIMEOUT", 0.2)
-    monkeypatch.setattr(lake_access, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(lake_access, "LAKE_ANSWER_SECONDS", 0.5)
     with SilentLake(releases=False) as hangs:
         answers(monkeypatch, launcher(hangs.url, "running"))
         with pytest.raises(ConnectionFailure, match="the lake server does not answer") as caught:

@@ -316,7 +316,7 @@ def test_drop_names_the_sync_slots_it_cannot_reach(world: Around) -> None:
 def test_a_sync_slot_that_cannot_be_dropped_is_leaked(
     world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_TIMEOUT", 0.0)
+    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_SECONDS", 0.0)
     _, name = permanent(world)
     world.publisher.slots[name].active = True
     drop_subscription("mysub", world.site)
@@ -337,7 +337,7 @@ def test_a_leaked_slot_that_is_used_again_is_left_alone(world: Around) -> None:
 def test_slot_that_is_active_is_leaked_and_tried_again(
     world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_TIMEOUT", 0.0)
+    monkeypatch.setattr("subscriber.commands.leaked_slots.SLOT_RELEASE_SECONDS", 0.0)
     create_subscription(statement(connection="host=db password=x"), world.site)
     world.publisher.slots["mysub"].active = True
     drop_subscription("mysub", world.site)

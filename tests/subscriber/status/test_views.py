@@ -337,7 +337,7 @@ HINT:  {UPKEEP_FAILED}
 def test_watch_prints_changes_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "WATCH_INTERVAL", 0.0)
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.0)
     stop = threading.Event()
     texts = ["one", "one", "two"]
 
