@@ -211,7 +211,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
 LONG_MODULES: Final[dict[str, str]] = {
     "subscriber/cli.py": "one function for each verb, with its help",
     "workers/lake/iceberg/destination.py": "the choice of the writer moves to a module of its own",
-    "workers/tables/writer.py": "open tables, writing and publishing move to modules of their own",
 }
 
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
@@ -228,10 +227,7 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/process/parent_death.py": "each kind of child process calls the function",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
     "workers/sync/attempt_check.py": "the copy and the attempt share the check",
-    "workers/tables/maintenance/expiry.py": "part of the schedule, which is being split",
     "workers/tables/parallel.py": "the room's modules share the function",
-    "workers/tables/publish_batch.py": "part of the table writer, which is being split",
-    "workers/tables/write_batch.py": "part of the table writer, which is being split",
 }
 
 POINTER_LIMITS: Final[dict[str, float]] = {
@@ -313,7 +309,5 @@ NUMBERS: Final[dict[str, str]] = {
     "workers/publisher/connection.py::_SLICE_SECONDS": USED_ONCE,
     "workers/stream/spool.py::_FIRST_BYTES": USED_ONCE,
     "workers/stream/spool.py::_SCRATCH_BYTES": USED_ONCE,
-    "workers/tables/maintenance/orphan_files.py::_MICROSECONDS": USED_ONCE,
-    "workers/tables/publish_batch.py::_PUBLISH_ATTEMPTS": USED_ONCE,
 }
 """``module::NAME`` or ``module::call`` → why the number is no limit of ``config/limits.py``."""

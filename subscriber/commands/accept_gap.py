@@ -74,7 +74,7 @@ from workers.publisher.same_server import (
     judge_server,
     judge_slot,
 )
-from workers.tables.position import check_stamp, copy_again
+from workers.tables.position import check_position, recopy_command
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -231,7 +231,7 @@ def _look_at_tables(
         _check_owner(sub, rel, lake)
         there.append(rel)
         try:
-            check_stamp(rel, lake, sub.subname)
+            check_position(rel, lake, sub.subname)
         except ObjectNotInPrerequisiteState as error:
             errors[rel.srrelid] = error
     return there, gone, errors
@@ -242,7 +242,7 @@ def _check_owner(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> No
         name = qualified_name(rel.nspname, rel.relname)
         raise FeatureNotSupported(
             f'table "{name}" shares its lake table, where no gap can be accepted',
-            hint=f"Copy it again with {copy_again(sub.subname, rel)}.",
+            hint=f"Copy it again with {recopy_command(sub.subname, rel)}.",
         )
     if lake.owner != sub.subuuid:
         raise ObjectInUse(

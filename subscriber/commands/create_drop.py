@@ -76,7 +76,7 @@ from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.password_required import check_conninfo, check_privilege
 from workers.tables.new_table import new_columns
-from workers.tables.shared_tables import join
+from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 
 # CREATE
@@ -281,7 +281,7 @@ def make_lake_table(
             table.ident, owner=owner, stamp=stamp, former_owners=site.store.former_owners()
         )
     if source:
-        join(lake, TableLocks(site.data_dir), table.ident, sub, stamp)
+        add_source_to_table(lake, TableLocks(site.data_dir), table.ident, sub, stamp)
     return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
 
 

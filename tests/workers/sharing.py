@@ -19,7 +19,7 @@ from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message
-from workers.tables.shared_tables import join
+from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
 
@@ -75,7 +75,7 @@ class Sharing:
                 more = dest.generated_columns(TARGET, known, options.generated)
                 columns = with_source_column((*COLUMNS, *more))
                 dest.create_table(TARGET, columns, owner=SHARED, relid=1, stamp=stamp)
-            join(dest, TableLocks(None), TARGET, self.sub, stamp)
+            add_source_to_table(dest, TableLocks(None), TARGET, self.sub, stamp)
 
     def stamp(self, rel: SubscriptionRel, lsn: LSN) -> Stamp:
         origin = origin_name(self.sub.oid)

@@ -19,8 +19,8 @@ from workers.lake.effects import Counts, Effect, FileSizes
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import Identity, LakeIdent, LakeTable
 from workers.proto.messages import Insert
-from workers.tables.maintenance.jobs import Job, at_once
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance.jobs import Job, run_now
+from workers.tables.maintenance.schedule import Maintenance
 
 A = relation(1, "a", "id", "v")
 
@@ -81,7 +81,7 @@ def play(worker: Applier, dest: Kept, batches: int) -> None:
         dest.batches += 1
         inserted = Insert(1, row(str(dest.batches), "1"))
         worker.apply_batch(batch([A, inserted], after=100 * dest.batches))
-        worker.writer.tend(worker.rels.values())
+        worker.writer.maintain_changed_tables(worker.rels.values())
 
 
 class Clock:
@@ -102,7 +102,7 @@ class Beside:
 
     def submit(self, job: Job) -> Future[int | ReplicationError]:
         if not self.held:
-            return at_once(job)
+            return run_now(job)
         answer: Future[int | ReplicationError] = Future()
         self.waiting.append((job, answer))
         return answer
@@ -123,7 +123,7 @@ class Expiring:
         self.worker = world.worker(self.dest)
         self.beside = Beside()
         self.set(**settings)
-        self.worker.writer.upkeep = Upkeep(
+        self.worker.writer.maintenance = Maintenance(
             self.dest,
             self.beside.submit,
             lambda: self.settings,

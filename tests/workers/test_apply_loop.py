@@ -31,8 +31,8 @@ from workers.proto.messages import Insert, Message
 from workers.publisher.interfaces import Row, SystemIdentity
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
+from workers.tables.maintenance.expiry import SnapshotExpiry
 from workers.tables.maintenance.orphan_files import OrphanRemoval
-from workers.tables.maintenance.schedule import Upkeep
 from workers.tables.writer import LakeWriter
 
 
@@ -65,10 +65,10 @@ def test_each_turn_hears_how_expiries_ended(loop: Loop, monkeypatch: pytest.Monk
     heard: list[list[int]] = []
     relids = [loop.world.rel(name).srrelid for name in ("a", "b")]
 
-    def turn(_: Upkeep, rels: Iterable[SubscriptionRel]) -> None:
+    def turn(_: SnapshotExpiry, rels: Iterable[SubscriptionRel]) -> None:
         heard.append([rel.srrelid for rel in rels])
 
-    monkeypatch.setattr(Upkeep, "turn", turn)
+    monkeypatch.setattr(SnapshotExpiry, "note_ended", turn)
     loop.run(*inserts(0, 3))
     assert len(heard) >= 3
     assert all(sorted(each) == relids for each in heard)
@@ -79,7 +79,9 @@ def test_the_publisher_hears_of_a_batch_before_its_upkeep(
 ) -> None:
     """A COMMIT that waits for the lake (synchronous_standby_names) waits for no rewrite."""
     heard: list[int] = []
-    monkeypatch.setattr(LakeWriter, "tend", lambda *_: heard.append(loop.receiver.durable[-1]))
+    monkeypatch.setattr(
+        LakeWriter, "maintain_changed_tables", lambda *_: heard.append(loop.receiver.durable[-1])
+    )
     loop.run(*inserts(0, 3))
     assert heard == loop.receiver.durable == [100, 200, 300]
 

@@ -18,7 +18,7 @@ from tests.workers.transactions import batch, row
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import Identity
 from workers.proto.messages import Insert
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.table_locks import TableLocks
 
 
@@ -97,7 +97,7 @@ def test_batches_go_on_beside_an_expiry_and_no_other_is_asked_for(world: Subscri
     assert len(world.rows("a")) == 35
     assert EXPIRY not in recorded(world)
     worker.beside.go()
-    worker.worker.writer.upkeep.turn([world.rel("a")])
+    worker.worker.writer.note_ended_expiries([world.rel("a")])
     assert recorded(world)[EXPIRY].times == 1
     worker.beside.held = False
     assert worker.play(1) == [35, 36]
@@ -111,7 +111,7 @@ def test_an_expiry_that_waits_does_not_begin_when_its_table_is_not_ready(
     worker.beside.held = True
     worker.play(12)
     again = replace(world.rel("a"), srsubstate=SubRelState.INIT)
-    worker.worker.writer.upkeep.turn([] if gone else [again])
+    worker.worker.writer.note_ended_expiries([] if gone else [again])
     worker.beside.go()
     assert worker.dest.expired == []
     assert EXPIRY not in recorded(world)
@@ -140,10 +140,12 @@ def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
     dest = MemoryDestination(lake, identity=Identity(1, 7), failpoint=look)
     worker = sharing("a1", data_dir=tmp_path).worker(dest)
     asked = Settings(snapshot_expiry_batches=1, snapshot_retain_last=1, snapshot_retain_age=0)
-    worker.writer.upkeep = Upkeep(dest, settings=lambda: asked, locks=TableLocks(tmp_path))
+    worker.writer.maintenance = Maintenance(
+        dest, settings=lambda: asked, locks=TableLocks(tmp_path)
+    )
     for key in range(12):
         worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
-        worker.writer.tend(worker.rels.values())
+        worker.writer.maintain_changed_tables(worker.rels.values())
     assert free
     assert not any(free)
     assert all(map(is_free, (tmp_path / "locks").iterdir()))
@@ -167,6 +169,6 @@ def test_their_turn_is_over_before_anything_is_tended(
     worker = world.worker(dest)
     monkeypatch.setattr(TableLocks, "release", lambda locks: seen.append("release"))
     asked = Settings(snapshot_expiry_batches=1, snapshot_retain_last=1)
-    worker.writer.upkeep = Upkeep(dest, settings=lambda: asked)
+    worker.writer.maintenance = Maintenance(dest, settings=lambda: asked)
     play(worker, dest, 10)
     assert seen[-4:] == ["release", "expire", "release", "compact"]  # the expiry has its own

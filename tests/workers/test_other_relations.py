@@ -106,9 +106,9 @@ def test_rows_of_others_under_a_branch_that_was_given_up(
     """A new branch stands on them, so that no publication would ever be refused for their sake."""
     worker = world.worker()
     spoiled = {world.rel("a").srrelid}
-    monkeypatch.setattr(worker.writer.upkeep, "tend", lambda *_: spoiled)
+    monkeypatch.setattr(worker.writer.maintenance, "maintain_changed_tables", lambda *_: spoiled)
     worker.apply_batch(batch([A, insert(1, 1)]))
-    worker.writer.tend(worker.rels.values())
+    worker.writer.maintain_changed_tables(worker.rels.values())
     world.put("a", (1, 0), (2, 7))
     with pytest.raises(ReplicationError) as caught:
         worker.apply_batch(batch([A, insert(1, 1)], [insert(1, 2)]))

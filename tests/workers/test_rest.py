@@ -10,6 +10,7 @@ from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
 from catalog.lake_maintenance import COMPACTION
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
+from config.limits import IDLE_AFTER_SECONDS
 from tests.workers.subscribed import Subscribed
 from tests.workers.tended import A, Clock, Kept, branches, play
 from tests.workers.transactions import batch, relation, row
@@ -18,7 +19,7 @@ from workers.lake.effects import FileSizes
 from workers.lake.memory.destination import MAIN
 from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Insert
-from workers.tables.maintenance.schedule import QUIET, Upkeep
+from workers.tables.maintenance.schedule import Maintenance
 
 B = relation(2, "b", "id", "v")
 A_TABLE = LakeIdent("public", "a")
@@ -61,7 +62,7 @@ class World:
         self.settings = Settings.model_validate(settings)
         self.dest = Resting(world.lake)
         self.worker: Applier = world.worker(self.dest)
-        self.worker.writer.upkeep = Upkeep(
+        self.worker.writer.maintenance = Maintenance(
             self.dest,
             settings=lambda: self.settings,
             record=world.store.add_lake_upkeep,
@@ -72,10 +73,10 @@ class World:
     def play(self, batches: int = 3) -> None:
         play(self.worker, self.dest, batches)
 
-    def rest(self, *rels: SubscriptionRel, after: float = QUIET) -> int:
+    def rest(self, *rels: SubscriptionRel, after: float = IDLE_AFTER_SECONDS) -> int:
         """How many rewrites there are after so many seconds."""
         self.clock.now += after
-        self.worker.writer.rest(rels or [self.of.rel("a"), self.of.rel("b")])
+        self.worker.writer.maintain_idle_table(rels or [self.of.rel("a"), self.of.rel("b")])
         return len(self.dest.few)
 
 
@@ -99,13 +100,13 @@ def test_what_is_tidied_is_shown_at_the_position_of_the_last_batch(world: Subscr
 def test_once_in_a_naptime_in_which_nothing_comes(world: Subscribed) -> None:
     resting = World(world)
     resting.play()
-    assert resting.rest(after=QUIET / 2) == 0
-    assert resting.rest(after=QUIET / 2) == 1
+    assert resting.rest(after=IDLE_AFTER_SECONDS / 2) == 0
+    assert resting.rest(after=IDLE_AFTER_SECONDS / 2) == 1
     resting.play()
     assert resting.rest(after=59) == 1
     resting.play(1)
-    assert resting.rest(after=QUIET / 2) == 1
-    assert resting.rest(after=QUIET / 2) == 2
+    assert resting.rest(after=IDLE_AFTER_SECONDS / 2) == 1
+    assert resting.rest(after=IDLE_AFTER_SECONDS / 2) == 2
     assert resting.rest(after=600) == 2, "nothing has come since"
 
 
@@ -141,7 +142,7 @@ def test_dead_rows_of_a_table_that_changes_no_more_go_until_none_is_left(
     resting.dest.rows, resting.dest.rewrites = (1_200_000, 400_000), [0, 2, 2]
     resting.play(1)
     assert len(resting.dest.vacuumed) == 1, "behind the batch"
-    assert resting.rest(after=QUIET) == 2
+    assert resting.rest(after=IDLE_AFTER_SECONDS) == 2
     assert [resting.rest(after=60) for _ in range(3)] == [3, 4, 4], "the last found none"
     assert len(resting.dest.vacuumed) == 3
     assert len(world.rows("a")) == 3
@@ -215,9 +216,9 @@ def test_a_table_that_is_another_one_now_is_not_tended_either(world: Subscribed)
     resting.worker.apply_batch(batch([A, Insert(1, row("10", "1"))], after=1000))
     rel = world.rel("a")
     world.store.update_rel(rel.srsubid, rel.srrelid, epoch="another")
-    resting.worker.writer.tend([world.rel("a")])
+    resting.worker.writer.maintain_changed_tables([world.rel("a")])
     assert resting.dest.compacted == []
-    resting.worker.writer.tend([rel])
+    resting.worker.writer.maintain_changed_tables([rel])
     assert resting.dest.compacted == [], "its turn is over"
 
 
@@ -249,7 +250,7 @@ def test_one_table_at_a_time_the_untidiest_first(world: Subscribed) -> None:
     resting.play(3)
     for n in range(4):
         resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
-        resting.worker.writer.tend(resting.worker.rels.values())
+        resting.worker.writer.maintain_changed_tables(resting.worker.rels.values())
     seen: list[str] = []
     for _ in range(2):
         resting.rest(after=60)
@@ -263,7 +264,7 @@ def test_a_table_that_fails_each_time_keeps_no_other_from_its_turn(world: Subscr
     resting.play(3)
     for n in range(3):
         resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
-        resting.worker.writer.tend(resting.worker.rels.values())
+        resting.worker.writer.maintain_changed_tables(resting.worker.rels.values())
     seen: list[str] = []
     for _ in range(3):
         resting.dest.failing = not seen  # the first is
@@ -298,9 +299,9 @@ def test_a_quiet_table_has_its_turn_while_others_change(world: Subscribed) -> No
     resting = World(world)
     resting.play()
     for n in range(5):
-        resting.clock.now += QUIET / 2
+        resting.clock.now += IDLE_AFTER_SECONDS / 2
         resting.worker.apply_batch(batch([B, Insert(2, row(str(n), "1"))], after=1000 + 100 * n))
-        resting.worker.writer.tend(resting.worker.rels.values())
+        resting.worker.writer.maintain_changed_tables(resting.worker.rels.values())
         resting.rest(after=0)
     assert (resting.dest.few, resting.dest.last.table) == ([2], "a")
 

@@ -14,7 +14,8 @@ from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.table import LakeIdent
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance.schedule import Maintenance
+from workers.tables.maintenance.turn_order import TurnOrder
 
 
 class Many:
@@ -26,13 +27,13 @@ class Many:
         self.turns: list[list[int]] = []
         self.failing: set[int] = set()
         in_force = Settings.model_validate(settings)
-        self.upkeep = Upkeep(
-            cast("Any", self), settings=lambda: in_force, order=itertools.count().__next__
+        self.maintenance = Maintenance(
+            cast("Any", self), settings=lambda: in_force, new_place=itertools.count().__next__
         )
         self.tables = [self._table(relid, shared) for relid in range(tables)]
         lake = cast("Any", SimpleNamespace(snapshots=[0.0] * snapshots, files=0))
         for relid in range(tables):
-            self.upkeep.opened(relid, lake)
+            self.maintenance.opened(relid, lake)
 
     def _table(self, relid: int, shared: bool) -> Any:
         rel = SimpleNamespace(srrelid=relid, srsubid=1, srsubstate=SubRelState.READY)
@@ -60,8 +61,8 @@ class Many:
         tables = [self.tables[relid] for relid in changed] or self.tables
         written = [SimpleNamespace(table=table, counts=Counts(appended=1)) for table in tables]
         for each in written:
-            self.upkeep.count(cast("Any", each))
-        return self.upkeep.tend(tables, self.together)
+            self.maintenance.published(cast("Any", each))
+        return self.maintenance.maintain_changed_tables(tables, self.together)
 
     def together(self, jobs: Sequence[Any]) -> list[Any]:
         """The last one ends first."""
@@ -132,9 +133,8 @@ def test_an_expiry_that_is_wanted_more_often_takes_more_tables(batches: int, tur
 def test_who_is_first_among_equals_differs_from_life_to_life() -> None:
     orders = []
     for _ in range(3):
-        upkeep = Upkeep(cast("Any", None))
-        lake = cast("Any", SimpleNamespace(snapshots=[], files=0))
+        turns = TurnOrder()
         for relid in range(25):
-            upkeep.opened(relid, lake)
-        orders.append(tuple(sorted(range(25), key=lambda relid: upkeep._order[relid])))
+            turns.opened(relid)
+        orders.append(tuple(sorted(range(25), key=turns._places.__getitem__)))
     assert len(set(orders)) > 1

@@ -205,7 +205,7 @@ class Applier:
 
         runs_by_target(batch, self.relmap, gate)
         for target in passing:
-            self.writer.distrust(self.rels[target])
+            self.writer.look_up_inserted_keys(self.rels[target])
             self.rels[target] = replace(self.rels[target], copied=False)
         return {target: [] for target in passing}
 
@@ -246,7 +246,7 @@ class Applier:
                 rel.relname,
             )
             self.rels[rel.nspname, rel.relname] = replace(rel, copied=False, fingerprint=now)
-            self.writer.distrust(rel, fingerprint=now)
+            self.writer.look_up_inserted_keys(rel, fingerprint=now)
 
     def _look_at_keys(self, announced: Collection[Relation], runs: Sequence[Run]) -> None:
         """Ask whether the keys that are announced are whole, before they are taken for keys."""
@@ -276,7 +276,7 @@ class Applier:
         """
         if self.keeps:
             met = row_conflicts.conflicts_of(written)
-            self.writer.keep(written)
+            self.writer.hold_back(written)
             self._count(met)
         else:
             # What a sync worker skips the apply worker has to skip in the other tables.
@@ -421,4 +421,4 @@ class Applier:
                 *target,
             )
             self.rels[target] = replace(rel, copied=False, remote_relid=relids[-1])
-            self.writer.distrust(rel, remote_relid=relids[-1])
+            self.writer.look_up_inserted_keys(rel, remote_relid=relids[-1])

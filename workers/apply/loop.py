@@ -69,7 +69,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             process.link.acknowledge_catalog(change)
             continue
         orphans.turn(applier.rels.values(), process.settings)
-        applier.writer.upkeep.turn(applier.rels.values())
+        applier.writer.note_ended_expiries(applier.rels.values())
         idle = stream.receiver.idle_position()
         if idle is not None:
             if idle > applier.gated:
@@ -83,7 +83,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
             process.lake.close_unused_sessions()
-            applier.writer.rest(applier.rels.values())
+            applier.writer.maintain_idle_table(applier.rels.values())
             latch.wait(NAPTIME_PER_CYCLE)
             continue
         failpoints.reach("apply.batch_taken")
@@ -91,8 +91,8 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.went_well()
-        applier.writer.tend(applier.rels.values())
-        applier.writer.rest(applier.rels.values())
+        applier.writer.maintain_changed_tables(applier.rels.values())
+        applier.writer.maintain_idle_table(applier.rels.values())
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
         if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
             wait_for_more(latch, delay, partial(_is_enough, process, stream))

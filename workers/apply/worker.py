@@ -65,7 +65,7 @@ from workers.publisher.second_connection import ask_identities, fetch_published
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
 from workers.stream.start import start_stream, starting_on_slot
 from workers.tables.maintenance.orphan_files import OrphanRemoval
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
 
@@ -216,7 +216,7 @@ def _writer(
     process: WorkerProcess, dest: Destination, sub: Subscription, beside: Executor
 ) -> LakeWriter:
     """Expiries are done ``beside`` the batches, and have locks of their own."""
-    upkeep = Upkeep(
+    maintenance = Maintenance(
         dest,
         beside.submit,
         lambda: process.settings,
@@ -231,7 +231,7 @@ def _writer(
         origin=origin_name(sub.oid),
         threads=process.settings.lake_commit_workers,
         locks=TableLocks(process.data_dir),
-        upkeep=upkeep,
+        maintenance=maintenance,
     )
 
 

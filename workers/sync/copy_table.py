@@ -52,7 +52,7 @@ from workers.sync.attempt_check import still_ours
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_ranges import _check_not_rewritten, _lock, _Range, _ranges
 from workers.tables.new_table import prepare_lake_table
-from workers.tables.position import _stamp, copy_again
+from workers.tables.position import recopy_command, stamp_at
 from workers.tables.table_locks import TableLocks
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _empty(
     """
     columns = tuple(column.name for column in lake.columns)
     nothing = Segment(columns=columns, truncate=True, source=source)
-    dest.write(lake.ident, branch, [nothing], _stamp(rel, at, source))
+    dest.write(lake.ident, branch, [nothing], stamp_at(rel, at, source))
     failpoints.reach("tablesync.emptied")
 
 
@@ -213,7 +213,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
                 generated=copy.options.generated,
                 source=copy.source,
             )
-            stamp = _stamp(copy.rel, origin_startpos, copy.source)
+            stamp = stamp_at(copy.rel, origin_startpos, copy.source)
             copy.dest.write(copy.ident, copy.branch, [segment], stamp)
             failpoints.reach("tablesync.range_copied")
     finally:
@@ -287,7 +287,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[_Range], stamped: LSN | None) -
             workers=copy.process.settings.copy_workers,
             source=copy.source,
             nodes=copy.nodes,
-            stamp=None if stamped is None else _stamp(copy.rel, stamped, copy.source),
+            stamp=None if stamped is None else stamp_at(copy.rel, stamped, copy.source),
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)
@@ -304,7 +304,7 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
             columns=[column.name for column in copy.columns],
             key=key,
             overwrite=copy.options.on_key_conflict == "overwrite",
-            copy_again=copy_again(copy.sub.subname, copy.rel),
+            copy_again=recopy_command(copy.sub.subname, copy.rel),
             generated=copy.options.generated,
         )
     check_repeated_keys(copy.dest, copy.ident, copy.branch, copy.options.keys, copy.source)

@@ -88,8 +88,8 @@ from workers.publisher.replication_slots import RemoteSlot, fetch_slot
 from workers.publisher.standby_watch import StandbyWatch
 from workers.sync.attempt_check import still_fits
 from workers.sync.table_writer import SyncWriter
-from workers.tables.position import check_stamp
-from workers.tables.shared_tables import show_copy
+from workers.tables.position import check_position
+from workers.tables.shared_tables import publish_table_copy
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def store_finishedcopy(
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source)
     dest.write(ident, branch, [], stamp)
     still_fits(store, sub, rel)
-    show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
+    publish_table_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d.
@@ -156,7 +156,7 @@ def resume(
         failpoints.reach("tablesync.before_fence")
         fenced = dest.fence(ident)
         failpoints.reach("tablesync.fenced")
-        held = check_stamp(rel, fenced, sub.subname, source_of(sub, rel))
+        held = check_position(rel, fenced, sub.subname, source_of(sub, rel))
         start = LSN(max(known, held.lsn))
         stands = conn.identify_system().xlogpos
         if stands >= start:

@@ -1,10 +1,11 @@
-"""The writer of a sync worker whose copy is shown already: one table, shown batch by batch.
+"""The writer of a sync worker whose copy is published already: one table, published by batches.
 
-An apply worker stores which tables a batch is published to, so that its successor knows which to
-fence. Here there is one table, and the successor fences it whatever happened. Every batch is
-stamped with the table's own origin: a table that says so is on its way, and nobody who finds it
-without its catalog may take it for one that the main stream goes on with. The last commit bears the
-subscription's origin. Nothing is tidied: a copy that has to be taken back needs its base.
+An apply worker stores the list of tables that a batch is published to, so that its successor knows
+which tables to fence. Here there is one table, and the successor fences it in any case. Every batch
+carries the table's own origin: a table with that origin is still on its way, and a worker that
+finds the table without its catalog must not take it for one that the main stream goes on with. The
+last commit carries the subscription's origin. Nothing is compacted or vacuumed: a copy that has to
+be undone needs its base.
 """
 
 from __future__ import annotations
@@ -20,13 +21,38 @@ from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
 from workers.process import failpoints
 from workers.sync.attempt_check import still_fits
+from workers.tables.publish_batch import BatchPublisher
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
-from workers.tables.written import Alongside, Written
+from workers.tables.written import StoreInSameTransaction, Written
+
+
+class SyncPublisher(BatchPublisher):
+    """``BatchPublisher`` for a table in ``f``: a batch moves the table's origin."""
+
+    def _publish(
+        self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
+    ) -> list[Written]:
+        rel = written[0].table.rel
+        still_fits(self._store, self._sub, rel)
+        published = list(self.publish_lake_table(written))
+        failpoints.reach("tablesync.batch_published")
+        with self._store.transaction():
+            still_fits(self._store, self._sub, rel)
+            self._store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=end_lsn)
+            self._store.origin_advance(self._origin, end_lsn, published[-1].position)
+            store_also(published)
+        return published
+
+    def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
+        """The last commit may differ from the commit before in its origin, and not in its LSN."""
+        again, visible = super().begin_again(unit)
+        found = [each.table.lake.position(each.table.source) for each in again]
+        return again, visible and found == [each.stamp for each in again]
 
 
 class SyncWriter(LakeWriter):
-    """``LakeWriter`` for a table in ``f``; what it publishes moves the table's origin."""
+    """``LakeWriter`` for a table in ``f``."""
 
     def __init__(
         self,
@@ -45,39 +71,13 @@ class SyncWriter(LakeWriter):
             generation=generation,
             origin=origin_name(sub.oid, relid),
             threads=1,
+            relid=relid,
             locks=TableLocks(data_dir),
+            publisher=SyncPublisher,
         )
-        self._relid = relid
-        self._table_origin = origin_name(sub.oid, relid)
 
-    def finish(self, rel: SubscriptionRel, s_lsn: LSN, alongside: Callable[[], None]) -> None:
-        """Stamp the table with the position of ``s``, as the subscription's from here on."""
-        self._origin = origin_name(self._sub.oid)
+    def finish(self, rel: SubscriptionRel, s_lsn: LSN, store_also: Callable[[], None]) -> None:
+        """Publish position ``s_lsn`` under the subscription's origin, by an empty batch."""
+        self._batches.origin = origin_name(rel.srsubid)
         self.open(rel)
-        self.publish(self.write({rel.srrelid: []}, s_lsn), s_lsn, lambda _: alongside())
-
-    def _publish(
-        self, written: Sequence[Written], end_lsn: LSN, alongside: Alongside
-    ) -> list[Written]:
-        rel = written[0].table.rel
-        self._check(rel)
-        published = list(self._publish_tables(written))
-        failpoints.reach("tablesync.batch_published")
-        with self._store.transaction():
-            self._check(rel)
-            self._store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=end_lsn)
-            self._store.origin_advance(self._table_origin, end_lsn, published[-1].position)
-            alongside(published)
-        return published
-
-    def _begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
-        """The last commit may differ from the one before in whose position it is, and in no LSN."""
-        again, shown = super()._begin_again(unit)
-        found = [each.table.lake.position(each.table.source) for each in again]
-        return again, shown and found == [each.stamp for each in again]
-
-    def _check(self, rel: SubscriptionRel) -> None:
-        still_fits(self._store, self._sub, rel)
-
-    def _to_be_tended(self, published: object) -> None:
-        """Maintenance stays away from a table that is not ready."""
+        self.publish(self.write({rel.srrelid: []}, s_lsn), s_lsn, lambda _: store_also())

@@ -66,7 +66,7 @@ from workers.sync.attempt_check import still_fits
 from workers.sync.catch_up import _catch_up, _wait_for_catchup
 from workers.sync.copy_table import copy_table
 from workers.sync.table_writer import SyncWriter
-from workers.tables.shared_tables import show_copy
+from workers.tables.shared_tables import publish_table_copy
 from workers.tables.writer import LakeWriter
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ def _store_syncdone(
     store = process.store
     still_fits(store, sub, rel)
     new_branch = partial(applier.writer.new_branch_name, _prefix(sub, rel))
-    show_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
+    publish_table_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d: see identify_publisher. Who

@@ -1,8 +1,18 @@
-"""What a predecessor left of a batch that it was publishing."""
+"""After a crash: fence the tables that a dead worker was publishing.
+
+A worker that died while it published leaves a list of tables (``in_flight``). A fast-forward that
+it sent may still be under way in the lake. Its successor commits an empty snapshot on ``main`` of
+each of these tables, the fence. A late fast-forward came before the fence, and is seen, or is
+refused, because ``main`` is no ancestor of its branch any more. Then the tables' positions can be
+read, and the dead worker's branches can go.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
@@ -11,11 +21,29 @@ from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent
 from workers.process import failpoints
+from workers.tables.parallel import wait_for_all
 
 log = logging.getLogger(__name__)
 
 
-def settle(
+def settle_in_flight(
+    dest: Destination,
+    store: CatalogStore,
+    sub: Subscription,
+    ident_of: Callable[[int], LakeIdent | None],
+    threads: Executor,
+) -> None:
+    """Fence every table whose batch was being published, then clear the list.
+
+    ``ident_of`` names the lake table of a relid; None for a table that left the subscription.
+    """
+    unfinished = store.in_flight(sub.oid)
+    fence = partial(fence_unfinished_table, dest, store, sub)
+    wait_for_all(threads.submit(fence, relid, lsn, ident_of(relid)) for relid, lsn in unfinished)
+    store.clear_in_flight(sub.oid, [relid for relid, _ in unfinished])
+
+
+def fence_unfinished_table(
     dest: Destination,
     store: CatalogStore,
     sub: Subscription,
@@ -23,7 +51,7 @@ def settle(
     lsn: LSN,
     ident: LakeIdent | None,
 ) -> None:
-    """Fence a table, so that its position can be read, and drop the predecessor's branches."""
+    """Fence a table, so that its position can be read, and drop the dead worker's branches."""
     if ident is None or dest.table(ident) is None:
         return
     failpoints.reach("apply.before_fence")

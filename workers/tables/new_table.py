@@ -1,4 +1,4 @@
-"""What a lake table is made with, by whichever process makes it."""
+"""How a lake table is made: its columns, its owner, its first position."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workers.lake.sources import check_source_column, owner_of, source_of, with_
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
 from workers.lake.typemap import lake_type
 from workers.publisher.remote_table import RemoteTable
-from workers.tables.position import _stamp
+from workers.tables.position import stamp_at
 
 
 def lake_columns(remote: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
     """The columns of a new lake table. All are nullable: the lake repeats no constraint.
 
-    ``as_text`` (``on_unrepresentable: text``) keeps as exact text every type that has values a
-    lake column cannot hold.
+    ``as_text`` (``on_unrepresentable: text``): every type with values that a lake column cannot
+    hold becomes text, and its values stay exact.
     """
     return tuple(
         LakeColumn(column.name, lake_type(column.type, as_text=as_text))
@@ -33,9 +33,9 @@ def lake_columns(remote: RemoteTable, *, as_text: bool = False) -> tuple[LakeCol
 def new_columns(
     remote: RemoteTable, options: TableOptions, ident: LakeIdent, dest: Destination
 ) -> tuple[LakeColumn, ...]:
-    """The published columns, what is generated, and in a shared table the source.
+    """The published columns, the generated columns, and in a shared table the source column.
 
-    What is generated may be over the source, too.
+    A generated column may be computed from the source column, too.
     """
     columns = lake_columns(remote, as_text=options.on_unrepresentable == "text")
     known = with_source_column(columns) if options.shared else columns
@@ -52,9 +52,9 @@ def prepare_lake_table(
     *,
     former_owners: Collection[str],
 ) -> LakeTable:
-    """The lake table: made now, ours already, or adopted; 42P07 when it is somebody else's."""
+    """Make the lake table, or find it, or adopt it; 42P07 if it has another owner."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    stamp = _stamp(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
+    stamp = stamp_at(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
     owner = owner_of(sub, rel)
     needed = [column.name for column in remote.columns]
     if stamp.source:

@@ -11,9 +11,10 @@ from workers.lake.table import LakeTable
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table as this worker last read or published it; ``lsn`` is where its branch stands.
+    """A table as this worker last read or published it.
 
-    A shared lake table's branch is made for each batch, and ``source`` says whose rows are ours.
+    ``lsn`` is the position of the table's branch. A shared lake table gets a branch for each batch,
+    and ``source`` names the publisher table whose rows this worker writes.
     """
 
     rel: SubscriptionRel
@@ -21,26 +22,29 @@ class OpenTable:
     lsn: LSN
     floor: LSN
     branch: str | None
-    own_branch: bool = False  # a sync worker's: it holds the copy, so there is no other to make
+    own_branch: bool = False  # a sync worker's: it holds the copy and cannot be made again
     source: str = ""
 
     @property
-    def as_left(self) -> SubscriptionRel:
-        """The row as it is since this worker published last: the lake must hold no less."""
+    def expected_row(self) -> SubscriptionRel:
+        """The catalog row with the last published position: the lake must not be behind it."""
         return replace(self.rel, lake_lsn=LSN(max(self.rel.lake_lsn, self.lsn)))
 
     @property
-    def base(self) -> LSN | None:
-        """What a fresh branch of a shared table must hold of us."""
+    def base_lsn(self) -> LSN | None:
+        """The position that the source must have on a new branch of a shared table."""
         return self.lsn if self.source and not self.own_branch else None
 
 
 def same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
-    """Whether what was read of a table still describes it.
+    """Does the catalog row still describe the copy that was opened?
 
-    Trust that the writer has ended meanwhile (``copied``) does not come back with a row that was
-    read before: only another copy, which has another epoch, brings it.
+    A row without ``copied`` does not describe a table that was opened with it: inserted keys must
+    be looked up from now on. A row with ``copied`` that was read earlier changes nothing the other
+    way round: only another copy, which has another epoch, makes inserted keys known to be new.
     """
     names = ("srsubstate", "srsublsn", "epoch", "lake_schema", "lake_table")
-    distrusted = known.copied and not rel.copied
-    return not distrusted and all(getattr(known, name) == getattr(rel, name) for name in names)
+    no_longer_copied = known.copied and not rel.copied
+    return not no_longer_copied and all(
+        getattr(known, name) == getattr(rel, name) for name in names
+    )

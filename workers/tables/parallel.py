@@ -1,4 +1,4 @@
-"""What several threads do at a time."""
+"""Calls to the lake that run at the same time, on the worker's threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def results(futures: Iterable[Future[T]]) -> list[T]:
-    """Wait for all, then the results, or the first error."""
+def wait_for_all(futures: Iterable[Future[T]]) -> list[T]:
+    """Wait until all have ended; return their results, or raise the first error."""
     futures = list(futures)
     wait(futures)
     return [future.result() for future in futures]

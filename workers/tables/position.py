@@ -1,4 +1,4 @@
-"""Whether the position that a lake table shows can be trusted, and what to do where it cannot."""
+"""Can a lake table's position be trusted? If not, say how to go on."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from workers.lake.table import LakeTable, Stamp
 
 
-def copy_again(subname: str, rel: SubscriptionRel) -> str:
+def recopy_command(subname: str, rel: SubscriptionRel) -> str:
     """The command that copies a table again."""
     table = shlex.quote(qualified_name(rel.nspname, rel.relname))
     return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
 
 
-def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = "") -> Stamp:
-    """The table's own position, if it can be trusted (55000 with two remedies if not).
+def check_position(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str = "") -> Stamp:
+    """The table's position in the lake, or the source's in a shared table, if it can be trusted.
 
-    No gap can be accepted in a shared table, nor in one whose synchronisation is not done.
+    Raises 55000 with two remedies if not: copy the table again, or accept the gap. No gap can be
+    accepted in a shared table, nor in a table whose synchronisation is not done.
     """
-    remedy = f"Copy the table again with {copy_again(subname, rel)}"
-    alone = rel.srsubstate is SubRelState.FINISHEDCOPY or source
+    remedy = f"Copy the table again with {recopy_command(subname, rel)}"
+    must_recopy = rel.srsubstate is SubRelState.FINISHEDCOPY or source
     accept = f", or go on without what is missing with pgsub accept-gap {shlex.quote(subname)}"
-    remedy += "." if alone else f"{accept}."
+    remedy += "." if must_recopy else f"{accept}."
     stamp = lake.position(source)
     if stamp is None:
         raise ObjectNotInPrerequisiteState(
@@ -52,5 +53,6 @@ def check_stamp(rel: SubscriptionRel, lake: LakeTable, subname: str, source: str
     return stamp
 
 
-def _stamp(rel: SubscriptionRel, lsn: LSN, source: str) -> Stamp:
+def stamp_at(rel: SubscriptionRel, lsn: LSN, source: str) -> Stamp:
+    """The position ``lsn`` of the table's present copy, under the subscription's origin."""
     return Stamp(origin_name(rel.srsubid), lsn, rel.epoch or "", rel.floor, source)

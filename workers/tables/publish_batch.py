@@ -1,14 +1,139 @@
-"""Publish what was written: move each table's `main` to its branch."""
+"""Publish a batch that was written: fast-forward each table's ``main`` to its branch.
+
+The order is what makes a batch safe::
+
+    the list of tables is stored (in_flight)
+    each table's main is fast-forwarded
+    origin and per-table positions are stored, the list is cleared
+
+A worker that dies in between leaves the list, so its successor knows which tables to fence before
+it reads their positions (``workers.tables.after_crash``).
+
+If another writer moved a table's ``main``, the fast-forward is refused. The table then gets a new
+branch at the new ``main``, and the staged segments are applied again, some times at most.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 
-from workers.tables.written import Written
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription
+from catalog.store_sqlite import CatalogStore
+from config.limits import PUBLISH_ATTEMPTS, SHARED_TABLE_ATTEMPTS
+from workers.lake.destination import Destination
+from workers.process import failpoints
+from workers.tables.parallel import wait_for_all
+from workers.tables.shared_tables import MAIN_MOVED, error_main_keeps_moving
+from workers.tables.write_batch import BatchWriter
+from workers.tables.written import StoreInSameTransaction, Written, by_lake_table
 
-_PUBLISH_ATTEMPTS: Final = 5
+OnPublished = Callable[[Written], None]
+"""Hears of each table of a batch, once the batch is published and its positions are stored."""
 
 
-def _nothing(_: Sequence[Written]) -> None:
+def store_nothing(_: Sequence[Written]) -> None:
     """Nothing else is stored with a batch."""
+
+
+class BatchPublisher:
+    """Publishes batches, and stores how far the subscription is."""
+
+    def __init__(
+        self,
+        batches: BatchWriter,
+        dest: Destination,
+        store: CatalogStore,
+        sub: Subscription,
+        threads: Executor,
+        *,
+        origin: str,
+        on_published: OnPublished,
+    ) -> None:
+        """``origin``: the replication origin that a published batch moves."""
+        self._batches = batches
+        self._dest = dest
+        self._store = store
+        self._sub = sub
+        self._threads = threads
+        self._origin = origin
+        self._on_published = on_published
+
+    def publish(
+        self,
+        written: Sequence[Written],
+        end_lsn: LSN,
+        store_also: StoreInSameTransaction = store_nothing,
+    ) -> None:
+        """Make a batch visible, table by table, then store how far the subscription is.
+
+        ``store_also`` stores what else is true from then on, in the same transaction.
+        """
+        try:
+            try:
+                published = self._publish(written, end_lsn, store_also)
+            except BaseException:
+                for each in written:
+                    each.work.discard()
+                raise
+        finally:
+            self._batches.end_turn()
+        self._batches.finish(published)
+        for each in published:
+            self._on_published(each)
+
+    def _publish(
+        self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
+    ) -> list[Written]:
+        relids = [each.table.rel.srrelid for each in written]
+        failpoints.reach("apply.branches_written")
+        self._store.put_in_flight(self._sub.oid, relids, end_lsn)
+        failpoints.reach("apply.in_flight_stored")
+        units = by_lake_table(written, lambda each: each.table).values()
+        parts = wait_for_all(
+            [self._threads.submit(self.publish_lake_table, unit) for unit in units]
+        )
+        published = [each for unit in parts for each in unit]
+        failpoints.reach("apply.all_tables_published")
+        with self._store.transaction():
+            for relid in relids:
+                if self._store.rel(self._sub.oid, relid) is not None:  # it may have left meanwhile
+                    self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
+            self._store.origin_advance(self._origin, end_lsn, published[-1].position)
+            self._store.clear_in_flight(self._sub.oid, relids)
+            store_also(published)
+        failpoints.reach("apply.origin_advanced")
+        return published
+
+    def publish_lake_table(self, unit: Sequence[Written]) -> Sequence[Written]:
+        """Fast-forward one lake table; if another writer moved main, write the part again."""
+        ident, source = unit[0].table.lake.ident, unit[0].table.source
+        for _ in range(SHARED_TABLE_ATTEMPTS if source else PUBLISH_ATTEMPTS):
+            try:
+                last = unit[-1]
+                snapshot_id = self._dest.publish(ident, last.table.branch or "", last.stamp)
+            except ReplicationError as error:
+                if error.code != MAIN_MOVED:
+                    raise
+            else:
+                failpoints.reach("apply.one_table_published")
+                return [replace(each, snapshot_id=snapshot_id) for each in unit]
+            unit, visible = self.begin_again(unit)
+            if visible:
+                return unit
+            unit = [self._batches.write_again(each) for each in unit]
+        if source:
+            raise error_main_keeps_moving(ident)
+        raise ReplicationError(
+            f'main of lake table "{ident}" is moved by somebody else '
+            "faster than a batch can be published",
+            hint="Stop the other writer or its maintenance; the table has one owner.",
+            sqlstate=MAIN_MOVED,
+        )
+
+    def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
+        """One lake table's part on a new branch at ``main``, and is it visible already?"""
+        return self._batches.begin_again(unit)

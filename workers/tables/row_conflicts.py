@@ -1,10 +1,10 @@
-"""Conflicts with what is in the lake, told and counted as PostgreSQL tells and counts them.
+"""Conflicts of a batch with rows in the lake, logged and counted as in PostgreSQL.
 
-Three kinds stop the transaction (``KeyConflict``): a row is given a key that another one has, or
-several at once. Four are only told, and the batch goes on: an UPDATE or a DELETE did not find its
-row, or found one that somebody else changed last and changed it all the same. PostgreSQL tells of
-each such row and quotes it; here it is one line per batch, table and kind, with how many there
-were, and no line holds a value: key columns are named, and positions.
+Three kinds stop the transaction (``KeyConflict``): a row is given a key that an existing row has,
+or several such keys. Four kinds are only logged, and the batch goes on: an UPDATE or a DELETE did
+not find its row, or changed a row that another writer had changed last. PostgreSQL logs each such
+row and quotes it. Here one line stands for a batch, a table and a kind, with the number of rows. No
+line holds a value: the line names key columns and positions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TOLD: Final = {
+_DETAILS: Final = {
     ConflictType.UPDATE_ORIGIN_DIFFERS: "Updating a row that was modified by somebody else.",
     ConflictType.DELETE_ORIGIN_DIFFERS: "Deleting a row that was modified by somebody else.",
     ConflictType.UPDATE_MISSING: "Could not find the row to be updated.",
@@ -37,7 +37,7 @@ _SERIALIZATION_FAILURE: Final = "40001"
 
 @dataclass(frozen=True, slots=True)
 class RowConflicts:
-    """Rows of one table that a batch was to change and that were not as the publisher has them."""
+    """Rows of one table that a batch was to change and that differ from the publisher's."""
 
     conflict: ConflictType
     ident: LakeIdent
@@ -48,7 +48,7 @@ class RowConflicts:
 
 
 def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
-    """What a batch met in its tables; asked before their work is discarded."""
+    """The conflicts of a batch in its tables. Call this before the batch's work is discarded."""
     found = []
     for each in written:
         counts = each.work.conflicts(each.counts)
@@ -61,19 +61,19 @@ def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
                 count,
                 each.stamp.lsn,
             )
-            for conflict in _TOLD
+            for conflict in _DETAILS
             if (count := counts[conflict])
         ]
     return found
 
 
 def _key(segments: Iterable[Segment]) -> tuple[str, ...]:
-    """What rows are matched by; nothing where they are by all of their columns."""
+    """The columns that rows are matched by; empty if rows are matched by all columns."""
     return next((segment.key for segment in segments if segment.key), ())
 
 
 def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:
-    """Columns of pg_stat_subscription_stats and how much they grow."""
+    """The columns of pg_stat_subscription_stats that grow, and by how much."""
     grown: Counter[str] = Counter()
     for each in conflicts:
         grown[each.conflict.column] += each.count
@@ -81,7 +81,7 @@ def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:
 
 
 def report(subid: int, conflicts: Iterable[RowConflicts]) -> None:
-    """A line for each, once the batch stands."""
+    """Log one line for each, once the batch is published."""
     for each in conflicts:
         identity = f"replica identity ({', '.join(each.key)})" if each.key else "whole rows"
         rows = "One such row" if each.count == 1 else f"{each.count} such rows"
@@ -96,7 +96,7 @@ def report(subid: int, conflicts: Iterable[RowConflicts]) -> None:
             each.ident,
             each.conflict,
             extra={
-                "DETAIL": f"{_TOLD[each.conflict]}\n{rows} in the batch that ends at "
+                "DETAIL": f"{_DETAILS[each.conflict]}\n{rows} in the batch that ends at "
                 f"{each.lsn}, matched by {identity}."
             },
         )

@@ -1,12 +1,13 @@
 """Lake tables that several publisher tables are written to (``shared: true``).
 
-A *source* is one publisher table of one subscription. Its rows bear its name, its position stands
-beside those of the others, its branches begin as nobody else's do. What makes that safe is the
-fast-forward: it fails for whoever did not begin from what ``main`` shows, so a branch that is
-published holds everything that the others have published, and their positions.
+A *source* is one publisher table of one subscription. In the shared table its rows carry its name,
+its position stands beside the positions of the other sources, and its branches have a prefix that
+no other source uses. The fast-forward makes sharing safe: it is refused for a branch that did not
+begin at the present ``main``. So a branch that is published holds everything that the other sources
+have published, and their positions.
 
-The locks here only spare workers of one data directory from failing: they take turns. A lock goes
-with the process that has it, so a killed worker holds nobody up.
+The locks here only spare workers of one data directory from failing: they take turns. A lock ends
+with the process that holds it, so a killed worker holds up nobody.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
+from config.limits import SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of
@@ -26,12 +28,9 @@ from workers.lake.table import LakeIdent, Stamp
 from workers.tables.table_locks import TableLocks
 
 MAIN_MOVED: Final = "40001"
-ATTEMPTS: Final = 20
-"""How often something is done again because another source was first. Each time one of them got
-its way, so this many in a row takes others that are busy, and slower steps of our own."""
 
 
-def show_copy(
+def publish_table_copy(
     dest: Destination,
     data_dir: Path,
     ident: LakeIdent,
@@ -39,14 +38,14 @@ def show_copy(
     stamp: Stamp,
     new_branch: Callable[[], str],
 ) -> None:
-    """Fast-forward ``main`` to the branch of a copy, whoever else the lake table belongs to."""
+    """Fast-forward ``main`` to the branch of a copy, whether the lake table is shared or not."""
     if stamp.source:
-        publish_copy(dest, TableLocks(data_dir), ident, branch, stamp, new_branch)
+        publish_shared_copy(dest, TableLocks(data_dir), ident, branch, stamp, new_branch)
     else:
         dest.publish(ident, branch, stamp)
 
 
-def publish_copy(
+def publish_shared_copy(
     dest: Destination,
     locks: TableLocks,
     ident: LakeIdent,
@@ -54,41 +53,42 @@ def publish_copy(
     stamp: Stamp,
     new_branch: Callable[[], str],
 ) -> None:
-    """Show the source's rows on the branch ``copy`` in place of those it has on ``main``.
+    """Publish the source's rows on the branch ``copy``, in place of its rows on ``main``.
 
-    The branch as it is, if nobody has published since it was made; else they are written to one
-    that begins where ``main`` is now.
+    The branch itself is published if ``main`` has not moved since the branch began. Else the rows
+    are written to a branch that begins at the present ``main``.
     """
     whole = Segment((), truncate=True, source=stamp.source, from_branch=copy)
     with locks.held([ident]):
         branch = copy
-        for _ in range(ATTEMPTS):
-            if _published(dest, ident, branch, stamp):
+        for _ in range(SHARED_TABLE_ATTEMPTS):
+            if _is_published(dest, ident, branch, stamp):
                 return
             branch = new_branch()
             dest.create_branch(ident, branch)
             dest.write(ident, branch, [whole], stamp)
-    raise outrun(ident)
+    raise error_main_keeps_moving(ident)
 
 
-def join(
+def add_source_to_table(
     dest: Destination, locks: TableLocks, ident: LakeIdent, sub: Subscription, stamp: Stamp
 ) -> None:
-    """Give a source that is not copied its position in a table that is there."""
+    """Give a source that is not copied its position in an existing shared table."""
     prefix = f"{branches_of(sub)}join_{secrets.token_hex(4)}_"
     with locks.held([ident]):
-        for attempt in range(ATTEMPTS):
+        for attempt in range(SHARED_TABLE_ATTEMPTS):
             branch = f"{prefix}{attempt}"
             dest.create_branch(ident, branch)
             dest.write(ident, branch, [], stamp)
-            done = _published(dest, ident, branch, stamp)
+            done = _is_published(dest, ident, branch, stamp)
             dest.drop_branches(ident, prefix=prefix)
             if done:
                 return
-    raise outrun(ident)
+    raise error_main_keeps_moving(ident)
 
 
-def _published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp) -> bool:
+def _is_published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp) -> bool:
+    """Fast-forward ``main`` to the branch; False if another source moved ``main`` meanwhile."""
     try:
         dest.publish(ident, branch, stamp)
     except ReplicationError as error:
@@ -98,8 +98,8 @@ def _published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp) -
     return True
 
 
-def others_beside(ident: LakeIdent, subname: str) -> ReplicationError:
-    """A batch was staged for a table of ours alone, and it is not."""
+def error_other_writer(ident: LakeIdent, subname: str) -> ReplicationError:
+    """A batch was staged without key look-ups, and another writer added rows to the table."""
     return ReplicationError(
         f'somebody else added rows to lake table "{ident}" beside a batch',
         hint="Nothing: the worker starts again, and looks for the keys of inserted rows. If "
@@ -108,8 +108,8 @@ def others_beside(ident: LakeIdent, subname: str) -> ReplicationError:
     )
 
 
-def outrun(ident: LakeIdent) -> ReplicationError:
-    """Every attempt met a ``main`` that another source had moved."""
+def error_main_keeps_moving(ident: LakeIdent) -> ReplicationError:
+    """Before each attempt to publish, another source had moved ``main``."""
     return ReplicationError(
         f'main of lake table "{ident}" is moved by other sources faster than one can publish',
         hint="Keep the subscriptions that share the table in one data directory, where they take "

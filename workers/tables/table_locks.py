@@ -16,10 +16,10 @@ _DIRECTORY: Final = "locks"
 
 
 class TableLocks:
-    """Whose turn it is with the shared tables of a data directory; None: there is nobody else.
+    """Locks on the shared tables of a data directory; None: no other worker exists, no locks.
 
-    One thread takes and releases. Held tables are taken all at once and in one order, so nobody
-    waits for somebody who waits for him.
+    One thread takes and releases. All tables of a batch are taken together, in the order of their
+    names, so no two workers wait for each other.
     """
 
     def __init__(self, data_dir: Path | None) -> None:
@@ -27,14 +27,14 @@ class TableLocks:
         self._held: list[int] = []
 
     def take(self, idents: Iterable[LakeIdent]) -> None:
-        """Wait until all of these tables are ours."""
+        """Wait until this worker holds the locks of all the tables."""
         wanted = sorted(set(idents))
         if self._directory is None or not wanted:
             return
         self._directory.mkdir(mode=0o700, exist_ok=True)
         try:
             for ident in wanted:
-                # By number: a name may be longer than a file's may be, or hold a slash.
+                # A hash: a table name may be too long for a file name, or hold a slash.
                 name = hashlib.sha256(repr((ident.schema, ident.table)).encode()).hexdigest()
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
                 self._held.append(os.open(self._directory / name[:32], flags, 0o600))
@@ -44,13 +44,13 @@ class TableLocks:
             raise
 
     def release(self) -> None:
-        """Let the others go on; the files stay, for there may be waiters on them."""
+        """Release all locks. The files stay: other workers may be waiting on them."""
         while self._held:
             os.close(self._held.pop())
 
     @contextmanager
     def held(self, idents: Iterable[LakeIdent]) -> Iterator[None]:
-        """As long as the block lasts."""
+        """Hold the locks of the tables inside the block."""
         self.take(idents)
         try:
             yield

@@ -1,8 +1,196 @@
-"""Write a batch to the branches of its tables."""
+"""Write a batch to the branches of its tables. Nothing is visible to readers yet.
+
+Tables are written in parallel, each by one thread: fold and stage the changes (``build_segments``),
+then have the lake apply the segments on the table's branch. Publisher tables that share a lake
+table are written one after the other, on one branch. At the end the lake is asked what it matched,
+for several tables at a time.
+
+If one table fails, all others are still tried. Then everything staged is discarded, every branch
+that the batch touched is abandoned, and the first error is raised.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
+from config.limits import COUNT_AT_ONCE_TABLES
+from workers.changes.by_table import Run
+from workers.changes.failed_transaction import FailedTransaction
+from workers.changes.layout import PartOfIdentity
+from workers.changes.segments import build_segments
+from workers.lake.destination import Destination
+from workers.lake.table import Stamp
+from workers.process import failpoints
+from workers.tables.open_table import OpenTable
+from workers.tables.open_tables import OpenTables
+from workers.tables.parallel import wait_for_all
+from workers.tables.table_locks import TableLocks
+from workers.tables.written import Written, by_lake_table
+
 _NOT_UNIQUE: Final = "23505"
-_COUNTED_TOGETHER: Final = 10
+
+
+class BatchWriter:
+    """Writes batches to branches. One thread calls it; it uses the worker's threads inside."""
+
+    def __init__(
+        self,
+        tables: OpenTables,
+        dest: Destination,
+        threads: Executor,
+        locks: TableLocks,
+        *,
+        origin: str,
+    ) -> None:
+        """``origin``: the replication origin whose position the batches carry."""
+        self._tables = tables
+        self._dest = dest
+        self._threads = threads
+        self._locks = locks
+        self.origin = origin
+
+    def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
+        """Write a batch (runs by relid) to the branches; ``end_lsn`` is the batch's position.
+
+        Takes the turn at shared tables, which ``end_turn`` gives back; a failure gives it back too.
+        """
+        units = by_lake_table([self._tables[relid] for relid in work], lambda table: table)
+        self._locks.take(
+            ident
+            for ident, tables in units.items()
+            if tables[0].source and not tables[0].own_branch
+        )
+        futures = [
+            self._threads.submit(self._write_lake_table, tables, work, end_lsn)
+            for tables in units.values()
+        ]
+        try:
+            return self._counted([written for unit in wait_for_all(futures) for written in unit])
+        except BaseException:
+            self.end_turn()
+            for future in futures:
+                if future.exception() is None:
+                    for written in future.result():
+                        written.work.discard()
+            for relid in work:
+                self._tables.abandon_branch(relid)
+            raise
+
+    def end_turn(self) -> None:
+        """Let other workers of the data directory write to the shared tables."""
+        self._locks.release()
+
+    def finish(self, written: Sequence[Written]) -> None:
+        """Move each table's position to the batch's end and discard what was staged.
+
+        The batch is published by now, or stays on the branch that holds a sync worker's copy.
+        """
+        for each in written:
+            is_reusable = each.table.own_branch or not each.table.source
+            branch = each.table.branch if is_reusable else None
+            self._tables.set(replace(each.table, lsn=each.stamp.lsn, branch=branch))
+            each.work.discard()
+
+    def _counted(self, written: Sequence[Written]) -> list[Written]:
+        """Ask the lake what it matched. A key that several rows have ends here, with 23505."""
+        starts = range(0, len(written), COUNT_AT_ONCE_TABLES)
+        parts = [written[start : start + COUNT_AT_ONCE_TABLES] for start in starts]
+        asked = [
+            self._threads.submit(self._dest.count, [each.effect for each in part]) for part in parts
+        ]
+        counts = [found for part in wait_for_all(asked) for found in part]
+        return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
+
+    def _write_lake_table(
+        self, tables: Sequence[OpenTable], work: Mapping[int, Sequence[Run]], end_lsn: LSN
+    ) -> list[Written]:
+        """Write the publisher tables of one lake table, one after the other, on one branch."""
+        done: list[Written] = []
+        try:
+            for table in tables:
+                begun = replace(table, branch=done[0].table.branch) if done else table
+                done.append(self._write_table(begun, work[table.rel.srrelid], end_lsn))
+        except BaseException:
+            for written in done:
+                written.work.discard()
+            raise
+        return done
+
+    def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
+        try:
+            work = build_segments(
+                runs,
+                table.lake,
+                self._tables.options(table.rel),
+                self._dest,
+                probe=self._tables.must_look_up_keys(table),
+                source=table.source,
+            )
+        except FailedTransaction as failed:
+            self._look_up_keys_after(failed, table.rel)
+            raise
+        try:
+            if table.rel.epoch is None:
+                raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
+            stamp = Stamp(self.origin, end_lsn, table.rel.epoch, table.floor, table.source)
+            ready = self._tables.with_branch(table)
+            effect = self._dest.write_branch(
+                ready.lake.ident, ready.branch or "", work.segments, stamp, table.base_lsn
+            )
+            pa.default_memory_pool().release_unused()  # by this thread, which used most of it
+            if not table.own_branch:
+                failpoints.reach("apply.table_written")
+        except BaseException as error:
+            work.discard()
+            if isinstance(error, FailedTransaction):
+                self._look_up_keys_after(error, table.rel)
+            raise
+        return Written(ready, work, stamp, effect)
+
+    def _look_up_keys_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
+        """Look up inserted keys from now on, if the error says that keys are not what they seemed.
+
+        The batch is cut before the transaction at fault, and that transaction alone may raise no
+        error. Trace: T, I 1, U 1 | I 1 of a table whose inserted keys are known to be new. The
+        second I 1 meets the row of the first without a look-up in the lake, because a TRUNCATE
+        leaves nothing there. Alone, the second I 1 would be appended without a look-up, beside the
+        row that the part before it has published.
+        """
+        if isinstance(failed.error, PartOfIdentity):
+            # With another identity the same changes come again, and their flags look whole.
+            self._tables.look_up_inserted_keys(rel, fingerprint=KEY_UNSURE)
+        elif failed.error.code == _NOT_UNIQUE:
+            # A key came twice: not all that happens to the table arrives.
+            self._tables.look_up_inserted_keys(rel)
+
+    # -- once more, when another writer moved main ----------------------------------------------
+
+    def begin_again(self, unit: Sequence[Written]) -> tuple[list[Written], bool]:
+        """One lake table's part of a batch on a new branch at ``main``, and is it visible already?
+
+        The publisher tables of a shared lake table were published together, or not at all.
+        """
+        tables, stamps = self._tables.branch_again([each.table for each in unit])
+        again = [replace(each, table=table) for each, table in zip(unit, tables, strict=True)]
+        visible = all(stamp.lsn >= each.stamp.lsn for stamp, each in zip(stamps, unit, strict=True))
+        return again, visible
+
+    def write_again(self, written: Written) -> Written:
+        """Apply the staged segments once more, on the new branch of ``begin_again``."""
+        table, work = written.table, written.work
+        try:
+            effect = self._dest.write_branch(
+                table.lake.ident, table.branch or "", work.segments, written.stamp, table.base_lsn
+            )
+        except FailedTransaction as failed:
+            # Other tables of the batch are published already: the batch cannot be cut any more.
+            raise failed.error from None
+        return replace(written, effect=effect, counts=self._dest.count([effect])[0])

@@ -1,4 +1,4 @@
-"""A worker's tables, and their parts of a batch between branch and ``main``."""
+"""A table's part of a batch, complete on its branch and not yet visible."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A table's part of a batch, complete on its branch and not yet visible.
+    """A table's part of a batch, complete on its branch.
 
-    ``counts`` are whole once ``Destination.count`` has looked at the ``effect``.
+    ``counts`` are complete once ``Destination.count`` has looked at the ``effect``.
+    ``snapshot_id`` is known once the part is published.
     """
 
     table: OpenTable
@@ -30,20 +31,21 @@ class Written:
 
     @property
     def position(self) -> str:
-        """Where it is in the lake, for people: what ``local_lsn`` shows."""
+        """The lake commit, as column ``local_lsn`` shows it."""
         if self.snapshot_id is None:
             return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
         return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
 
 
-Alongside = Callable[[Sequence[Written]], None]
-"""What else is stored when a batch has been published; it is given what was published."""
+StoreInSameTransaction = Callable[[Sequence[Written]], None]
+"""Stores more in the catalog transaction that stores a published batch's positions. Given the
+published tables."""
 
 
 def by_lake_table(
     items: Iterable[T], table_of: Callable[[T], OpenTable]
 ) -> dict[LakeIdent, list[T]]:
-    """What goes to one lake table together; more than one item only where it is shared."""
+    """The items grouped by lake table: several for a shared table, else one."""
     found: dict[LakeIdent, list[T]] = {}
     for item in items:
         found.setdefault(table_of(item).lake.ident, []).append(item)

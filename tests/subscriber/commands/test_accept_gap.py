@@ -30,7 +30,7 @@ from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import LakeColumn, LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.same_server import ServerMisfit, judge_server, judge_slot
-from workers.tables.position import check_stamp
+from workers.tables.position import check_position
 
 COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.int32()))
 ERROR = ObjectNotInPrerequisiteState("the publisher is behind", detail="It left.")
@@ -78,7 +78,7 @@ class Left:
         for rel in rels:
             lake = MemoryDestination(self.lake).table(LakeIdent("public", rel.relname))
             assert lake is not None
-            check_stamp(rel, lake, "mysub")
+            check_position(rel, lake, "mysub")
         highest = LSN(max([self.origin(), self.sub.max_flush_lsn, *(r.lake_lsn for r in rels)]))
         identity: Any = self.world.publisher.identity
         assert judge_server(self.sub, highest, identity, ()) is None
@@ -444,7 +444,7 @@ def _something_does_not_fit(left: Left) -> bool:
         lake = MemoryDestination(left.lake).table(LakeIdent("public", name))
         assert lake is not None
         try:
-            check_stamp(left.rel(name), lake, "mysub")
+            check_position(left.rel(name), lake, "mysub")
         except ObjectNotInPrerequisiteState as error:
             errors.append(error)
     return any(errors)

@@ -303,7 +303,7 @@ def test_an_announcement_that_a_table_does_not_take_is_not_forgotten(asked: Aske
     asked.identity = PART
     rel = asked.store.update_rel(asked.sub.oid, asked.rel("a").srrelid, floor=LSN(200))
     worker.read_rels()
-    worker.writer.forget(rel.srrelid)
+    worker.writer._tables._tables.pop(rel.srrelid)
     received = batch([A, i(1, 11)], [i(1, 12)], after=100)
     worker.apply_batch(received.part(0, 1))
     worker.apply_batch(received.part(1, 2))

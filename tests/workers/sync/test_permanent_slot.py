@@ -20,8 +20,7 @@ from workers.lake.table import Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.publisher.replication_slots import RemoteSlot
 from workers.sync.permanent_slot import unfit
-from workers.tables.maintenance import schedule
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance import expiry, schedule
 
 BEFORE_F = (
     "tablesync.started",
@@ -176,8 +175,10 @@ def test_upkeep_stays_away_until_the_table_is_ready(
         tended.append("expire")
         return 0
 
-    monkeypatch.setattr(schedule, "AT_LEAST", 1)
-    monkeypatch.setattr(Upkeep, "_old", lambda *_: Settings().snapshot_expiry_batches)
+    for module in (expiry, schedule):
+        monkeypatch.setattr(module, "FIRST_MAINTENANCE_BATCHES", 1)
+    due = Settings().snapshot_expiry_batches
+    monkeypatch.setattr(expiry.SnapshotExpiry, "_removable", lambda *_: due)
     monkeypatch.setattr(MemoryDestination, "compact", compact)
     monkeypatch.setattr(MemoryDestination, "expire", expire)
     synced.link.gated = LSN(400)
@@ -190,7 +191,7 @@ def test_upkeep_stays_away_until_the_table_is_ready(
     for _ in range(10):
         synced.publisher.committed += 1
         applier.apply_batch(synced.publisher.transactions(synced.publisher.committed - 1))
-        applier.writer.tend(applier.rels.values())
+        applier.writer.maintain_changed_tables(applier.rels.values())
     assert set(tended) == {"compact", "expire"}
 
 

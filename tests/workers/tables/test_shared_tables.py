@@ -14,6 +14,7 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
+from config.limits import SHARED_TABLE_ATTEMPTS
 from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, relation, row
 from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
@@ -21,7 +22,7 @@ from workers.lake.segment import Segment
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import SOURCE_COLUMN, LakeIdent, Stamp
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update
-from workers.tables.shared_tables import ATTEMPTS, publish_copy
+from workers.tables.shared_tables import publish_shared_copy
 from workers.tables.table_locks import TableLocks
 
 OTHER = LakeIdent("public", "another")
@@ -97,7 +98,7 @@ def test_who_is_overtaken_writes_again_from_there(lake: MemoryLake, sharing: Mak
 
 def test_who_is_overtaken_for_ever_gives_up(lake: MemoryLake, sharing: Make) -> None:
     one = sharing("1")
-    dest = Meeting(lake, [lambda: commit(lake)] * (ATTEMPTS + 1))
+    dest = Meeting(lake, [lambda: commit(lake)] * (SHARED_TABLE_ATTEMPTS + 1))
     with pytest.raises(ReplicationError, match="faster than one can publish") as caught:
         one.worker(dest).apply_batch(batch([A, insert(1, 1)]))
     assert caught.value.code == "40001"
@@ -341,7 +342,7 @@ def test_a_copy_is_shown_though_main_has_moved(lake: MemoryLake, sharing: Make) 
     two.worker().apply_batch(batch([WHOLE, insert(2, 2)], after=100))
     names = iter(f"{prefix}{n}" for n in range(2, 9))
     overtaken = Meeting(lake, [lambda: commit(lake)])
-    publish_copy(overtaken, TableLocks(None), TARGET, copy, stamp, lambda: next(names))
+    publish_shared_copy(overtaken, TableLocks(None), TARGET, copy, stamp, lambda: next(names))
     assert (one.rows(), one.position()) == ([], 900)
     assert (two.rows(), two.position()) == ([(1, 1), (2, 2)], 200)
 
@@ -361,7 +362,7 @@ def test_a_copy_ends_the_distrust_of_its_source(lake: MemoryLake, sharing: Make)
     dest, copy = MemoryDestination(lake), f"{branches_of(one.sub, rel.srrelid)}1"
     dest.create_branch(TARGET, copy)
     dest.write(TARGET, copy, [Segment((), truncate=True, source=stamp.source)], stamp)
-    publish_copy(dest, TableLocks(None), TARGET, copy, stamp, lambda: "never needed")
+    publish_shared_copy(dest, TableLocks(None), TARGET, copy, stamp, lambda: "never needed")
     one.store.update_rel(
         rel.srsubid, rel.srrelid, epoch="anew", lake_lsn=LSN(900), floor=LSN(900), copied=True
     )

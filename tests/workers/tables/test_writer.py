@@ -171,7 +171,7 @@ def test_what_was_found_is_asked_for_several_tables_at_a_time(
             calls.append(len(effects))
             return super().count(effects)
 
-    monkeypatch.setattr("workers.tables.writer._COUNTED_TOGETHER", together)
+    monkeypatch.setattr("workers.tables.write_batch.COUNT_AT_ONCE_TABLES", together)
     caplog.set_level(logging.INFO, "workers")
     world.put("a", (1, 1))
     world.worker(Watched(world.lake)).apply_batch(
@@ -190,7 +190,7 @@ def test_a_key_that_two_rows_turn_out_to_have_is_cut_down_to_its_transaction(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch, together: int, before: int
 ) -> None:
     """Nobody knew until the MERGE had matched both, when other tables were written as well."""
-    monkeypatch.setattr("workers.tables.writer._COUNTED_TOGETHER", together)
+    monkeypatch.setattr("workers.tables.write_batch.COUNT_AT_ONCE_TABLES", together)
     world.put("a", *((n, 0) for n in range(before)))
     left = [(before, 0), (before, 1), (before + 1, 0)]
     world.put("b", *((n, 0) for n in range(before)), *left)

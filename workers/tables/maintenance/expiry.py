@@ -1,17 +1,142 @@
-"""Expiry of snapshots: when it is due, and how long one takes."""
+"""Expiry: old snapshots of a table go when there are enough of them.
+
+Every batch leaves a snapshot. An expiry is due when it would remove ``snapshot_expiry_batches``
+snapshots. Snapshots that ``snapshot_retain_last`` or ``snapshot_retain_age`` protects do not count.
+So a table with thousands of young snapshots has no expiry, however often its worker begins anew. A
+snapshot that a tag or another branch protects is counted, though it does not go: such snapshots
+cause one expiry in a worker's life.
+
+Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
+are there. After 110 batches old snapshots go, 100 are left, and the next expiry is 300 batches
+later. With an age of a day and a batch in each minute nothing is due for a day. Then each batch
+makes one snapshot old enough. 300 batches later there are 1,740 snapshots, and 300 go.
+
+No batch waits for an expiry. It runs in the thread that removes orphan files, so the two take
+turns: orphan removal reads the manifests that an expiry deletes. An expiry of a shared table holds
+the table's lock. A table that is not ready has no expiry, and an expiry that has not begun when its
+table leaves the subscription never begins.
+"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
-from catalog.errcodes import ReplicationError
+from catalog.lake_maintenance import EXPIRY
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.guc import Settings
+from config.limits import FIRST_MAINTENANCE_BATCHES
+from workers.lake.destination import Destination
+from workers.lake.table import LakeIdent, LakeTable
+from workers.tables.maintenance.jobs import Outcome, Outcomes, RunInBackground, maintenance_job
+from workers.tables.maintenance.turn_order import TurnOrder
 from workers.tables.open_table import OpenTable
+from workers.tables.table_locks import TableLocks
 
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """One that was asked for: of which table, and how it ends."""
+    """An expiry that was asked for: its table and its outcome."""
 
     table: OpenTable
-    answer: Future[int | ReplicationError]
+    outcome: Future[Outcome]
+
+
+class SnapshotExpiry:
+    """Counts the snapshots of one worker's tables, by relid, and runs expiries that are due."""
+
+    def __init__(
+        self,
+        dest: Destination,
+        outcomes: Outcomes,
+        turns: TurnOrder,
+        *,
+        run_in_background: RunInBackground,
+        settings: Callable[[], Settings],
+        now: Callable[[], float],
+        locks: TableLocks,
+    ) -> None:
+        """``settings`` are those in force. ``now`` returns Unix time in seconds. ``locks`` are for
+        expiries of shared tables alone: the batches lock with other file descriptors."""
+        self._dest = dest
+        self._outcomes = outcomes
+        self._turns = turns
+        self._run_in_background = run_in_background
+        self._settings = settings
+        self._now = now
+        self._locks = locks
+        self._running: dict[LakeIdent, _Expiry] = {}
+        self._snapshots: dict[int, array[float]] = {}
+        self._batches: dict[int, int] = {}
+
+    def opened(self, relid: int, lake: LakeTable) -> None:
+        """Begin with the snapshots that the table has."""
+        self._snapshots[relid] = array("d", lake.snapshots)
+        self._batches[relid] = 0
+
+    def published(self, relid: int) -> None:
+        """Count a batch and its snapshot."""
+        self._batches[relid] += 1
+        if self._settings().snapshot_expiry_batches:  # else nothing would ever shorten the list
+            self._snapshots[relid].append(self._now())
+
+    def note_ended(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Record the expiries that have ended; waits for nothing.
+
+        ``rels`` are the subscription's tables. An expiry that has not begun is cancelled if its
+        table is not ready any more, or left the subscription.
+        """
+        ready = {rel.srrelid for rel in rels if rel.srsubstate is SubRelState.READY}
+        for ident, expiry in list(self._running.items()):
+            if expiry.table.rel.srrelid not in ready and expiry.outcome.cancel():
+                del self._running[ident]
+        self._record_ended()
+
+    def begin_due(self, tables: Sequence[OpenTable]) -> None:
+        """Begin expiries of the tables with most snapshots to remove, of a tenth at most.
+
+        Of more tables where fewer than ten batches are to lie between two expiries, of fewer while
+        expiries from earlier calls have not ended.
+        """
+        self._record_ended()
+        settings = self._settings()
+        if not settings.snapshot_expiry_batches:
+            return
+        most = -(-len(tables) // min(FIRST_MAINTENANCE_BATCHES, settings.snapshot_expiry_batches))
+        removable = [(self._removable(table.rel.srrelid, settings), table) for table in tables]
+        due = [each for each in removable if self._is_due(*each, settings)]
+        for table in self._turns.first(due, max(most - len(self._running), 0)):
+            # Forget the snapshots now: those that stay all the same must not make the table due.
+            relid = table.rel.srrelid
+            del self._snapshots[relid][: self._removable(relid, settings)]
+            expire = partial(self._expire, settings)
+            job = maintenance_job(expire, table, "action=expire relid=%d snapshots=%d")
+            self._running[table.lake.ident] = _Expiry(table, self._run_in_background(job))
+        self._record_ended()
+
+    def _record_ended(self) -> None:
+        for ident, expiry in list(self._running.items()):
+            if expiry.outcome.done():
+                del self._running[ident]
+                self._outcomes.record_all(EXPIRY, [expiry.table], [expiry.outcome.result()])
+
+    def _expire(self, settings: Settings, table: OpenTable) -> int:
+        retain, age = settings.snapshot_retain_last, settings.snapshot_retain_age
+        ident = table.lake.ident
+        with self._locks.held([ident] if table.source else []):
+            return self._dest.expire(ident, retain=retain, age=age)
+
+    def _is_due(self, removable: int, table: OpenTable, settings: Settings) -> bool:
+        began = self._batches[table.rel.srrelid] >= FIRST_MAINTENANCE_BATCHES
+        enough = removable >= settings.snapshot_expiry_batches
+        return began and enough and table.lake.ident not in self._running
+
+    def _removable(self, relid: int, settings: Settings) -> int:
+        """How many snapshots an expiry would remove."""
+        known, age = self._snapshots[relid], settings.snapshot_retain_age
+        old = bisect_left(known, self._now() - age) if age else len(known)
+        return max(min(len(known) - settings.snapshot_retain_last, old), 0)

@@ -1,4 +1,13 @@
-"""How a job of maintenance runs: now, in the background, one by one."""
+"""Jobs of maintenance: how one runs, and how its outcome is recorded.
+
+A job's error is an outcome, whatever its kind: the batch before it is published, so the error is no
+reason to stop or disable a subscription. The catalog counts for ``status`` what was done and what
+failed, one small write for each job. Two errors are treated differently:
+
+* A lake server that went away ends the worker and says nothing about the table: not recorded.
+* A lake server that is broken ends the worker here, after all outcomes are recorded. The batches
+  may not need the broken part, so they would never end the worker.
+"""
 
 from __future__ import annotations
 
@@ -7,48 +16,49 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
 from catalog.lake_maintenance import LakeUpkeep
 from workers.process.log import unexpected
 from workers.tables.open_table import OpenTable
 
 log = logging.getLogger(__name__)
 
+Outcome = int | ReplicationError
+"""How many files or snapshots went, or why the job failed."""
 
-Job = Callable[[], int | ReplicationError]
+Job = Callable[[], Outcome]
+"""One kind of maintenance of one table. Raises no error."""
 
-Together = Callable[[Sequence[Job]], list[int | ReplicationError]]
+RunInParallel = Callable[[Sequence[Job]], list[Outcome]]
+"""Runs jobs at the same time and returns when all have ended."""
+
+RunInBackground = Callable[[Job], "Future[Outcome]"]
+"""Begins a job that no batch waits for. One such job runs at a time."""
+
+Record = Callable[[LakeUpkeep], None]
+"""Stores an outcome in the catalog."""
 
 
-def in_turn(jobs: Sequence[Job]) -> list[int | ReplicationError]:
-    """One job after the other."""
+def run_one_by_one(jobs: Sequence[Job]) -> list[Outcome]:
+    """Run one job after the other."""
     return [job() for job in jobs]
 
 
-Beside = Callable[[Job], "Future[int | ReplicationError]"]
-
-
-def at_once(job: Job) -> Future[int | ReplicationError]:
-    """Has done it when it returns."""
-    done: Future[int | ReplicationError] = Future()
+def run_now(job: Job) -> Future[Outcome]:
+    """Run the job before returning."""
+    done: Future[Outcome] = Future()
     done.set_result(job())
     return done
 
 
-Record = Callable[[LakeUpkeep], None]
+def record_nothing(_: LakeUpkeep) -> None:
+    """Store no outcome."""
 
 
-def unrecorded(_: LakeUpkeep) -> None:
-    """Nobody asks what was done."""
+def maintenance_job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
+    """Make a job that logs ``words`` with relid and result, or returns the error of ``work``."""
 
-
-def _job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
-    """An error is an outcome: what others do meanwhile is to end, and to be told.
-
-    Any error: the batch is published, and is nothing to stop or disable a subscription for.
-    """
-
-    def run() -> int | ReplicationError:
+    def run() -> Outcome:
         begun = time.monotonic()
         try:
             done = work(table)
@@ -60,7 +70,55 @@ def _job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
     return run
 
 
-def _tell(relid: int, error: ReplicationError) -> None:
+class Outcomes:
+    """Records outcomes of jobs, by table and kind of maintenance."""
+
+    def __init__(self, record: Record, now: Callable[[], float]) -> None:
+        """``now`` returns Unix time in seconds."""
+        self._record = record
+        self._now = now
+
+    def record_all(
+        self, kind: str, tables: Sequence[OpenTable], outcomes: Sequence[Outcome]
+    ) -> set[int]:
+        """Record the outcome of each table; return the relids of the jobs that failed."""
+        failed: set[int] = set()
+        for table, outcome in zip(tables, outcomes, strict=True):
+            if isinstance(outcome, ReplicationError):
+                self.record_failure(kind, table, outcome)
+                failed.add(table.rel.srrelid)
+            else:
+                self._record_success(kind, table)
+        for outcome in outcomes:
+            if isinstance(outcome, LakeBroken):  # the lake server has to be started again
+                raise outcome
+        return failed
+
+    def record_failure(self, kind: str, table: OpenTable, error: ReplicationError) -> None:
+        """Log the error, and record it unless the lake server went away."""
+        rel = table.rel
+        _log_failure(rel.srrelid, error)
+        if not isinstance(error, FamilyProcessGone):
+            at = self._microseconds()
+            # The primary message alone: a DETAIL may be long, and is in the log.
+            self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, failed=at, error=error.primary))
+
+    def _record_success(self, kind: str, table: OpenTable) -> None:
+        rel, at = table.rel, self._microseconds()
+        self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, times=1, done=at))
+
+    def _store(self, done: LakeUpkeep) -> None:
+        """Store an outcome. An error is only logged: it must not look like a failed batch."""
+        try:
+            self._record(done)
+        except ReplicationError as error:
+            _log_failure(done.relid, error)
+
+    def _microseconds(self) -> int:
+        return int(self._now() * 10**6)
+
+
+def _log_failure(relid: int, error: ReplicationError) -> None:
     fields = {"DETAIL": error.detail, "HINT": error.hint}
     log.warning(
         "action=maintenance relid=%d sqlstate=%s %s", relid, error.code, error, extra=fields

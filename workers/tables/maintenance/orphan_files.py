@@ -37,6 +37,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from config.limits import CLOCK_MARGIN_SECONDS, CLOCK_SETTLING_SECONDS, ORPHAN_POLL_SECONDS
 from workers.lake.destination import Destination
 from workers.lake.effects import Orphans
 from workers.lake.sources import owner_of
@@ -45,12 +46,6 @@ from workers.process.log import unexpected
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = 60.0
-"""Seconds between two looks whether a table is due, at most; also before a worker's first."""
-_SETTLING: Final = 3600.0
-"""Seconds that the clock may be off from what has passed, and the rest after it was set."""
-_MARGIN: Final = 60.0
-"""Seconds that the server's clock may be behind ours: less than a day by its clock is refused."""
 _MICROSECONDS: Final = 10**6
 _UNDER_WAY: Final = "it is under way, or was cut off"
 
@@ -88,7 +83,7 @@ class OrphanRemoval:
         self._known: dict[int, LakeMaintenance] | None = None
         self._unsaved: dict[int, LakeMaintenance] = {}
         self._looked = monotonic()
-        self._rest = LOOK_EVERY
+        self._rest = ORPHAN_POLL_SECONDS
         self._ahead = clock() - monotonic()
         self._settled = self._looked
 
@@ -122,7 +117,9 @@ class OrphanRemoval:
             return
         self._looked = now
         tables = _ready(rels) if interval else {}
-        self._rest = min(LOOK_EVERY, interval / len(tables)) if tables else LOOK_EVERY
+        self._rest = (
+            min(ORPHAN_POLL_SECONDS, interval / len(tables)) if tables else ORPHAN_POLL_SECONDS
+        )
         due = self._due(tables, interval)
         relids = [rel.srrelid for rel in tables[due]] if due is not None else []
         # Stored before it begins: one that takes the lake server with it must not come again
@@ -133,7 +130,7 @@ class OrphanRemoval:
                 self._dest.remove_orphans,
                 due,
                 owner=owner_of(self._sub, tables[due][0]),
-                older_than=self._clock() - settings.orphan_removal_min_age - _MARGIN,
+                older_than=self._clock() - settings.orphan_removal_min_age - CLOCK_MARGIN_SECONDS,
             )
             self._removal = _Removal(due, relids, answer)
 
@@ -160,9 +157,9 @@ class OrphanRemoval:
     def _clock_was_set(self) -> bool:
         """Within the last hour: a file that is being written may seem to be days old."""
         now, ahead = self._monotonic(), self._clock() - self._monotonic()
-        if abs(ahead - self._ahead) > _SETTLING:
+        if abs(ahead - self._ahead) > CLOCK_SETTLING_SECONDS:
             log.info("action=orphans the clock was set, nothing is removed for an hour")
-            self._ahead, self._settled = ahead, now + _SETTLING
+            self._ahead, self._settled = ahead, now + CLOCK_SETTLING_SECONDS
         return now < self._settled
 
     def _ended(self, removal: _Removal) -> None:

@@ -1,4 +1,4 @@
-"""Whether a table's files with deleted rows are to be rewritten, by what was counted of them."""
+"""Is a vacuum due, by the deleted rows that were counted?"""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from config.guc import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
-    """Of a table: the rows in its files, the deletes that are counted, those of them that were
-    ``left`` when no file was found to rewrite, and when that was last tried."""
+class DeletedRows:
+    """Counts of one table: the rows in its files, deleted ones included, and the deletes.
+
+    ``not_found`` are the deletes that were counted when a vacuum found no file to rewrite.
+    ``looked_at`` is when the last vacuum began, in seconds of the worker's clock.
+    """
 
     rows: int = 0
-    dead: int = 0
-    left: int = 0
-    at: float = -math.inf
+    deleted: int = 0
+    not_found: int = 0
+    looked_at: float = -math.inf
 
 
-NONE_DEAD: Final = Dead()
+NONE_DELETED: Final = DeletedRows()
 
 
-def vacuum_is_due(dead: Dead, settings: Settings) -> bool:
-    """``relation_needs_vacanalyze``: by what died since a look found nothing to do."""
-    died = dead.dead - dead.left
-    live = max(dead.rows - died, 0)  # what was left lies in no file any more
+def vacuum_is_due(counted: DeletedRows, settings: Settings) -> bool:
+    """``relation_needs_vacanalyze``: by the deletes since a vacuum found no file to rewrite."""
+    deleted = counted.deleted - counted.not_found
+    live = max(counted.rows - deleted, 0)  # the deletes that were not found are in no file
     bar = settings.autovacuum_vacuum_threshold + settings.autovacuum_vacuum_scale_factor * live
-    return died > bar
+    return deleted > bar

@@ -22,11 +22,12 @@ from catalog.errcodes import (
 from catalog.lake_maintenance import COMPACTION, LakeMaintenance, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
+from config.limits import ORPHAN_POLL_SECONDS
 from tests.workers.subscribed import Subscribed
 from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import SHARED, Identity, LakeIdent
-from workers.tables.maintenance.orphan_files import LOOK_EVERY, OrphanRemoval
+from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 DAY = 86400.0
 MICROSECONDS = 10**6
@@ -74,7 +75,7 @@ class Worker:
             monotonic=lambda: self.now,
         )
 
-    def turn(self, later: float = LOOK_EVERY) -> None:
+    def turn(self, later: float = ORPHAN_POLL_SECONDS) -> None:
         """What the loop does, after so many seconds; a removal that it begins has ended then."""
         self.now += later
         self.removal.turn(self.world.store.rels(self.world.sub.oid), self.settings)
@@ -130,7 +131,7 @@ def test_workers_that_live_an_hour_look_as_often_as_one_that_lives_on(worker: Wo
 
 
 def test_a_worker_rests_before_its_first_look(worker: Worker) -> None:
-    worker.turn(LOOK_EVERY - 1)
+    worker.turn(ORPHAN_POLL_SECONDS - 1)
     assert worker.world.store.lake_maintenance(worker.world.sub.oid) == []
 
 
@@ -365,7 +366,7 @@ def test_upkeep_of_the_same_table_is_counted_beside(worker: Worker) -> None:
     worker.turn()
     done = LakeUpkeep(rel.srsubid, rel.srrelid, COMPACTION, 1, 5)
     store.add_lake_upkeep(done)
-    for later in (DAY, LOOK_EVERY, LOOK_EVERY):
+    for later in (DAY, ORPHAN_POLL_SECONDS, ORPHAN_POLL_SECONDS):
         worker.turn(later)
     assert worker.stored().orphan_removals == 1
     assert store.lake_upkeep(rel.srsubid) == [done]

@@ -1,7 +1,8 @@
-"""Upkeep is due after so many batches, counted from what the table holds."""
+"""Maintenance is due after so many batches, counted from what the table holds."""
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,23 +19,25 @@ from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
+from config.limits import FIRST_MAINTENANCE_BATCHES
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.tended import A, Clock, Expiring, Kept, branches, play, recorded
 from tests.workers.transactions import batch, row
 from workers.apply.apply_batch import Applier
 from workers.lake.effects import FileSizes
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryLake
 from workers.proto.messages import Insert
 from workers.tables.maintenance import schedule
-from workers.tables.maintenance.schedule import Upkeep
+from workers.tables.maintenance.jobs import Outcomes
+from workers.tables.maintenance.schedule import Maintenance
 
 
 @pytest.mark.parametrize(("small_from", "due"), [(10_000, [10, 20]), (1, [100, 200])])
 def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, due: list[int]
 ) -> None:
-    monkeypatch.setattr(schedule, "SMALL_BATCH", small_from)
+    monkeypatch.setattr(schedule, "SMALL_BATCH_ROWS", small_from)
     dest = Kept(world.lake)
     play(world.worker(dest), dest, due[-1] + 1)
     assert dest.compacted == due
@@ -45,7 +48,7 @@ def test_small_files_take_a_tenth_of_the_time(world: Subscribed) -> None:
     dest, clock = Kept(world.lake), Clock()
     dest.takes = lambda: setattr(clock, "now", clock.now + 2)
     worker = world.worker(dest)
-    worker.writer.upkeep = Upkeep(dest, clock=clock)
+    worker.writer.maintenance = Maintenance(dest, clock=clock)
     for _ in range(40):
         play(worker, dest, 1)
         clock.now += 1
@@ -58,7 +61,7 @@ def test_a_table_that_is_not_ready_has_no_upkeep(world: Subscribed) -> None:
     world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
     world.store.set_rel_state(*key, SubRelState.SYNCDONE, LSN(1), Setter.TABLESYNC)
     worker = Expiring(world, snapshot_expiry_batches=10, snapshot_retain_last=1)
-    worker.worker.writer.upkeep._vacuumed -= 60
+    worker.worker.writer.maintenance._last_vacuum -= 60
     worker.dest.rows = (1_200_000, 400_000)
     worker.play(12)
     assert len(world.rows("a")) == 12
@@ -82,7 +85,7 @@ def test_workers_that_are_killed_early_keep_a_table_all_the_same(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven lives of sixty batches: snapshots as after one life of four hundred."""
-    monkeypatch.setattr(schedule, "SMALL_BATCH", 1)
+    monkeypatch.setattr(schedule, "SMALL_BATCH_ROWS", 1)
     held, expiries, compactions = 0, 0, 0
     for life in range(7):
         dest = Kept(world.lake, snapshots=range(held), files=held)
@@ -102,10 +105,10 @@ def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
     """A tag may hold any number of snapshots, and large files need no upkeep."""
     dest = Kept(world.lake, snapshots=range(5000), files=5000)
     worker = world.worker(dest)
-    play(worker, dest, schedule.AT_LEAST - 1)
+    play(worker, dest, FIRST_MAINTENANCE_BATCHES - 1)
     assert dest.expired == []
     play(worker, dest, 1)
-    assert dest.expired == [schedule.AT_LEAST]
+    assert dest.expired == [FIRST_MAINTENANCE_BATCHES]
 
 
 def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:
@@ -124,7 +127,7 @@ def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> No
 def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
     """A worker whose first minute is over, on a table that is due."""
     worker, clock = world.worker(dest), Clock()
-    worker.writer.upkeep = Upkeep(dest, clock=clock)
+    worker.writer.maintenance = Maintenance(dest, clock=clock)
     clock.now += 60
     dest.rows = (1_200_000, 400_000)
     return worker, clock
@@ -171,7 +174,7 @@ def test_a_vacuum_that_fails_rests_before_it_is_tried_again(world: Subscribed) -
 def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
     dest = Kept(world.lake)
     worker = world.worker(dest)
-    worker.writer.upkeep = Upkeep(dest, clock=Clock())
+    worker.writer.maintenance = Maintenance(dest, clock=Clock())
     dest.rows = (1_200_000, 400_000)
     play(worker, dest, 3)
     assert dest.vacuumed == []
@@ -181,7 +184,7 @@ def test_autovacuum_off_rewrites_nothing(world: Subscribed) -> None:
     expiry = {"snapshot_expiry_batches": 14, "snapshot_retain_last": 1}
     dest, settings = Kept(world.lake), [Settings(autovacuum=False, **expiry)]
     worker, clock = world.worker(dest), Clock()
-    worker.writer.upkeep = Upkeep(dest, settings=lambda: settings[0], clock=clock)
+    worker.writer.maintenance = Maintenance(dest, settings=lambda: settings[0], clock=clock)
     clock.now += 60
     dest.rows = (1_200_000, 400_000)
     play(worker, dest, 20)
@@ -196,7 +199,7 @@ def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, shar
     shared, dest = sharing("a1"), Kept(lake)
     dest.rows, dest.failing = (1_200_000, 400_000), True
     worker = shared.worker(dest)
-    worker.writer.upkeep = Upkeep(dest, settings=lambda: Settings(autovacuum_naptime=0))
+    worker.writer.maintenance = Maintenance(dest, settings=lambda: Settings(autovacuum_naptime=0))
     for key in (1, 2):
         dest.batches += 1
         worker.apply_batch(batch([A, Insert(1, row(str(key), "1"))], after=100 * key))
@@ -210,7 +213,7 @@ def test_what_is_done_is_counted(world: Subscribed) -> None:
     for life in range(2):
         worker = Expiring(world, *range(10), snapshot_expiry_batches=12, snapshot_retain_last=1)
         worker.clock.now += 1000 * life
-        worker.worker.writer.upkeep._vacuumed -= 60
+        worker.worker.writer.maintenance._last_vacuum -= 60
         worker.dest.rows = (1_200_000, 400_000)
         worker.play(12)
     assert recorded(world) == {
@@ -282,13 +285,13 @@ def test_a_broken_server_ends_the_worker_when_the_others_were_told(world: Subscr
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_what_others_did_beside_a_broken_server_is_told(world: Subscribed, broken: int) -> None:
-    schedule = Upkeep(MemoryDestination(world.lake), record=world.store.add_lake_upkeep)
+    outcomes = Outcomes(world.store.add_lake_upkeep, time.time)
     rels = [world.rel("a"), world.rel("b")]
     tables: Any = [SimpleNamespace(rel=rel) for rel in rels]
     done: list[int | ReplicationError] = [1, 1]
     done[broken] = LakeBroken("cannot unpack a library")
     with pytest.raises(LakeBroken):
-        schedule._tell_all(COMPACTION, tables, done)
+        outcomes.record_all(COMPACTION, tables, done)
     [told] = world.store.lake_upkeep(world.sub.oid)
     assert (told.relid, told.times) == (rels[1 - broken].srrelid, 1)
 
@@ -314,7 +317,7 @@ def test_a_batch_goes_on_where_what_was_done_cannot_be_counted(
     def refuse(_: LakeUpkeep) -> None:
         raise IoError("no space", sqlstate="53100")
 
-    worker.worker.writer.upkeep._record = refuse
+    worker.worker.writer.maintenance._outcomes._record = refuse
     worker.play(11)
     assert len(world.rows("a")) == 11
     assert "sqlstate=53100 no space" in caplog.text

@@ -1,0 +1,231 @@
+"""The tables that a worker has opened: their positions, their schemas, their branches.
+
+A table is opened when its first change passes the gate, and opened again when its catalog row
+changed. Opening reads the table in the lake and checks that the position there can be trusted.
+
+A worker writes a table on a branch, never on ``main``. A branch's name holds the subscription, the
+worker's generation, a random part, and a number, so that no worker ever uses a name twice. A
+table's branch takes batch after batch until something about it failed: then it is abandoned, and
+the next batch begins a new branch at ``main``. A shared table's branch takes one batch only.
+
+An inserted key is taken for new in a table that this subscription copied whole: no look-up then.
+``look_up_inserted_keys`` ends that for good, for example because another writer added rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from catalog.errcodes import InternalError, UndefinedTable
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from workers.lake.destination import Destination
+from workers.lake.sources import branches_of, source_of
+from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable, Stamp
+from workers.process import failpoints
+from workers.tables.open_table import OpenTable, same_sync
+from workers.tables.parallel import wait_for_all
+from workers.tables.position import check_position, recopy_command
+from workers.tables.shared_tables import error_other_writer
+
+log = logging.getLogger(__name__)
+
+OnOpened = Callable[[int, LakeTable], None]
+"""Hears of each table that was opened: its relid, and the lake table with its snapshots."""
+
+MaintainBranch = Callable[[OpenTable], bool]
+"""Rewrites files on a shared table's new branch if that is due; False: the branch is unusable."""
+
+
+class OpenTables:
+    """The open tables of one worker, by relid. Several threads may open tables at a time."""
+
+    def __init__(
+        self,
+        dest: Destination,
+        store: CatalogStore,
+        sub: Subscription,
+        threads: Executor,
+        *,
+        generation: int,
+        relid: int,
+        on_opened: OnOpened,
+        maintain_branch: MaintainBranch,
+    ) -> None:
+        """``relid`` is a sync worker's table, 0 in the apply worker."""
+        self._dest = dest
+        self._store = store
+        self._sub = sub
+        self._threads = threads
+        # A new or restored data directory counts its generations anew, on the same lake.
+        self._worker_id = f"{generation}_{secrets.token_hex(4)}"
+        self._relid = relid
+        self._on_opened = on_opened
+        self._maintain_branch = maintain_branch
+        self._branches_made = 0
+        self._tables: dict[int, OpenTable] = {}
+        self._branches_abandoned: set[int] = set()
+
+    def __getitem__(self, relid: int) -> OpenTable:
+        return self._tables[relid]
+
+    def set(self, table: OpenTable) -> None:
+        """Remember what changed about an open table: its position, or its branch."""
+        self._tables[table.rel.srrelid] = table
+
+    def options(self, rel: SubscriptionRel) -> TableOptions:
+        """The table's options in the configuration."""
+        return self._sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+
+    def current(self, rels: Iterable[SubscriptionRel]) -> list[OpenTable]:
+        """The open tables among ``rels`` whose catalog rows still describe the same copy."""
+        known = [(self._tables.get(rel.srrelid), rel) for rel in rels]
+        return [table for table, rel in known if table and same_sync(table.rel, rel)]
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def open(self, rel: SubscriptionRel) -> OpenTable:
+        """The table's position and schema, read when its first change passes the gate.
+
+        Never carried over from before the catalog row changed. Raises 55000 where the position in
+        the lake cannot be the one this subscription left: it is of another copy, there is none, or
+        it is behind the published position.
+        """
+        known = self._tables.get(rel.srrelid)
+        if known is not None and same_sync(known.rel, rel):
+            return known
+        lake = self.read(rel)
+        source = source_of(self._sub, rel)
+        stamp = check_position(rel, lake, self._sub.subname, source)
+        floor = LSN(max(stamp.floor, rel.floor))
+        self._on_opened(rel.srrelid, lake)
+        lake = replace(lake, snapshots=())  # maintenance alone counts snapshots
+        opened = OpenTable(rel, lake, stamp.lsn, floor, None, source=source)
+        self._tables[rel.srrelid] = opened
+        self._note_other_writer(lake, opened)
+        return self._tables[rel.srrelid]
+
+    def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
+        """``open`` for several tables at a time; those that must be read are read in parallel."""
+        return wait_for_all([self._threads.submit(self.open, rel) for rel in rels])
+
+    def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
+        """Open a sync worker's table with the branch that holds its copy, at position ``at``."""
+        source = source_of(self._sub, rel)
+        self._tables[rel.srrelid] = OpenTable(
+            rel, lake, at, at, branch, own_branch=True, source=source
+        )
+
+    def read(self, rel: SubscriptionRel) -> LakeTable:
+        """What ``main`` of the lake table holds now. Raises 42P01 if there is no such table."""
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        lake = self._dest.table(ident)
+        if lake is None:
+            raise UndefinedTable(
+                f'logical replication target relation "{ident}" does not exist',
+                hint=f"{recopy_command(self._sub.subname, rel)} makes and fills it anew; or take "
+                "the table out of its publication.",
+            )
+        return lake
+
+    # -- inserted keys ------------------------------------------------------------------------
+
+    def must_look_up_keys(self, table: OpenTable) -> bool:
+        """May an inserted key be in the table already? Not in a table that was copied whole."""
+        options = self.options(table.rel)
+        return bool(options.on_key_conflict or options.keys) or not table.rel.copied
+
+    def look_up_inserted_keys(self, rel: SubscriptionRel, **found: str | int | None) -> None:
+        """From now on, and for good, look up each inserted key of the table.
+
+        ``found``: other columns of the table's catalog row to be stored in the same transaction.
+        """
+        table = self._tables[rel.srrelid]
+        self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
+        with self._store.transaction():
+            if self._store.rel(rel.srsubid, rel.srrelid) is not None:  # it may have left meanwhile
+                self._store.update_rel(rel.srsubid, rel.srrelid, copied=False, **found)
+
+    def _note_other_writer(self, lake: LakeTable, table: OpenTable) -> bool:
+        """Look up inserted keys from now on if another writer added rows to the table.
+
+        True if batches were staged without key look-ups until now.
+        """
+        if not table.rel.copied or table.source not in lake.written_by_others:
+            return False
+        log.warning(
+            'action=other_writer subid=%d relid=%d somebody else added rows to lake table "%s"; '
+            "inserted keys are looked for",
+            table.rel.srsubid,
+            table.rel.srrelid,
+            lake.ident,
+        )
+        self.look_up_inserted_keys(table.rel)
+        return not self.must_look_up_keys(table)
+
+    def _check_no_other_writer(self, lake: LakeTable, tables: Sequence[OpenTable]) -> None:
+        """Raise 40001 if a batch was staged without key look-ups and another writer added rows."""
+        without_look_up = [self._note_other_writer(lake, table) for table in tables]
+        if any(without_look_up):
+            raise error_other_writer(lake.ident, self._sub.subname)
+
+    # -- branches -----------------------------------------------------------------------------
+
+    def new_branch_name(self, prefix: str = "") -> str:
+        """A branch name that was never used; ``prefix`` is that of a shared table's branches."""
+        self._branches_made += 1
+        prefix = prefix or f"{BRANCH_PREFIX}{self._sub.oid}_"
+        return f"{prefix}{self._worker_id}_{self._branches_made}"
+
+    def with_branch(self, table: OpenTable, *, maintain: bool = True) -> OpenTable:
+        """The table with a branch to write to: its branch, or a new one at ``main``."""
+        if table.branch is not None:
+            return table
+        if table.own_branch:
+            raise InternalError("the branch that holds a table's copy was given up")
+        ident = table.lake.ident
+        prefix = branches_of(self._sub, self._relid) if table.source else ""
+        branch = self.new_branch_name(prefix)
+        self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
+        self._dest.create_branch(ident, branch)
+        if table.rel.srrelid in self._branches_abandoned or not table.source:
+            # The branch begins at main as main is now. Since the table was opened another writer
+            # may have set main back or added rows, and the next fast-forward would not notice.
+            lake = self.read(table.rel)
+            check_position(table.expected_row, lake, self._sub.subname, table.source)
+            self._branches_abandoned.discard(table.rel.srrelid)
+            self._check_no_other_writer(lake, [table])
+        failpoints.reach("apply.branch_created")
+        ready = replace(table, branch=branch)
+        # A shared table's branch takes one batch: its files are rewritten before the batch.
+        usable = self._maintain_branch(ready) if table.source and maintain else True
+        return ready if usable else self.with_branch(table, maintain=False)
+
+    def abandon_branch(self, relid: int) -> None:
+        """Never use the table's branch again; the next batch begins a new one at ``main``."""
+        table = self._tables.get(relid)
+        if table is not None:
+            self._tables[relid] = replace(table, branch=None)
+            self._branches_abandoned.add(relid)
+
+    def branch_again(self, tables: Sequence[OpenTable]) -> tuple[list[OpenTable], list[Stamp]]:
+        """The sources of one lake table on a new branch at ``main``, and their positions there.
+
+        Called when another writer moved ``main``. A table of one owner is fenced first, so that the
+        refused publication cannot take effect any more. A shared table is not: fences would keep
+        its sources from ever publishing past each other.
+        """
+        first = tables[0]
+        lake = self.read(first.rel) if first.source else self._dest.fence(first.lake.ident)
+        name = self._sub.subname
+        stamps = [check_position(table.expected_row, lake, name, table.source) for table in tables]
+        self._check_no_other_writer(lake, tables)
+        fresh = self.with_branch(replace(first, lake=lake, branch=None))
+        return [replace(table, lake=lake, branch=fresh.branch) for table in tables], stamps
