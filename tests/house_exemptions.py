@@ -191,18 +191,14 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "table_writer": BY_ITS_ROOM,
     },
     "workers/tables": {
-        "after_crash": BY_ITS_ROOM,
         "new_table": BY_ITS_ROOM,
         "open_table": BY_ITS_ROOM,
         "parallel": BY_ITS_ROOM,
         "position": BY_ITS_ROOM,
-        "publish_batch": BY_ITS_ROOM,
         "table_locks": BY_ITS_ROOM,
-        "write_batch": BY_ITS_ROOM,
         "written": BY_ITS_ROOM,
     },
     "workers/tables/maintenance": {
-        "expiry": BY_ITS_ROOM,
         "jobs": BY_ITS_ROOM,
     },
 }

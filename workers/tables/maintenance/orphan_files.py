@@ -46,7 +46,6 @@ from workers.process.log import unexpected
 
 log = logging.getLogger(__name__)
 
-_MICROSECONDS: Final = 10**6
 _UNDER_WAY: Final = "it is under way, or was cut off"
 
 
@@ -141,13 +140,13 @@ class OrphanRemoval:
         known, now = self._records(), self._clock()
         for rel in (rel for rels in tables.values() for rel in rels):
             if rel.srrelid not in known:
-                since = int(now * _MICROSECONDS)
+                since = _microseconds(now)
                 counted = LakeMaintenance(self._sub.oid, rel.srrelid, since)
                 known[rel.srrelid] = self._unsaved[rel.srrelid] = counted
         if self._clock_was_set():
             return None
         ages = {
-            ident: now - min(known[rel.srrelid].since for rel in rels) / _MICROSECONDS
+            ident: now - min(known[rel.srrelid].since for rel in rels) / _microseconds(1.0)
             for ident, rels in tables.items()
         }
         # A clock that was set back must not hold a table up for as long as it was ahead.
@@ -192,7 +191,7 @@ class OrphanRemoval:
         return {
             relid: replace(
                 was,
-                since=int(self._clock() * _MICROSECONDS),
+                since=_microseconds(self._clock()),
                 orphan_removals=was.orphan_removals + (reason is None),
                 orphan_files=was.orphan_files + files,
                 reason=reason,
@@ -236,3 +235,7 @@ def _ready(rels: Iterable[SubscriptionRel]) -> dict[LakeIdent, list[Subscription
         if rel.srsubstate is not SubRelState.READY:
             unready.add(ident)
     return {ident: each for ident, each in found.items() if ident not in unready}
+
+
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 10**6)

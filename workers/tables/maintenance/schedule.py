@@ -40,9 +40,9 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from config.limits import (
     COMPACTION_REST_FACTOR,
+    FIRST_MAINTENANCE_BATCHES,
     FRAGMENTED_POINTS,
     IDLE_AFTER_SECONDS,
-    FIRST_MAINTENANCE_BATCHES,
     SMALL_BATCH_ROWS,
 )
 from workers.lake.destination import Destination
@@ -213,7 +213,7 @@ class Maintenance:
             sizes = replace(_sizes(self._settings()), few=2)
             outcome = self._compaction(table, sizes)()
             if self._record_rewrites(COMPACTION, [table], [outcome]):
-                self._fragmentation[relid] = FRAGMENTED_POINTS  # else the table is never tried again
+                self._fragmentation[relid] = FRAGMENTED_POINTS  # else never tried again
                 return None
             _reach_if_rewritten(outcome)
         if self._vacuum_due(relid) and not self._vacuum(table):
