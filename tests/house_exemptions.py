@@ -157,9 +157,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/process": {
         "failpoints": BY_ITS_ROOM,
-        "latch": BY_ITS_ROOM,
-        "launcher_client": BY_ITS_ROOM,
-        "launcher_socket": BY_ITS_ROOM,
         "parent_death": BY_ITS_ROOM,
         "worker_exit": BY_ITS_ROOM,
     },
@@ -256,7 +253,7 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/lake/server": 13.0,
     "workers/lake/sql": 13.8,
     "workers/lake/storage": 14.9,
-    "workers/process": 11.9,
+    "workers/process": 11.3,
     "workers/proto": 8.5,
     "workers/publisher": 13.9,
     "workers/stream": 9.8,

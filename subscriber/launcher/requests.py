@@ -22,6 +22,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.worker_processes import WorkerProcesses
+from workers.process.launcher_socket import error_fields
 from workers.process.worker_slots import REPORTED, LogicalRepWorker, Tenant, WorkerType, read_lsns
 
 
@@ -316,5 +317,4 @@ def _late(what: str, awaited: list[LogicalRepWorker]) -> ObjectInUse:
 
 def _refuse(client: Client, number: Any, error: ReplicationError) -> None:
     if number is not None:
-        fields = {"sqlstate": error.code, "primary": error.primary, "detail": error.detail}
-        client.send({"id": number, "error": fields})
+        client.send({"id": number, "error": error_fields(error)})

@@ -3,9 +3,9 @@
 PostgreSQL keeps the worker slots in shared memory and wakes processes through latches there. Here
 the slots are in the launcher's memory (``worker_slots``), and whoever wants to see or change one
 asks through the launcher's socket (``launcher_socket``): one JSON object a line, in both
-directions. A request has an ``id`` and an ``op``; its reply repeats the ``id``, with an ``error``
-(``sqlstate``, ``primary``) where it failed. What has no ``id`` is not answered. A ``push`` comes
-unasked.
+directions. A request has an ``id`` and an ``op``. The reply repeats the ``id``; after a failure
+the reply has an ``error`` (``launcher_socket.error_fields``). A message without an ``id`` gets no
+reply. The launcher sends a ``push`` without being asked.
 
 =================  ==========================================  ==================================
 op                 arguments                                   reply
@@ -76,7 +76,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
-from catalog.errcodes import AdminShutdown, FamilyProcessGone, InternalError, ReplicationError
+from catalog.errcodes import AdminShutdown, FamilyProcessGone, InternalError
 from catalog.pg_lsn import LSN
 from config.limits import (
     LAUNCHER_LAKE_SECONDS,
@@ -84,6 +84,7 @@ from config.limits import (
     REPORT_SECONDS,
     SOCKET_CHUNK_BYTES,
 )
+from workers.process import log as worker_log
 from workers.process.latch import Latch
 from workers.process.launcher_socket import LineReader, dial, encode, reply_error
 from workers.process.parent_death import die_with_parent
@@ -311,7 +312,10 @@ class LauncherLink:
                     self._send()
                 if state & ~select.POLLOUT:
                     self._receive(reader)
-        except (OSError, ReplicationError):
+        except (FamilyProcessGone, ConnectionError):
+            self._lose()
+        except Exception as error:
+            worker_log.report(worker_log.unexpected(error), action="launcher_link")
             self._lose()
 
     def _finished(self) -> bool:

@@ -15,8 +15,9 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
+from catalog import errcodes
 from catalog.errcodes import ConnectionFailure, IoError, ProtocolViolation, ReplicationError
 from config.limits import SOCKET_CHUNK_BYTES, SOCKET_LINE_BYTES, SOCKET_PATH_BYTES
 
@@ -139,15 +140,47 @@ def _garbage(primary: str) -> ProtocolViolation:
     )
 
 
+def error_fields(error: ReplicationError) -> dict[str, Any]:
+    """The fields of an error as a reply carries them; ``reply_error`` is the inverse.
+
+    The class travels by name: several classes share a SQLSTATE. A class that another module made
+    travels as its nearest base in ``catalog.errcodes``, which both ends have.
+    """
+    return {
+        "class": next(each.__name__ for each in type(error).__mro__ if _is_known(each)),
+        "sqlstate": error.code,
+        "primary": error.primary,
+        "detail": error.detail,
+        "hint": error.hint,
+        "context": error.context,
+    }
+
+
 def reply_error(message: Mapping[str, Any]) -> ReplicationError | None:
-    """The error that a reply carries, if it does."""
-    error = message.get("error")
-    if not isinstance(error, dict):
+    """Rebuild the error that a reply carries; None if the reply carries none."""
+    fields = message.get("error")
+    if not isinstance(fields, dict):
         return None
-    code = str(error.get("sqlstate"))
-    kinds = {kind.sqlstate: kind for kind in ReplicationError.__subclasses__()}
-    kind = kinds.get(code, ReplicationError)
-    return kind(str(error.get("primary")), sqlstate=code, detail=error.get("detail"))
+    kind = getattr(errcodes, str(fields.get("class")), None)
+    if not _is_known(kind):
+        kind = ReplicationError
+    error: ReplicationError = kind(
+        str(fields.get("primary")),
+        sqlstate=str(fields.get("sqlstate")),
+        detail=fields.get("detail"),
+        hint=fields.get("hint"),
+    )
+    error.context += fields.get("context") or []
+    return error
+
+
+def _is_known(kind: object) -> TypeGuard[type[ReplicationError]]:
+    """True for an error class of ``catalog.errcodes``."""
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, ReplicationError)
+        and kind.__module__ == errcodes.__name__
+    )
 
 
 def dial(data_dir: Path) -> socket.socket | None:

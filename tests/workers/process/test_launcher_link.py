@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,76 +11,14 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, InternalError, ProtocolViolation, ReplicationError
+from catalog.errcodes import ConnectionFailure, InternalError
 from catalog.pg_lsn import LSN
-from config.limits import SOCKET_LINE_BYTES, SOCKET_PATH_BYTES
 from tests.waiting import wait_until
-from workers.process.latch import Latch
-from workers.process.launcher_client import query_launcher
+from tests.workers.process.launcher_peer import Peer, in_thread
 from workers.process.launcher_link import LauncherLink
-from workers.process.launcher_socket import (
-    LOCK_FILE,
-    LineReader,
-    LockInfo,
-    encode,
-    make_socket_path,
-    read_lock_file,
-    remove_socket,
-)
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 ROW = LogicalRepWorker(2, 7, WorkerType.APPLY, 16384, pid=1)
-
-
-class Peer:
-    """The launcher's end of one connection, played by the test."""
-
-    def __init__(self, data_dir: Path) -> None:
-        path = data_dir / "socket"
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        self._listener.settimeout(10)
-        self._reader = LineReader()
-        self._got: list[dict[str, Any]] = []
-        self.sock = socket.socket()
-        (data_dir / LOCK_FILE).write_bytes(LockInfo(os.getpid(), path, 1).to_json())
-
-    def accept(self) -> None:
-        self.sock.close()
-        self.sock, _ = self._listener.accept()
-        self.sock.settimeout(10)
-
-    def receive(self) -> dict[str, Any]:
-        while not self._got:
-            data = self.sock.recv(65536)
-            assert data, "the worker hung up"
-            self._got += self._reader.feed(data)
-        return self._got.pop(0)
-
-    def send(self, **message: Any) -> None:
-        self.sock.sendall(encode(message))
-
-    def answer(self, **fields: Any) -> dict[str, Any]:
-        request = self.receive()
-        self.send(id=request["id"], **fields)
-        return request
-
-    def close(self) -> None:
-        self.sock.close()
-        self._listener.close()
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    return Path(os.path.relpath(tmp_path)) if len(str(tmp_path)) > 90 else tmp_path
-
-
-@pytest.fixture
-def peer(data_dir: Path) -> Iterator[Peer]:
-    made = Peer(data_dir)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -102,20 +40,6 @@ def link(data_dir: Path, peer: Peer, lost: threading.Event) -> Iterator[Launcher
     closer = threading.Thread(target=made[0].close)
     closer.start()
     closer.join()
-
-
-def in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:
-    results: list[Any] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except ReplicationError as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, results
 
 
 def attach(link: LauncherLink, peer: Peer, lake: str | None = None) -> LogicalRepWorker:
@@ -159,12 +83,9 @@ def test_replies_find_their_requests_in_any_order(link: LauncherLink, peer: Peer
     assert (one, two) == ([True], [False])
 
 
-def test_a_push_sets_the_latch_and_calls_back(link: LauncherLink, peer: Peer) -> None:
-    called = threading.Event()
-    link.latch.on_set(called.set)
+def test_a_push_sets_the_latch(link: LauncherLink, peer: Peer) -> None:
     peer.send(push="wakeup")
     assert link.latch.wait(10)
-    assert called.wait(10)
     assert not link.latch.wait(0)
 
 
@@ -238,6 +159,33 @@ def test_the_end_of_the_launcher_ends_the_worker(
         link.find(1, 0)
 
 
+@pytest.mark.parametrize(
+    ("message", "logged"),
+    [
+        ({"push": "lake"}, "sqlstate=XX000 unexpected KeyError at launcher_link.py:"),
+        ({"push": "catalog", "seq": "x"}, "sqlstate=XX000 unexpected ValueError at "),
+        ([], "sqlstate=08P01 message on the launcher's socket is not a JSON object"),
+    ],
+)
+def test_an_error_in_the_link_s_thread_ends_the_worker_and_is_logged(
+    link: LauncherLink,
+    peer: Peer,
+    lost: threading.Event,
+    caplog: pytest.LogCaptureFixture,
+    message: Any,
+    logged: str,
+) -> None:
+    thread, results = in_thread(lambda: link.find(1, 0))
+    peer.receive()
+    peer.sock.sendall(json.dumps(message).encode() + b"\n")
+    assert lost.wait(10)
+    thread.join()
+    assert results[0].code == "08006"
+    assert f"action=launcher_link {logged}" in caplog.text
+    with pytest.raises(ConnectionFailure, match="the launcher is gone"):
+        link.find(1, 0)
+
+
 def test_closing_is_no_loss_and_sends_the_last_report(
     data_dir: Path, peer: Peer, lost: threading.Event
 ) -> None:
@@ -252,85 +200,6 @@ def test_closing_is_no_loss_and_sends_the_last_report(
     closer.join()
     assert peer.sock.recv(1) == b""
     assert not lost.is_set()
-
-
-def test_no_launcher_no_status(tmp_path: Path) -> None:
-    assert query_launcher(tmp_path) is None
-    (tmp_path / LOCK_FILE).write_text("")
-    assert query_launcher(tmp_path) is None
-    (tmp_path / LOCK_FILE).write_bytes(LockInfo(1, tmp_path / "gone", 1).to_json())
-    assert query_launcher(tmp_path) is None
-    with pytest.raises(ConnectionFailure, match="the launcher is gone"):
-        LauncherLink.connect(tmp_path, 0, 1, on_lost=lambda: None)
-
-
-def test_a_launcher_that_does_not_answer_is_an_error(data_dir: Path, peer: Peer) -> None:
-    with pytest.raises(ConnectionFailure, match="does not answer"):
-        query_launcher(data_dir, timeout=0.05)
-
-
-def test_lines_arrive_in_pieces() -> None:
-    reader = LineReader()
-    data = encode({"a": "ö\n"}) + encode({"b": 2})
-    messages = [message for byte in data for message in reader.feed(bytes([byte]))]
-    assert messages == [{"a": "ö\n"}, {"b": 2}]
-
-
-@pytest.mark.parametrize("line", [b"\n", b"[1]\n", b"nonsense\n", b"\xff\xfe\n"])
-def test_what_is_no_message_is_a_protocol_violation(line: bytes) -> None:
-    with pytest.raises(ProtocolViolation):
-        LineReader().feed(line)
-
-
-def test_a_line_without_end_is_not_collected_for_ever() -> None:
-    reader = LineReader()
-    for _ in range(SOCKET_LINE_BYTES // 2**20):
-        assert reader.feed(b"x" * 2**20) == []
-    with pytest.raises(ProtocolViolation, match="too long"):
-        reader.feed(b"x")
-
-
-def test_a_deep_directory_s_socket_lies_elsewhere(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 60) / ("e" * 60)
-    deep.mkdir(parents=True)
-    path = make_socket_path(deep)
-    try:
-        assert len(os.fsencode(path)) <= SOCKET_PATH_BYTES
-        assert path.parent != deep
-        assert path.parent.stat().st_mode & 0o777 == 0o700
-    finally:
-        remove_socket(path, deep)
-    assert not path.parent.exists()
-
-
-def test_the_lock_file_is_read_back(tmp_path: Path) -> None:
-    info = LockInfo(17, Path("/run/x"), 5)
-    (tmp_path / LOCK_FILE).write_bytes(info.to_json())
-    assert read_lock_file(tmp_path) == info
-
-
-def test_a_latch_that_is_set_is_not_waited_for_and_then_reset() -> None:
-    latch = Latch()
-    latch.set()
-    latch.set()
-    assert latch.wait(0)
-    assert not latch.wait(0)
-
-
-def test_a_latch_wakes_a_waiting_thread() -> None:
-    latch = Latch()
-    thread, results = in_thread(lambda: latch.wait(30))
-    latch.set()
-    thread.join()
-    assert results == [True]
-
-
-def test_a_callback_that_comes_late_hears_of_a_set_latch() -> None:
-    latch = Latch()
-    latch.set()
-    called = threading.Event()
-    latch.on_set(called.set)
-    assert called.is_set()
 
 
 def test_the_link_is_read_even_if_nobody_waits(link: LauncherLink, peer: Peer) -> None:
