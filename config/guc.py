@@ -9,7 +9,6 @@ bytes.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -27,85 +26,16 @@ from pydantic import (
 from catalog.errcodes import InvalidParameterValue, ReplicationError
 from config.define import boolean
 from config.problem import problem
+from config.quantities import (
+    DEFAULT_SPOOL_LIMIT,
+    TIME_UNITS,
+    format_duration,
+    format_memory,
+    parse_duration,
+    parse_memory,
+)
 
-_MINUTE: Final = 60 * 10**6
-TIME_UNITS: Final = {
-    "us": 1,
-    "ms": 10**3,
-    "s": 10**6,
-    "min": _MINUTE,
-    "h": 60 * _MINUTE,
-    "d": 24 * 60 * _MINUTE,
-}
-"""Unit → microseconds."""
-
-MEMORY_UNITS: Final = {"B": 1, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-"""Unit → bytes."""
-
-_QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
 _INT_MAX: Final = 2**31 - 1
-
-
-def parse_duration(text: str | int | float, base: str = "ms", name: str = "") -> float:
-    """A PostgreSQL time as seconds; a number without unit counts ``base`` units.
-
-    Rounded to whole ``base`` units, as PostgreSQL does. Anything else is 22023.
-    """
-    units = _round(_quantity(text, base, TIME_UNITS, name), TIME_UNITS[base])
-    return units * TIME_UNITS[base] / 10**6
-
-
-def parse_memory(text: str | int | float, base: str = "kB", name: str = "") -> int:
-    """A PostgreSQL memory size as bytes; a number without unit counts ``base`` units."""
-    return (
-        _round(_quantity(text, base, MEMORY_UNITS, name), MEMORY_UNITS[base]) * MEMORY_UNITS[base]
-    )
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as ``SHOW`` prints them: in the largest unit that leaves a whole number."""
-    return _format(round(seconds * 10**6), TIME_UNITS, "0")
-
-
-def format_memory(size: int) -> str:
-    """Bytes as ``SHOW`` prints them."""
-    return _format(size, MEMORY_UNITS, "0")
-
-
-def pretty_size(size: int) -> str:
-    """Bytes as ``pg_size_pretty`` prints them: rounded, in a unit that leaves few digits."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 10240:
-            return f"{size} {unit}"
-        size = (size + 512) // 1024
-    return f"{size} TB"
-
-
-def _quantity(text: str | int | float, base: str, units: dict[str, int], name: str) -> float:
-    match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text))
-    if match is None:
-        raise InvalidParameterValue(f'invalid value for parameter "{name}": "{text}"')
-    number, unit = match.groups()
-    factor = units.get(unit or base)
-    if factor is None:
-        known = ", ".join(f'"{unit}"' for unit in list(units)[:-1])
-        raise InvalidParameterValue(
-            f'invalid value for parameter "{name}": "{text}"',
-            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
-        )
-    return float(number) * factor
-
-
-def _round(amount: float, unit: int) -> int:
-    """``amount`` in whole ``unit``s, halves to even as C's rint does."""
-    return round(amount / unit)
-
-
-def _format(amount: int, units: dict[str, int], zero: str) -> str:
-    for unit, factor in reversed(units.items()):
-        if amount and amount % factor == 0:
-            return f"{amount // factor}{unit}"
-    return zero
 
 
 def _checked(
@@ -225,7 +155,7 @@ class Settings(BaseModel):
         64 * 2**20, description="received changes held in memory; more goes to disk"
     )
     spool_max_size: Memory = Field(
-        16 * 2**30,
+        parse_memory(DEFAULT_SPOOL_LIMIT),
         description="received changes held in all; past it reading pauses between transactions",
     )
     batch_max_bytes: Memory = Field(

@@ -1,1 +1,1 @@
-"""The control plane: the command line, the launcher, and what they share."""
+"""The control plane: the command line, the launcher, and shared output."""

@@ -1,8 +1,8 @@
-"""What a user reads on standard error: notices, warnings and errors, as psql prints them.
+"""Notices, warnings and errors on standard error, printed like psql's.
 
-Exit status: 2 for what can be seen to be wrong without contacting anything (the configuration;
-arguments are the command line's own), 1 for every other error. No traceback is ever shown; an
-error that is not ours to expect names the place in our code and nothing it held.
+The exit status is 2 for a mistake in the configuration file, found before any connection is opened.
+The command line itself reports mistakes in arguments with the same status. Every other error ends
+with 1. No traceback is ever shown. An unexpected error names the place in the code, never a value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXIT_USAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message that stops nothing; ``severity`` is NOTICE or WARNING."""
+    """A message after which the command goes on; ``severity`` is NOTICE or WARNING."""
 
     severity: str
     primary: str
@@ -41,7 +41,7 @@ def warning(primary: str, *, detail: str | None = None, hint: str | None = None)
 
 
 def print_notice(message: Notice, stream: TextIO | None = None) -> None:
-    """One message with the fields that are set."""
+    """Print a message; a missing detail or hint has no line."""
     lines = [f"{message.severity}:  {message.primary}"]
     if message.detail:
         lines.append(f"DETAIL:  {message.detail}")
@@ -51,14 +51,14 @@ def print_notice(message: Notice, stream: TextIO | None = None) -> None:
 
 
 def print_error(error: BaseException, stream: TextIO | None = None) -> int:
-    """Report what ended a command; the exit status it ends with."""
+    """Print the error that ended a command; the exit status."""
     known = remedies.disk(as_replication_error(error))
     _print(known.report(), stream)
     return EXIT_USAGE if isinstance(known, ConfigFileError) else EXIT_ERROR
 
 
 def as_replication_error(error: BaseException) -> ReplicationError:
-    """Any exception as an error that a user may see."""
+    """Turn any exception into an error for the user."""
     if isinstance(error, ReplicationError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -70,7 +70,7 @@ def as_replication_error(error: BaseException) -> ReplicationError:
 
 
 def _innermost(error: BaseException) -> str:
-    """The last frame of a traceback as file:line; never its values."""
+    """The last frame of a traceback as file:line, without values."""
     where = "?"
     trace = error.__traceback__
     while trace is not None:

@@ -1,4 +1,4 @@
-"""Rows as text: as psql prints them, as JSON, as CSV. LSNs are ``X/X``, times have their offset."""
+"""Rows as text: psql's table, JSON or CSV. LSNs are ``X/X``, times have an offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it: LSNs and times as text, lists as arrays."""
+    """A value for JSON: LSNs and times as text, lists as arrays."""
     if isinstance(value, LSN):
         return str(value)
     if isinstance(value, datetime):
@@ -38,7 +38,7 @@ def json_value(value: Any) -> Any:
 
 
 def text_value(value: Any) -> str | None:
-    """A value as PostgreSQL prints it; None for NULL."""
+    """A value in PostgreSQL's text form; None for NULL."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -62,7 +62,7 @@ def _array_element(value: Any) -> str:
 
 
 def timestamptz(value: datetime) -> str:
-    """A time with its offset, as PostgreSQL prints one."""
+    """A time with an offset, in PostgreSQL's form."""
     text = value.isoformat(" ", "microseconds" if value.microsecond else "seconds")
     return text.removesuffix(":00") if text[-6] in "+-" else text
 
@@ -70,7 +70,7 @@ def timestamptz(value: datetime) -> str:
 def print_rows(
     columns: Sequence[str], rows: Iterable[Row], form: Format, stream: TextIO | None = None
 ) -> None:
-    """Print rows in one of the formats; NULL is null, empty, or an empty cell."""
+    """Print rows; NULL is null in JSON, an empty field in CSV, an empty cell in a table."""
     out = stream or sys.stdout
     if form is Format.JSON:
         shown = [{name: json_value(row[name]) for name in columns} for row in rows]
@@ -85,7 +85,7 @@ def print_rows(
 
 
 def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Rows as psql prints them: aligned, numbers to the right, a count below."""
+    """Rows as psql's table: aligned, numbers to the right, a count below."""
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     names = [_cell(name) for name in columns]
     widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(names)]
@@ -108,7 +108,7 @@ def _cell(value: Any) -> str:
 
 
 def _centred(text: str, width: int) -> str:
-    """As psql: what is left over goes to the right."""
+    """Centre like psql: an odd space goes to the right."""
     return (" " * ((width - len(text)) // 2) + text).ljust(width)
 
 

@@ -202,7 +202,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
 """Room → module → why no ``tests/<room>/test_<module>.py`` exists."""
 
 LONG_MODULES: Final[dict[str, str]] = {
-    "subscriber/cli.py": "one function for each verb, with its help",
     "workers/lake/iceberg/destination.py": "the choice of the writer moves to a module of its own",
 }
 

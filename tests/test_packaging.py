@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from catalog.store_sqlite import CatalogStore
 from tests.harness import COMMAND
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,3 +146,48 @@ def test_a_command_that_needs_no_lake_imports_none_of_its_weight() -> None:
         check=True,
     )
     assert found.stdout.split() == []
+
+
+WEIGHT = {
+    *("pyarrow", "numpy", "numba", "pandas", "pyspark", "grpc", "py4j", "psycopg", "sqlglot"),
+    *("rich", "multiprocessing", "asyncio", "subscriber.commands.context"),
+}
+"""What no command loads that reads only the catalog or its own arguments."""
+
+SETTINGS = {"yaml", "config.guc", "config.load"}
+"""The model of the settings: only a command that reads a configuration file loads it."""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "loads"),
+    [
+        (["--help"], 0, set()),
+        (["--version"], 0, set()),
+        (["status", "--help"], 0, set()),
+        (["status"], 0, set()),
+        (["status", "spools", "--format", "json"], 0, set()),
+        (["reset-stats"], 0, set()),
+        (["check", "wrong.yaml"], 2, SETTINGS),
+        (["create", "wrong.yaml"], 2, SETTINGS),
+        (["rebuild", "wrong.yaml"], 2, SETTINGS),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_loads_no_more_than_it_needs(
+    words: list[str], status: int, loads: set[str], tmp_path: Path
+) -> None:
+    """Each of them takes 0.2 s of processor time; pyarrow alone would double that."""
+    CatalogStore.open(tmp_path / "data").close()
+    (tmp_path / "wrong.yaml").write_text("subscriptions: 7\n")
+    script = (
+        "import sys; from subscriber.cli import main; status = main(); "
+        f"print(*{WEIGHT | SETTINGS!r} & set(sys.modules), file=sys.stderr); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--data-dir", "data", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert set(done.stderr.splitlines()[-1].split()) == loads

@@ -23,8 +23,9 @@ from catalog.errcodes import (
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.sqlite_file import FILE_NAME
 from catalog.store_sqlite import CatalogStore
-from config.guc import Settings, format_duration, parse_duration
+from config.guc import Settings
 from config.load import Config
+from config.quantities import format_duration, parse_duration
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_to_file import refusals
 from subscriber.commands.context import Site

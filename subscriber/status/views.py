@@ -21,7 +21,7 @@ from catalog.pg_subscription import LAKE_DATABASE_ID, PG_SUBSCRIPTION_COLUMNS, S
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
 from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
 from catalog.store_sqlite import CatalogStore
-from config.guc import format_memory, pretty_size, stored_settings
+from config.quantities import format_memory, pretty_size, stored_spool_max_size
 from subscriber.printing import Row, timestamptz
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
@@ -269,7 +269,7 @@ def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
 
 def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
     """One row per worker that streams: what it has received and not yet taken to apply."""
-    limit = stored_settings(store.settings()).spool_max_size
+    limit = stored_spool_max_size(store.settings())
     rows = []
     for sub in store.subscriptions():
         names = _relations(store, sub)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import psutil
 
-from config.guc import Settings, format_memory
+from config.guc import Settings
+from config.quantities import format_memory
 from workers.lake.server.jars import COORDINATES
 from workers.lake.server.java import find_java
 

@@ -12,11 +12,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate
-from config.guc import Settings
+
+if TYPE_CHECKING:
+    from config.guc import Settings  # a command that shows workers needs no settings
 
 
 class WorkerType(StrEnum):

@@ -30,7 +30,7 @@ from typing import Final
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.remedies import SPOOL_FULL
-from config.guc import format_memory, pretty_size
+from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
 from workers.publisher.connection import WalReceiverConn

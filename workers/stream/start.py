@@ -17,7 +17,8 @@ from catalog.namespace import escape_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.remedies import after_a_gap
-from config.guc import Settings, format_duration, parse_duration
+from config.guc import Settings
+from config.quantities import format_duration, parse_duration
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
