@@ -90,7 +90,7 @@ def test_an_error_is_over_once_its_transaction_cannot_come(loop: Loop) -> None:
     """A keepalive before it says nothing."""
     process, store = loop.process, loop.process.store
     store.put_last_error(LastError(process.subid, 0, 1, "55000", "it failed", None, None))
-    process.behind = LSN(500)
+    process.publisher_lsn_at_start = LSN(500)
     told: list[int] = []
 
     class Idle(list[LSN]):

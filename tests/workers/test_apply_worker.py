@@ -24,7 +24,7 @@ from workers.lake.memory.destination import MemoryDestination
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_lake import WorkerLake
 from workers.process.worker_process import WorkerProcess
-from workers.publisher.binary_columns import TextNeeded
+from workers.publisher.binary_columns import RestartAsText
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import Row, SystemIdentity
 from workers.tables.maintenance.orphan_files import OrphanRemoval
@@ -135,7 +135,7 @@ def test_014_a_stream_that_needs_text_starts_again_from_where_the_origin_stands(
             raise Asked("text")
         world.store.origin_advance(origin_name(world.sub.oid), LSN(700), "a commit")
         if by == "us":
-            raise TextNeeded("a column of an unknown type")
+            raise RestartAsText("a column of an unknown type")
         stream.receiver.error = failing("42883")
         raise stream.receiver.error
 
@@ -156,7 +156,7 @@ def test_014_a_subscription_that_changed_meanwhile_starts_no_second_stream(
 
     def loop(*_: object) -> None:
         world.store.update_subscription(world.sub.oid, subslotname="other")
-        raise TextNeeded("a column of an unknown type")
+        raise RestartAsText("a column of an unknown type")
 
     monkeypatch.setattr(worker, "start_stream", lambda *_, **__: StreamTwin())
     monkeypatch.setattr(worker, "LogicalRepApplyLoop", loop)
@@ -172,7 +172,7 @@ def test_014_a_second_stream_that_cannot_start_is_no_error_of_the_subscription(
 
     def loop(process: WorkerProcess, *_: object) -> None:
         seen.append(process.applying)
-        raise TextNeeded("a column of an unknown type")
+        raise RestartAsText("a column of an unknown type")
 
     def wait_for_slot(process: WorkerProcess, *_: object) -> None:
         seen.append(process.applying)

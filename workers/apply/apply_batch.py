@@ -39,7 +39,7 @@ from workers.columnar.column_reader import UnreadableValue, in_form
 from workers.columnar.frame import frame
 from workers.lake.sources import delete_rows, source_of
 from workers.proto.messages import Relation
-from workers.publisher.binary_columns import BinaryForms, TextNeeded, UnknownForm
+from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.publisher.replica_identity import Coverage, Identities, coverage
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
@@ -142,12 +142,12 @@ class Applier:
     ) -> None:
         """``apply_error_callback``: what is known of where it happened, never a value.
 
-        ``TextNeeded`` instead, where what cannot be read may come again as text: what came before
+        ``RestartAsText`` instead, where what cannot be read may come again as text: what came before
         the transaction is published by then, and nothing of it.
         """
         unread = isinstance(error, UnknownForm | UnreadableValue)
-        if unread and self.binary is not None and not self.binary.insists:
-            raise TextNeeded(error.primary) from error
+        if unread and self.binary is not None and not self.binary.binary_required:
+            raise RestartAsText(error.primary) from error
         words = [f'processing remote data for replication origin "{origin_name(self.sub.oid)}"']
         if change is not None:
             words.append(f'during message type "{change.message_type}"')

@@ -75,7 +75,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             if idle > applier.gated:
                 watch.check()
                 applier.gated = idle
-            process.nothing_left(idle)
+            process.note_idle(idle)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE)
             continue
@@ -90,7 +90,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         watch.check()
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
-        process.went_well()
+        process.note_progress()
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)

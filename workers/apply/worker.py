@@ -54,7 +54,7 @@ from workers.apply.progress import _feedback_sent, _origin_position, _remember_f
 from workers.apply.reload import reread_subscription
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
-from workers.publisher.binary_columns import BinaryForms, TextNeeded, stream_forms
+from workers.publisher.binary_columns import BinaryForms, RestartAsText, stream_forms
 from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import identify_publisher
@@ -128,12 +128,12 @@ def _connected(
         watch, standby = watch_standby(
             conn, sub, process.interrupted, process.settings.wal_receiver_timeout
         )
-        sub, process.behind = identify_publisher(conn, process.store, sub, origin)
+        sub, process.publisher_lsn_at_start = identify_publisher(conn, process.store, sub, origin)
         if as_text:
             _wait_for_slot(process, conn, slot)
         binary = None if as_text else stream_forms(conn, sub, process.interrupted)
         _stream(process, conn, slot, sub, writer, watch, orphans, binary)
-    except TextNeeded as needed:
+    except RestartAsText as needed:
         # Not an exception any more: it holds the batch that could not be read.
         return str(needed)
     finally:
@@ -194,14 +194,14 @@ def _stream(
         process.applying = True
         LogicalRepApplyLoop(process, applier, stream, watch, orphans)
     except ReplicationError as error:
-        if error is stream.receiver.error and _may_be_the_form_s(error, binary):
-            raise TextNeeded(error.primary) from error
+        if error is stream.receiver.error and _may_be_binary_format_error(error, binary):
+            raise RestartAsText(error.primary) from error
         raise
     finally:
         stream.end()
 
 
-def _may_be_the_form_s(error: ReplicationError, binary: BinaryForms | None) -> bool:
+def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | None) -> bool:
     """Whether a publisher's error may be one that it has with binary values alone.
 
     There are types whose values have no binary form inside of arrays; the publisher finds out when
@@ -209,7 +209,7 @@ def _may_be_the_form_s(error: ReplicationError, binary: BinaryForms | None) -> b
     disk, the publisher's or that of our spool.
     """
     others = ("08", "53", "57", "58")
-    return binary is not None and not binary.insists and error.code[:2] not in others
+    return binary is not None and not binary.binary_required and error.code[:2] not in others
 
 
 def _writer(

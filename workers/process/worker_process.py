@@ -32,7 +32,7 @@ class WorkerProcess:
     """One worker's surroundings; ``relid`` is 0 in an apply worker.
 
     ``applying``: it is where PostgreSQL counts errors and acts on ``disable_on_error``. An apply
-    worker is not before it streams, a sync worker is from its first connection on. ``behind``:
+    worker is not before it streams, a sync worker is from its first connection on. ``publisher_lsn_at_start``:
     where the publisher stood when an apply worker met it; the transaction that ended its
     predecessor ends there or before.
     """
@@ -45,9 +45,9 @@ class WorkerProcess:
     link: LauncherLink
     settings: Settings
     catalog_version: int = -1
-    well: bool = False
+    has_progressed: bool = False
     applying: bool = False
-    behind: LSN = InvalidXLogRecPtr
+    publisher_lsn_at_start: LSN = InvalidXLogRecPtr
     lake: WorkerLake = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,19 +87,19 @@ class WorkerProcess:
             raise WorkerExit(f'subscription "{sub.subname}" is disabled')
         return sub
 
-    def went_well(self) -> None:
+    def note_progress(self) -> None:
         """This worker got on with its work: what ended its predecessor is over."""
-        if not self.well:
-            self.well = True
+        if not self.has_progressed:
+            self.has_progressed = True
             self.store.forget_last_error(self.subid, self.relid)
 
-    def nothing_left(self, idle: LSN) -> None:
+    def note_idle(self, idle: LSN) -> None:
         """Everything up to ``idle`` was done, or is none of ours.
 
         A keepalive alone says little: it comes before the transaction that ended the predecessor.
         """
-        if idle >= self.behind:
-            self.went_well()
+        if idle >= self.publisher_lsn_at_start:
+            self.note_progress()
 
     def remember_error(self, error: ReplicationError) -> bool:
         """Store what ends this worker, for ``status``.

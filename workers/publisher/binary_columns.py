@@ -26,7 +26,7 @@ from workers.columnar.binary.forms import (
 )
 from workers.columnar.column_reader import BINARY_HINT
 from workers.proto.messages import Relation
-from workers.publisher.connect import connect_publisher, pinned
+from workers.publisher.connect import connect_publisher, with_host_of
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import fetch_published_types
@@ -95,14 +95,14 @@ def known_forms(conn: QueryConn, remote: RemoteTable) -> tuple[Form, ...] | None
 class BinaryForms:
     """How the relations of a stream are read; ``ask`` looks types up that are not built in.
 
-    ``insists``: the subscription says ``binary = true``. Else the stream is in binary form because
+    ``binary_required``: the subscription says ``binary = true``. Else the stream is in binary form because
     that costs both ends less, and may be started again as text.
     """
 
     def __init__(
-        self, ask: Callable[[set[int]], Mapping[int, TypeRow]], *, insists: bool = True
+        self, ask: Callable[[set[int]], Mapping[int, TypeRow]], *, binary_required: bool = True
     ) -> None:
-        self.insists = insists
+        self.binary_required = binary_required
         self._ask = ask
         self._rows: dict[int, TypeRow] = {}
         self._asked: set[int] = set()
@@ -121,12 +121,12 @@ class BinaryForms:
             self._rows |= self._ask(unknown)
             self._asked |= unknown
         forms = column_forms(f"{relation.nspname}.{relation.relname}", columns, self._rows)
-        if not self.insists and not all(map(_is_steady, forms)):
+        if not self.binary_required and not all(map(_is_steady, forms)):
             raise UnknownForm("a composite type may be altered")
         return forms
 
 
-class TextNeeded(Exception):  # noqa: N818 - no error: the stream is started again
+class RestartAsText(Exception):  # noqa: N818 - no error: the stream is started again
     """A stream in binary form cannot go on; nobody has insisted on one."""
 
 
@@ -140,7 +140,7 @@ def stream_forms(
     of its own once the walsender's is streaming; ``conn`` is not yet.
     """
     ask = partial(_ask, sub, conn, interrupted)
-    if insists_on_binary(sub, conn.server_version):
+    if requires_binary(sub, conn.server_version):
         return BinaryForms(ask)
     if conn.server_version < FIRST_WITH_BINARY_COPY:
         return None
@@ -148,14 +148,14 @@ def stream_forms(
     rows = fetch_type_rows(conn, oids)
     if not all(_is_steady(form_of(oid, rows)) for oid in oids):
         return None
-    return BinaryForms(ask, insists=False)
+    return BinaryForms(ask, binary_required=False)
 
 
 def catchup_forms(
     conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
 ) -> BinaryForms | None:
     """For a sync worker's stream, which is short and is not started again: as ``binary`` says."""
-    if not insists_on_binary(sub, conn.server_version):
+    if not requires_binary(sub, conn.server_version):
         return None
     return BinaryForms(partial(_ask, sub, conn, interrupted))
 
@@ -175,7 +175,7 @@ def _ask(
     interrupted: Callable[[], bool],
     oids: set[int],
 ) -> Mapping[int, TypeRow]:
-    there = pinned(sub, streaming)
+    there = with_host_of(sub, streaming)
     conn = connect_publisher(there, sub.subname, interrupted, replication=False)
     try:
         return fetch_type_rows(conn, oids)
@@ -186,6 +186,6 @@ def _ask(
 FIRST_WITH_BINARY: Final = 14
 
 
-def insists_on_binary(sub: Subscription, server_version: int) -> bool:
+def requires_binary(sub: Subscription, server_version: int) -> bool:
     """Whether the user wants a stream in binary form, and the publisher has one."""
     return sub.subbinary and server_version >= FIRST_WITH_BINARY

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from catalog import remedies
 from catalog.errcodes import ConnectionFailure, ReplicationError, SyntaxErrorOrAccess
 from catalog.pg_subscription import Subscription
-from workers.publisher.connection import _SLICE_SECONDS, WalReceiverConn, _told_to_stop
+from workers.publisher.connection import _SLICE_SECONDS, WalReceiverConn, terminated_by_command
 
 
 def connect_publisher(
@@ -33,7 +33,7 @@ def connect_publisher(
     )
 
 
-def pinned(sub: Subscription, conn: WalReceiverConn) -> Subscription:
+def with_host_of(sub: Subscription, conn: WalReceiverConn) -> Subscription:
     """The subscription with the very server that ``conn`` reached, of several perhaps."""
     there = {**parse_conninfo(sub.subconninfo), **conn.host()}
     there.pop("target_session_attrs", None)
@@ -158,7 +158,7 @@ def _ready(
     """Whether the socket can go on, within a slice; ends the attempt that may not go on."""
     error: ReplicationError | None = None
     if interrupted():
-        error = _told_to_stop()
+        error = terminated_by_command()
     elif time.monotonic() > deadline:
         where = f'server at "{pgconn.host.decode()}", port {pgconn.port.decode()}'
         said = f"connection to {where} failed: timeout expired"

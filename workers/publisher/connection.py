@@ -91,7 +91,7 @@ def _lost(said: object) -> ConnectionFailure:
     return ConnectionFailure("lost the connection to the publisher", detail=detail)
 
 
-def _told_to_stop() -> AdminShutdown:
+def terminated_by_command() -> AdminShutdown:
     return AdminShutdown("terminating the worker due to administrator command")
 
 
@@ -146,7 +146,7 @@ class WalReceiverConn:
     def _wait_readable(self) -> None:
         while True:
             if self._interrupted():
-                raise _told_to_stop()
+                raise terminated_by_command()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._deadline = None
                 self.pgconn.get_cancel().cancel()
@@ -214,7 +214,7 @@ class WalReceiverConn:
         try:
             for piece in copy_data(self.pgconn_ptr, self._wait_readable):
                 if self._interrupted():  # a publisher that is faster than we is never waited for
-                    raise _told_to_stop()
+                    raise terminated_by_command()
                 yield piece
         except (CopyFailed, psycopg.OperationalError):
             raise _lost(self.pgconn.get_error_message()) from None

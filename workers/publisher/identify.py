@@ -95,7 +95,7 @@ def fetch_history(
         return parse_timeline_history(identity.timeline, content)
 
 
-def check_same_world(made_on: Subscription, now: Subscription | None) -> None:
+def check_same_publisher(made_on: Subscription, now: Subscription | None) -> None:
     """``WorkerExit`` if the subscription's positions belong to another server than the copy's."""
     if now is None:
         raise WorkerExit(f'subscription "{made_on.subname}" was removed')

@@ -7,7 +7,7 @@ from typing import Final
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
-from workers.publisher.connect import connect_publisher, pinned
+from workers.publisher.connect import connect_publisher, with_host_of
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.publications import fetch_fingerprints
 from workers.publisher.replica_identity import Identities, fetch_identities
@@ -24,7 +24,9 @@ def fetch_published(
     Nothing, and so no trust in any table, while a table is locked exclusively: who holds the lock
     may be waiting for our confirmation (TRUNCATE under synchronous_standby_names).
     """
-    conn = connect_publisher(pinned(sub, streaming), sub.subname, interrupted, replication=False)
+    conn = connect_publisher(
+        with_host_of(sub, streaming), sub.subname, interrupted, replication=False
+    )
     try:
         conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)
@@ -43,7 +45,9 @@ def ask_identities(
     relids: Collection[int],
 ) -> Identities:
     """The replica identities of these relations, asked in the same way; no lock is in its way."""
-    conn = connect_publisher(pinned(sub, streaming), sub.subname, interrupted, replication=False)
+    conn = connect_publisher(
+        with_host_of(sub, streaming), sub.subname, interrupted, replication=False
+    )
     try:
         return fetch_identities(conn, sub.subpublications, relids)
     finally:

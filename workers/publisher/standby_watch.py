@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from catalog.pg_subscription import Subscription
 from workers.process.worker_exit import WorkerExit
-from workers.publisher.connect import connect_publisher, pinned
+from workers.publisher.connect import connect_publisher, with_host_of
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import IdentityConn
 from workers.publisher.replication_slots import is_in_recovery
@@ -57,6 +57,6 @@ def watch_standby(
     """
     if not is_in_recovery(conn):
         return StandbyWatch(None), None
-    own = connect_publisher(pinned(sub, conn), sub.subname, interrupted)
+    own = connect_publisher(with_host_of(sub, conn), sub.subname, interrupted)
     own.patience = patience or None
     return StandbyWatch(own), own

@@ -69,9 +69,9 @@ def create_sync_slot(
 
 def drop_sync_slot(conn: WalReceiverConn, slot: str) -> None:
     """Drop what an earlier worker left; 55006 if the name is somebody else's. Missing is fine."""
-    freed = _free_name(conn, slot)
+    freed = free_slot_name(conn, slot)
     if freed and fetch_slot(conn, slot) is not None:
-        freed = _free_name(conn, slot)  # its session has ended; that slot was a permanent one
+        freed = free_slot_name(conn, slot)  # its session has ended; that slot was a permanent one
     if not freed:
         raise ObjectInUse(
             f'replication slot "{slot}" is in use by another session',
@@ -81,7 +81,7 @@ def drop_sync_slot(conn: WalReceiverConn, slot: str) -> None:
         )
 
 
-def _free_name(conn: WalReceiverConn, name: str) -> bool:
+def free_slot_name(conn: WalReceiverConn, name: str) -> bool:
     """Drop a sync worker's slot that nobody uses, or end the session of ours that does.
 
     False if it is somebody else's. Takes up to five seconds.

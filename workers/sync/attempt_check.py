@@ -6,7 +6,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.process.worker_exit import WorkerExit
-from workers.publisher.identify import check_same_world
+from workers.publisher.identify import check_same_publisher
 
 
 def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
@@ -24,5 +24,5 @@ def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
 def still_fits(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -> SubscriptionRel:
     """``still_ours``, and the subscription goes on from where ``sub`` was: before each step that
     counts, and in the transaction that stores it."""
-    check_same_world(sub, store.subscription(sub.oid))
+    check_same_publisher(sub, store.subscription(sub.oid))
     return still_ours(store, rel)

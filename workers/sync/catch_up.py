@@ -18,7 +18,7 @@ from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.identify import check_same_world
+from workers.publisher.identify import check_same_publisher
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import Stream, start_stream
 from workers.sync.attempt_check import still_ours
@@ -47,7 +47,7 @@ def _wait_for_catchup(
         # then, and nobody of another subscription's mind may answer this copy.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
         still_ours(process.store, rel)
-        check_same_world(sub, reread_subscription(process.store, sub))
+        check_same_publisher(sub, reread_subscription(process.store, sub))
         link.acknowledge_catalog(change)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn

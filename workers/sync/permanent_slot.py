@@ -82,7 +82,7 @@ from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.identify import check_same_world
+from workers.publisher.identify import check_same_publisher
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
 from workers.publisher.standby_watch import StandbyWatch
@@ -210,7 +210,7 @@ def remember_flush(
         if stored is None or stored.epoch != rel.epoch:
             return
         if stored.srsubstate is SubRelState.FINISHEDCOPY:
-            check_same_world(sub, store.subscription(sub.oid))
+            check_same_publisher(sub, store.subscription(sub.oid))
             store.origin_advance(origin_name(sub.oid, rel.srrelid), lsn, f"LSN {lsn}")
 
 

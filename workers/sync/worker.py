@@ -266,7 +266,7 @@ def _after_syncdone(
     """``s`` in memory; the apply worker goes on, and a shared table is rid of our branches."""
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
-    process.went_well()
+    process.note_progress()
     log.info(
         'action=sync_done subid=%d relid=%d lsn=%s table synchronisation worker for "%s.%s" '
         "has finished",

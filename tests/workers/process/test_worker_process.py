@@ -61,7 +61,7 @@ def test_an_error_is_over_when_a_worker_gets_on(store: CatalogStore, tmp_path: P
     start_launcher(tmp_path)
     assert failed(store, tmp_path, ours)
     process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", None), Settings())
-    process.went_well()
+    process.note_progress()
     assert store.last_errors() == []
     assert failed(store, tmp_path, ours), "it is new again"
 
@@ -74,12 +74,12 @@ def test_an_error_is_not_over_while_its_transaction_may_come(
     start_launcher(tmp_path)
     assert failed(store, tmp_path, ours)
     process = WorkerProcess(tmp_path, ours, 0, 6, store, cast("Any", None), Settings())
-    process.behind = LSN(1000)
+    process.publisher_lsn_at_start = LSN(1000)
     for before in (0, 400, 999):
-        process.nothing_left(LSN(before))
+        process.note_idle(LSN(before))
     assert len(store.last_errors()) == 1
     assert not failed(store, tmp_path, ours)
-    process.nothing_left(LSN(1000))
+    process.note_idle(LSN(1000))
     assert store.last_errors() == []
 
 

@@ -24,7 +24,7 @@ from workers.proto.messages import (
     RelationColumn,
     TupleColumn,
 )
-from workers.publisher.binary_columns import BinaryForms, TextNeeded, catchup_forms, stream_forms
+from workers.publisher.binary_columns import BinaryForms, RestartAsText, catchup_forms, stream_forms
 from workers.publisher.interfaces import Row
 
 MOOD, DOMAIN, OWN, PAIR = 16400, 16401, 16402, 16403
@@ -94,11 +94,11 @@ def publisher(version: int, *published: int) -> ScriptedPublisher:
 def forms_for(sub: Subscription, conn: ScriptedPublisher) -> bool | None:
     """Whether an apply worker insists on binary form; None for text."""
     forms = stream_forms(cast("Any", conn), sub, lambda: False)
-    return None if forms is None else forms.insists
+    return None if forms is None else forms.binary_required
 
 
 @pytest.mark.parametrize(
-    ("version", "published", "insists"),
+    ("version", "published", "binary_required"),
     [
         (15, [23], None),
         (16, [23], False),
@@ -113,27 +113,29 @@ def forms_for(sub: Subscription, conn: ScriptedPublisher) -> bool | None:
     ],
 )
 def test_014_a_stream_is_binary_where_all_that_is_published_can_be_read(
-    version: int, published: Sequence[int], insists: bool | None
+    version: int, published: Sequence[int], binary_required: bool | None
 ) -> None:
     """Nobody asked for it, so it must never be what stops the stream."""
-    assert forms_for(AS_TEXT, publisher(version, *published)) is insists
+    assert forms_for(AS_TEXT, publisher(version, *published)) is binary_required
 
 
-@pytest.mark.parametrize(("version", "insists"), [(18, True), (14, True), (13, None)])
-def test_014_a_stream_is_binary_where_that_is_asked_for(version: int, insists: bool | None) -> None:
+@pytest.mark.parametrize(("version", "binary_required"), [(18, True), (14, True), (13, None)])
+def test_014_a_stream_is_binary_where_that_is_asked_for(
+    version: int, binary_required: bool | None
+) -> None:
     """Whatever is published: what cannot be read may never change."""
     conn = publisher(version, TSVECTOR)
-    assert forms_for(SUB, conn) is insists
+    assert forms_for(SUB, conn) is binary_required
     assert conn.asked == []
 
 
-@pytest.mark.parametrize(("version", "insists"), [(18, True), (14, True), (13, None)])
+@pytest.mark.parametrize(("version", "binary_required"), [(18, True), (14, True), (13, None)])
 def test_014_a_sync_worker_s_stream_is_binary_where_that_is_asked_for(
-    version: int, insists: bool | None
+    version: int, binary_required: bool | None
 ) -> None:
     """It is not started again, as text."""
     forms = catchup_forms(cast("Any", publisher(version, 23)), SUB, lambda: False)
-    assert (None if forms is None else forms.insists) is insists
+    assert (None if forms is None else forms.binary_required) is binary_required
     assert catchup_forms(cast("Any", publisher(version, 23)), AS_TEXT, lambda: False) is None
 
 
@@ -147,11 +149,11 @@ def ints(key: int, value: int) -> tuple[TupleColumn, ...]:
     return tuple(TupleColumn(ColumnStatus.BINARY, number) for number in sent)
 
 
-def worker(world: Subscribed, *, insists: bool | None) -> Applier:
+def worker(world: Subscribed, *, binary_required: bool | None) -> Applier:
     """Of a stream in binary form, or (None) of text."""
     applier = world.worker()
-    if insists is not None:
-        applier.binary = BinaryForms(lambda _: {}, insists=insists)
+    if binary_required is not None:
+        applier.binary = BinaryForms(lambda _: {}, binary_required=binary_required)
     return applier
 
 
@@ -164,10 +166,10 @@ DAMAGED: list[Message] = [
 ]
 
 
-@pytest.mark.parametrize("insists", [True, False])
-def test_014_binary_changes_are_applied(world: Subscribed, insists: bool) -> None:
+@pytest.mark.parametrize("binary_required", [True, False])
+def test_014_binary_changes_are_applied(world: Subscribed, binary_required: bool) -> None:
     again: list[Message] = [Insert(1, ints(2, 6)), Delete(1, "K", ints(1, 0))]
-    worker(world, insists=insists).apply_batch(batch(SOUND, again))
+    worker(world, binary_required=binary_required).apply_batch(batch(SOUND, again))
     assert (world.rows("a"), world.position()) == ([(2, 6)], 200)
 
 
@@ -180,8 +182,8 @@ def test_014_what_cannot_be_read_comes_again_as_text(
     world: Subscribed, unread: list[Message]
 ) -> None:
     """What came before it is applied, and nothing of its transaction."""
-    applier = worker(world, insists=False)
-    with pytest.raises(TextNeeded):
+    applier = worker(world, binary_required=False)
+    with pytest.raises(RestartAsText):
         applier.apply_batch(batch(SOUND, [Insert(1, ints(9, 9))], unread, SOUND))
     assert (world.rows("a"), world.position()) == ([(1, 5), (9, 9)], 200)
 
@@ -191,7 +193,7 @@ def test_014_what_cannot_be_read_stops_where_binary_was_asked_for(
     world: Subscribed, unread: list[Message]
 ) -> None:
     """What came before it is applied."""
-    applier = worker(world, insists=True)
+    applier = worker(world, binary_required=True)
     with pytest.raises(ReplicationError) as caught:
         applier.apply_batch(batch(SOUND, [Insert(1, ints(9, 9))], unread))
     assert caught.value.code == "0A000"
@@ -202,6 +204,6 @@ def test_014_what_cannot_be_read_stops_where_binary_was_asked_for(
 def test_014_a_binary_value_in_a_stream_of_text_is_refused(world: Subscribed) -> None:
     sound: list[Message] = [described(), Insert(1, row("1", "5"))]
     with pytest.raises(ReplicationError) as caught:
-        worker(world, insists=None).apply_batch(batch(sound, [Insert(1, ints(9, 9))]))
+        worker(world, binary_required=None).apply_batch(batch(sound, [Insert(1, ints(9, 9))]))
     assert caught.value.code == "0A000"
     assert (world.rows("a"), world.position()) == ([(1, 5)], 100)

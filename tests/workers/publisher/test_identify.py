@@ -13,7 +13,7 @@ from catalog.pg_subscription import Subscription
 from tests.workers.subscribed import Subscribed
 from workers.apply.reload import reread_subscription
 from workers.process.worker_exit import WorkerExit
-from workers.publisher.identify import check_own_server, check_same_world, identify_publisher
+from workers.publisher.identify import check_own_server, check_same_publisher, identify_publisher
 from workers.publisher.interfaces import Row, SystemIdentity
 
 SERVER = SystemIdentity("1", 1, LSN(1000), "shop", 16384)
@@ -153,8 +153,8 @@ def test_a_sync_worker_that_reached_another_server(
 
 def test_a_copy_belongs_to_the_world_it_was_made_in(world: Subscribed) -> None:
     sub = left(world)
-    check_same_world(sub, sub)
-    check_same_world(replace(sub, datoid=None), sub)  # of an older data directory, known since
+    check_same_publisher(sub, sub)
+    check_same_publisher(replace(sub, datoid=None), sub)  # of an older data directory, known since
     for other in (replace(sub, timeline=2), replace(sub, sysid="2"), replace(sub, datoid=5), None):
         with pytest.raises(WorkerExit):
-            check_same_world(sub, other)
+            check_same_publisher(sub, other)

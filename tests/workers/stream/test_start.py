@@ -10,7 +10,7 @@ import pytest
 from catalog.errcodes import Policy, ReplicationError, ReplicationGap, policy
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
-from workers.publisher.binary_columns import insists_on_binary
+from workers.publisher.binary_columns import requires_binary
 from workers.publisher.connect import parse_conninfo
 from workers.publisher.interfaces import Row
 from workers.publisher.second_connection import ask_identities
@@ -98,8 +98,8 @@ def test_s_014_5_binary_is_asked_for_behind_all_else(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "known"), [(18, True), (14, True), (13, False)])
 def test_014_an_older_publisher_does_not_know_the_option(version: int, known: bool) -> None:
-    assert insists_on_binary(replace(SUB, subbinary=True), version) is known
-    assert not insists_on_binary(SUB, version)
+    assert requires_binary(replace(SUB, subbinary=True), version) is known
+    assert not requires_binary(SUB, version)
 
 
 class Reached(SlotTwin):
