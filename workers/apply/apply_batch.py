@@ -142,8 +142,8 @@ class Applier:
     ) -> None:
         """``apply_error_callback``: what is known of where it happened, never a value.
 
-        ``RestartAsText`` instead, where what cannot be read may come again as text: what came before
-        the transaction is published by then, and nothing of it.
+        ``RestartAsText`` instead, where the values may come again as text. By then all transactions
+        before this one are published, and no part of this one is.
         """
         unread = isinstance(error, UnknownForm | UnreadableValue)
         if unread and self.binary is not None and not self.binary.binary_required:

@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """One worker's surroundings; ``relid`` is 0 in an apply worker.
+    """All that one worker works with; ``relid`` is 0 in an apply worker.
 
-    ``applying``: it is where PostgreSQL counts errors and acts on ``disable_on_error``. An apply
-    worker is not before it streams, a sync worker is from its first connection on. ``publisher_lsn_at_start``:
-    where the publisher stood when an apply worker met it; the transaction that ended its
-    predecessor ends there or before.
+    ``applying`` is true from the point on at which PostgreSQL counts errors and acts on
+    ``disable_on_error``: in an apply worker from the start of the stream, in a sync worker from
+    the first connection. ``publisher_lsn_at_start`` is the publisher's position when an apply
+    worker connected: the transaction that ended the predecessor ends there or before.
     """
 
     data_dir: Path

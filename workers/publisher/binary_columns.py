@@ -93,10 +93,10 @@ def known_forms(conn: QueryConn, remote: RemoteTable) -> tuple[Form, ...] | None
 
 
 class BinaryForms:
-    """How the relations of a stream are read; ``ask`` looks types up that are not built in.
+    """How to read each relation of a stream; ``ask`` looks up types that are not built in.
 
-    ``binary_required``: the subscription says ``binary = true``. Else the stream is in binary form because
-    that costs both ends less, and may be started again as text.
+    ``binary_required`` is true if the subscription says ``binary = true``. Without this option a
+    stream is in binary form because binary costs both ends less, and may be started again as text.
     """
 
     def __init__(

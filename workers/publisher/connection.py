@@ -92,6 +92,7 @@ def _lost(said: object) -> ConnectionFailure:
 
 
 def terminated_by_command() -> AdminShutdown:
+    """The error that ends a worker after SIGTERM."""
     return AdminShutdown("terminating the worker due to administrator command")
 
 

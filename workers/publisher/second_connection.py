@@ -15,6 +15,13 @@ from workers.publisher.replica_identity import Identities, fetch_identities
 _LOCK_TIMEOUT: Final = "SELECT pg_catalog.set_config('lock_timeout', '1s', false)"
 
 
+def _connect(
+    sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
+) -> WalReceiverConn:
+    here = with_host_of(sub, streaming)
+    return connect_publisher(here, sub.subname, interrupted, replication=False)
+
+
 def fetch_published(
     sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
 ) -> dict[tuple[str, str], str]:
