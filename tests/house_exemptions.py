@@ -241,7 +241,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/columnar/binary": 9.2,
     "workers/columnar/copy": 11.7,
     "workers/columnar/fold": 11.8,
-    "workers/lake": 14.0,
     "workers/lake/api": 16.9,
     "workers/lake/connect": 14.5,
     "workers/lake/files": 16.0,

@@ -1,4 +1,4 @@
-"""What a copy reads, and how."""
+"""The plan of a table's copy: ranges, columns, connection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from workers.lake.table import LakeColumn, Stamp
 class CopyPlan:
     """A parallel copy under an exported snapshot; one ``COPY … TO STDOUT`` per range.
 
-    It is CSV, or binary with ``nodes`` (``workers.columnar.copy.binary_reader``), which read it.
+    The format is CSV, or binary if there are ``nodes``, which say how to read the binary form
+    (``workers.columnar.copy.binary_reader``).
 
     ``conninfo`` is pinned to the snapshot connection's host and holds no password; ``passfile``
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
-    ``workers`` is how many ranges, and so connections, there may be at a time; None sets no limit.
-    ``stamp`` is what the commit carries, None where another one follows that will.
+    ``workers`` limits the ranges, and so the connections, at a time; None sets no limit.
+    ``stamp`` is the stamp of the commit, or None if a later commit carries the position.
     """
 
     conninfo: str

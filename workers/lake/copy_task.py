@@ -1,18 +1,18 @@
 """Reading a table by COPY: CSV into typed Arrow batches, here and in Spark's executors.
 
-Spark tasks of a parallel copy get this module *by value* (executors need not have it installed),
-so it imports nothing of ours but ``workers.columnar.text_values``, which travels the same way, and
-names other modules only inside functions that never run over there. Binary form is read by compiled
-kernels, which do not travel: an executor that has them installed copies in binary form, another
-one text, and both bring the same values.
+Spark tasks of a parallel copy get the module *by value*: an executor may lack pgsub. So the module
+imports, of pgsub, only ``workers.columnar.text_values``, which travels by value too, and imports
+more modules only inside functions that never run in an executor without pgsub. Compiled kernels
+read the binary form, and kernels do not travel: an executor with the kernels installed copies in
+binary form, an executor without kernels copies text, and the values are the same.
 
 A task imports the exported snapshot, so that all tasks and the sync worker see the same rows::
 
     connect · zero the timeouts, empty search_path · BEGIN READ ONLY REPEATABLE READ
     SET TRANSACTION SNAPSHOT '…' · COPY (SELECT … WHERE ctid >= … AND ctid < …) TO STDOUT (csv)
 
-In CSV an unquoted empty field is NULL and a quoted one is the empty string, and a quoted value may
-hold newlines: so blocks are cut only where a row ends, which is where the number of quotes is even.
+In CSV an unquoted empty field is NULL and a quoted empty field is the empty string. A quoted value
+may hold newlines, so a block is cut only behind a newline with an even number of quotes before it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ csv: Final[Any] = pyarrow.csv
 Whole = bytes | bytearray
 Bytes = Whole | memoryview
 Nodes = tuple[Sequence[Sequence[int]], Sequence[int]]
-"""How a binary COPY's columns are read (``workers.columnar.copy.binary_reader``)."""
+"""How to read a binary COPY's columns (``workers.columnar.copy.binary_reader``)."""
 
 CSV: Final = "(FORMAT csv)"
 BINARY: Final = "WITH (FORMAT binary)"
-"""COPY's options, as they end its statement."""
+"""COPY's options, at the end of the statement."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 BLOCK: Final = 3 << 20
-"""Bytes of CSV that become one batch, at least."""
+"""The least number of bytes of CSV in a batch."""
 _CHUNK: Final = 1 << 20
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
-"""What stands before a task's error, one line of JSON, in the text Spark reports."""
+"""Marks a task's error, a line of JSON, in the text that Spark reports."""
 
 _ZERO_TIMEOUTS: Final = (
     "SELECT count(pg_catalog.set_config(name, '0', false)),"
@@ -53,31 +53,32 @@ _ZERO_TIMEOUTS: Final = (
 )
 
 _LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '10s'"
-"""The sync worker's lock keeps everybody from rewriting the table. Whoever waits to do that is in
-front of a range's own lock, and would wait for ever for a copy that waits for it."""
+"""The sync worker's lock keeps all sessions from rewriting the table. A session that waits to do so
+is in the queue before a range's lock. Without a timeout the copy and the session would wait for
+each other for ever."""
 
 
 class CopiedColumn(Protocol):
-    """What is needed of a ``LakeColumn``."""
+    """The part of a ``LakeColumn`` that a copy needs."""
 
     @property
     def name(self) -> str:
-        """Its name, for messages."""
+        """The name, for messages."""
 
     @property
     def type(self) -> pa.DataType:
-        """What its text is read as."""
+        """The type to read text as."""
 
 
 class BatchReader(Protocol):
-    """What reads a COPY's data."""
+    """Reads a COPY's data."""
 
     def batches(self, chunks: Iterable[Bytes]) -> Iterator[pa.RecordBatch]:
         """The rows."""
 
 
 class CopyTaskError(Exception):
-    """An error with PostgreSQL's fields; ``str()`` is what Spark carries home from a task."""
+    """An error with PostgreSQL's fields. Spark reports its ``str()`` from a task to the worker."""
 
     def __init__(
         self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
@@ -99,10 +100,10 @@ def read_copy(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a COPY … (FORMAT csv) as batches with columns ``c0…`` of the columns' types.
 
-    ``chunks`` may be cut anywhere. With ``nodes`` they are (FORMAT binary). Raises 22003 naming
-    table and column for a value its column cannot hold (NULL instead with
-    ``null_unrepresentable``), 08P01 for what is no CSV of as many columns, what PostgreSQL raises
-    for what is no binary COPY of the columns' types.
+    ``chunks`` may be cut anywhere. With ``nodes`` the data are (FORMAT binary). Raises 22003 with
+    the names of table and column for a value that the column cannot hold (with
+    ``null_unrepresentable`` the value becomes NULL), 08P01 for data that are not CSV of as many
+    columns, and PostgreSQL's errors for data that are not a binary COPY of the columns' types.
     """
     from catalog.errcodes import ReplicationError
 
@@ -118,7 +119,7 @@ def read_copy(
 
 @dataclass(frozen=True, slots=True)
 class CopyReader:
-    """CSV to batches; ``columns`` are (name, type) in the COPY's order."""
+    """Makes batches of CSV; ``columns`` are (name, type) in the COPY's order."""
 
     columns: Sequence[tuple[str, pa.DataType]]
     null_unrepresentable: bool = False
@@ -126,27 +127,30 @@ class CopyReader:
     block: int = BLOCK
 
     def batches(self, chunks: Iterable[Bytes]) -> Iterator[pa.RecordBatch]:
-        """A batch for every ``block`` bytes or so."""
+        """A batch for about every ``block`` bytes."""
         # One growing buffer: a list of 40,000 rows costs three times the reading of them.
         data = bytearray()
         for chunk in chunks:
             data += chunk
             whole = len(data) >= self.block and data.endswith(b"\n")
-            if whole and data.count(b'"') % 2 == 0:  # else in a value that ends this line
+            if whole and data.count(b'"') % 2 == 0:  # an odd number: the line ends inside a value
                 yield self.parse(data)
                 data = bytearray()
         if data:
             yield self.parse(data)
 
     def parse(self, data: Whole) -> pa.RecordBatch:
-        """Whole rows. Most types are read by the CSV parser at once; where it refuses, and for
-        types it would read too generously, text is read first and then made typed."""
+        """A batch of whole rows.
+
+        The CSV parser reads most types at once. Types for which the parser is too generous, and
+        data that the parser refuses, are read as text first and then converted.
+        """
         as_read = True
         try:
             table = self._read(data, {n: direct(t) for n, (_, t) in enumerate(self.columns)})
         except pa.ArrowInvalid:
             table = self._read_text(data)
-            as_read = False  # even text may be no text
+            as_read = False  # also for text columns, which may not be valid UTF-8
         arrays = [
             column if as_read and column.type == type else self._typed(column, name, type)
             for column, (name, type) in zip(table.columns, self.columns, strict=True)
@@ -159,7 +163,7 @@ class CopyReader:
 
     def _read_text(self, data: Whole) -> Any:
         try:
-            # Bytes that are no UTF-8 are found by ``typed``, which says in which column.
+            # ``typed`` finds bytes that are not UTF-8, and can name the column.
             return self._read(data, dict.fromkeys(range(len(self.columns))), check_utf8=False)
         except pa.ArrowInvalid:
             raise CopyTaskError(
@@ -172,7 +176,7 @@ class CopyReader:
     ) -> Any:
         names = [f"c{n}" for n in range(len(self.columns))]
         if data.startswith(_BOM):
-            # The parser takes one off the start of its input. This one is part of a value.
+            # The parser removes a byte order mark at the start. The mark here is part of a value.
             data = _BOM + data
         return csv.read_csv(
             pa.BufferReader(data),
@@ -207,7 +211,7 @@ class CopyReader:
 
 
 def _binary_reader(reader: CopyReader, nodes: Nodes) -> BatchReader:
-    """A reader of binary COPY data; ImportError where its kernels are not installed."""
+    """A reader of binary COPY data; ImportError if the kernels are not installed."""
     from workers.columnar.copy.binary_reader import BinaryCopyReader
 
     null, relation = reader.null_unrepresentable, reader.relation
@@ -215,10 +219,11 @@ def _binary_reader(reader: CopyReader, nodes: Nodes) -> BatchReader:
 
 
 def direct(type: pa.DataType) -> pa.DataType | None:
-    """The type to let the CSV parser read, None for text: only where it is as strict as ``typed``.
+    """The type for the CSV parser to read, or None for text.
 
-    Floating point is not: the parser turns what is too large into infinity. Nor are decimals: it
-    brings them to the column's scale without a look at what no longer fits.
+    Only types for which the parser is as strict as ``typed``. Floating point is excluded, because
+    the parser turns too large numbers into infinity. Decimals are excluded, because the parser
+    brings a decimal to the column's scale even if the decimal does not fit.
     """
     strict = pa.types.is_integer(type) or pa.types.is_boolean(type) or pa.types.is_string(type)
     return type if strict else None
@@ -235,9 +240,10 @@ def _one_chunk(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What every one of ``tasks`` tasks of one copy knows; called with a task's number.
+    """The work of all ``tasks`` tasks of a copy; called with a task's number.
 
-    ``kernels`` are those that ``nodes`` are for (``workers.columnar.kernel``).
+    ``kernels`` is the digest of the kernels for which the ``nodes`` were made
+    (``workers.columnar.kernel``).
     """
 
     conninfo: str
@@ -252,7 +258,7 @@ class CopyTask:
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """``mapInArrow``'s function: batches of task numbers in, batches of rows out.
 
-        A task's ranges lie all over the table, so that none has all the empty ones.
+        A task's ranges are spread over the table, so that the empty ranges are spread too.
         """
         compiled = self._has_kernels()
         reader, statements = self._readable(compiled)
@@ -263,23 +269,23 @@ class CopyTask:
                     yield from reader.batches(self.copy_range(statement, compiled))
 
     def _has_kernels(self) -> bool:
-        """Whether the very kernels are here that the copy's worker has.
+        """Does the executor have the same kernels as the copy's worker?
 
-        Nothing that keeps them from working may keep this executor from copying.
+        An executor whose kernels fail for any reason copies text.
         """
         try:
             from workers.columnar import kernel, libpq
             from workers.columnar.copy import binary_reader, libpq_rows
 
             libpq.register_symbols()
-        except Exception:  # not installed, or nothing there that it stands on
+        except Exception:  # pgsub is not installed, or a library is missing
             return False
         return (
             bool(binary_reader and libpq_rows) and kernel.kept() and self.kernels == kernel.DIGEST
         )
 
     def _readable(self, compiled: bool) -> tuple[BatchReader, Sequence[str]]:
-        """The statements as this executor can read them, and what reads them."""
+        """The reader for the executor, and the statements in the format of the reader."""
         if self.nodes is None:
             return self.reader, self.statements
         if compiled:
@@ -288,7 +294,7 @@ class CopyTask:
         return self.reader, text
 
     def copy_range(self, statement: str, compiled: bool) -> Iterator[Bytes]:
-        """One range on a connection of its own; ``compiled``: our kernels are here."""
+        """The data of a range, on a separate connection; ``compiled``: the kernels are there."""
         from psycopg import pq
         from psycopg.conninfo import make_conninfo
 
@@ -321,7 +327,7 @@ class CopyTask:
 
 
 def _copied(conn: Any, compiled: bool) -> Iterator[Bytes]:
-    """The data of a COPY that has begun, many rows at a time."""
+    """The data of a running COPY, many rows at a time."""
     from psycopg import OperationalError, pq
 
     try:
@@ -357,7 +363,7 @@ def _lost(message: bytes) -> CopyTaskError:
 
 
 def _server_error(conn: Any, result: Any) -> CopyTaskError:
-    """The publisher's error with its own SQLSTATE; DETAIL may quote rows and stays there."""
+    """The publisher's error with its SQLSTATE, but without DETAIL, which may quote rows."""
     from psycopg import pq
 
     field = pq.DiagnosticField
@@ -382,7 +388,7 @@ def _words(message: bytes) -> str:
 
 
 def conn_literal(value: str) -> str:
-    """A snapshot's name as a literal; its letters are the server's, and checked all the same."""
+    """A snapshot's name as a literal. The name comes from the server, and is checked anyway."""
     if not value or not all(c.isalnum() or c == "-" for c in value):
         raise CopyTaskError("XX000", "the exported snapshot has an impossible name")
     return f"'{value}'"

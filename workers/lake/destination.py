@@ -1,9 +1,9 @@
-"""What a lake must be able to do: the seam between the workers and a table format.
+"""The seam between the workers and a table format: the calls that a lake must offer.
 
-The apply and the table-sync worker see the lake only through this module. Everything a worker
-writes goes to a *branch* that only its own generation uses, and becomes visible to readers by
-``publish`` (a fast-forward of ``main``), never in any other way: that is what makes a batch
-atomic per table and what fences a worker that died with a call in flight.
+The apply worker and the table-sync worker see the lake only through this Protocol and the value
+types beside it. A worker writes only to a *branch* that no other generation of workers uses.
+Readers see a branch's rows after ``publish`` (a fast-forward of ``main``) and never earlier: the
+fast-forward makes a batch atomic per table, and it fences a worker that died with a call in flight.
 """
 
 from __future__ import annotations
@@ -20,18 +20,12 @@ from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
 
-"""Every branch of ours starts so; others are somebody else's and stay."""
-"""The owner of a lake table that several sources write to."""
-"""In a shared lake table: which source a row came from, NULL for rows that none of ours wrote."""
-"""Columns that the lake table generates, each with its expression: Spark's SQL over the others."""
-"""What a ``KeyLookup`` is told when none of its keys is there."""
-
 
 class Destination(Protocol):
     """The lake as the workers see it. Every call may raise ``ReplicationError``."""
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
-        """What ``main`` holds now, never cached; None when there is no such table."""
+        """The table on ``main`` now, never cached; None if the table does not exist."""
 
     def create_table(
         self,
@@ -42,49 +36,51 @@ class Destination(Protocol):
         relid: int,
         stamp: Stamp,
     ) -> LakeTable:
-        """Create the namespace and the table with an empty stamped snapshot on ``main``.
+        """Create the namespace and the table; ``main`` gets an empty snapshot with the stamp.
 
-        A stamp with a source is left out: what is committed to a shared table's ``main`` itself
-        would hide the positions that another source has published meanwhile.
+        A stamp with a source is left out: a commit to ``main`` of a shared table would hide the
+        positions that workers of other sources have published meanwhile.
         """
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
     ) -> tuple[LakeColumn, ...]:
-        """What is generated over ``columns`` of a table that need not exist, with its types.
+        """The generated columns over ``columns``, with types. The table need not exist.
 
-        Raises what PostgreSQL raises for a generation expression, or for one that uses a column
-        which is not there.
+        Raises PostgreSQL's errors for a generation expression, or for an expression over a missing
+        column.
         """
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
-        """Take over an existing table: set its owner, commit an empty stamped snapshot.
+        """Take over an existing table: set the owner, commit an empty snapshot with the stamp.
 
         As in ``create_table``, a stamp with a source is left out.
-        A table that belongs to somebody else is 55006, unless that is one of ``former_owners``.
+        A table of another owner is refused (55006) unless the owner is among ``former_owners``.
         """
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop a table that was created by us and never used (undo of a failed CREATE)."""
+        """Drop a table that pgsub created and never used (undo of a failed CREATE)."""
 
     def fence(self, ident: LakeIdent) -> LakeTable:
-        """Commit an empty snapshot on ``main`` that carries the stamp on, so that no earlier
-        branch can be published any more; then read the table."""
+        """Commit an empty snapshot on ``main``, then read the table.
+
+        The position stays. No earlier branch can be published any more.
+        """
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
-        """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
+        """Close the (user_id, session_id) pairs of a dead worker for good; stop running calls."""
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
-        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
+        """Create or replace a branch at snapshot ``at``, by default at the tip of ``main``."""
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
-        """Drop every branch of ours on the table but ``keep``; missing is fine.
+        """Drop every branch whose name begins with ``prefix``, except ``keep``.
 
-        ``prefix`` is how the names of those begin that may go.
+        A missing branch is no error.
         """
 
     def stage(
@@ -94,15 +90,15 @@ class Destination(Protocol):
         rows_of: RowsOf | None = None,
         changes_of: LakeIdent | None = None,
     ) -> Staged:
-        """Take rows in; small ones stay in memory, larger ones become Parquet files (0600).
+        """Take rows in; few rows stay in memory, more rows become Parquet files (0600).
 
-        ``rows_of``: what they are, where they may become files of the table as they are.
-        ``changes_of``: the table whose rows they change whole; where that is done without Spark,
-        more of them stay in memory.
+        ``rows_of`` says that the rows are whole rows of a table, and may become data files of the
+        table as they are. ``changes_of`` names the table whose rows they change whole; where no
+        Spark is needed for the change, more rows stay in memory.
         """
 
     def discard(self, staged: Staged) -> None:
-        """Remove staged files; missing is fine."""
+        """Remove staged files; a missing file is no error."""
 
     def write_branch(
         self,
@@ -114,15 +110,16 @@ class Destination(Protocol):
     ) -> Effect:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
 
-        Not to be published before ``count`` has looked at it.
-        ``base`` is how far the stamp's source of a shared table must be on the branch already: its
-        branches do not stand, so that nobody else would notice a ``main`` that was set back.
+        ``count`` has to look at the effect before the branch is published.
+        ``base`` is the position that the stamp's source of a shared table must have on the branch
+        already. Branches of a shared table are short-lived, so no other check would notice a
+        ``main`` that was set back.
         """
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
-        """What was done on each of these branches, all of it asked in one call.
+        """The counts of each effect, all read in one call.
 
-        A key that more rows than one had is 23505: the branch is not to be published.
+        23505 if a change matched more rows than one: the branch must not be published.
         """
 
     def write(
@@ -133,7 +130,7 @@ class Destination(Protocol):
         stamp: Stamp,
         base: LSN | None = None,
     ) -> Counts:
-        """``write_branch`` and ``count`` of one table."""
+        """``write_branch`` and ``count`` for a single table."""
         return self.count([self.write_branch(ident, branch, segments, stamp, base)])[0]
 
     def copy(
@@ -143,21 +140,23 @@ class Destination(Protocol):
         plan: CopyPlan,
         progress: Callable[[int, int], None],
     ) -> int:
-        """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges.
-        Returns the number of rows copied."""
+        """Copy the plan's ranges in parallel onto the branch. Returns the number of rows.
+
+        ``progress(done, total)`` counts ranges.
+        """
 
     def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
-        """What the rows that the branch's last commit appended meet in the table before it.
+        """The keys that rows of the branch's last commit share with rows from before the commit.
 
-        Keys are compared by value; one with a NULL in it equals none.
+        Keys are compared by value; a key with a NULL equals no key.
         """
 
     def repeated_keys(
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
     ) -> int:
-        """How many values of a key more than one row of the branch has; no NULL is one.
+        """The number of key values that more than one row of the branch has. NULL is no value.
 
-        ``source``: among the rows of that source.
+        ``source`` limits the rows to a source.
         """
 
     def overwrite_existing(
@@ -168,32 +167,40 @@ class Destination(Protocol):
         key: Sequence[str],
         generated: Generated = (),
     ) -> None:
-        """The rows that ``existing_keys`` counts become what was copied, as far as ``columns`` go.
+        """Give the existing rows that ``existing_keys`` counts the copied values of ``columns``.
 
-        What is generated is computed anew, every other column keeps its value, and no key is there
-        twice then. The branch's tip carries no stamp afterwards.
+        Generated columns are computed anew, all remaining columns keep their values, and no key is
+        repeated afterwards. The branch's tip carries no stamp afterwards.
         """
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
-        Returns the snapshot that ``main`` shows then, None where that was not said."""
+        Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
+        """
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
-        """Drop old snapshots, but for the last ``retain`` of ``main``, those that are younger than
-        ``age`` seconds, and the newest stamped one; how many went."""
+        """Drop old snapshots. Returns the number of dropped snapshots.
+
+        Kept are the last ``retain`` snapshots of ``main``, snapshots younger than ``age`` seconds,
+        and the newest snapshot with a stamp.
+        """
 
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
     ) -> int:
-        """Write the branch's small files together, between batches; how many files went. With
-        ``dead_share`` instead some of those in which that share of the rows is deleted."""
+        """Merge the branch's small files, between batches. Returns the number of replaced files.
+
+        With ``dead_share`` instead rewrite files in which at least that share of the rows is
+        deleted, as many as ``sizes`` allows.
+        """
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
-        """Remove the table's files that no snapshot knows and were last changed before that moment
-        (Unix time). Commits nothing, so batches may go on; nothing is removed where it is not sure
-        that a file is the table's, that the table is ``owner``'s, and that nobody's commit is
-        waiting for the file."""
+        """Remove files of the table that no snapshot has and that are older than a Unix time.
+
+        Commits nothing, so batches may go on. Nothing is removed unless a file is certainly the
+        table's, the table is certainly ``owner``'s, and no pending commit can need the file.
+        """
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot (a copy that was published but never stored as s)."""

@@ -1,4 +1,4 @@
-"""A lake table's name, and what a batch did to the table."""
+"""Counts of the rows that batches, copies and maintenance changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from workers.lake.table import LakeIdent
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a batch did to a table.
+    """The rows that a batch changed in a table.
 
-    ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` those that met
-    one which somebody else changed last, where that is known. ``rows`` is how many the table's
-    files hold then, ``dead`` how many of them are deleted; both 0 where nothing was merged.
+    ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` count updates
+    and deletes of a row that another writer changed last, as far as known. ``rows`` is the number
+    of rows in the table's files afterwards, ``dead`` the number of deleted rows among them; both
+    are 0 for a batch without changes of rows.
     """
 
     appended: int = 0
@@ -30,7 +31,7 @@ class Counts:
 
 
 def added(one: Counts, other: Counts) -> Counts:
-    """What both did; the table is as the ``other`` left it, if that says."""
+    """The sum of both counts. The table's size is the second argument's, if known."""
     last = other if other.rows else one
     return Counts(
         one.appended + other.appended,
@@ -46,9 +47,9 @@ def added(one: Counts, other: Counts) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A MERGE of ``rows`` changes, ``updates`` of them no deletes; ``operation`` names its commit.
+    """A MERGE of ``rows`` changes, ``updates`` of them updates; ``operation`` names the commit.
 
-    ``key`` is what rows were matched by; () where it was their place.
+    ``key`` are the columns that matched rows, empty for a match by position.
     """
 
     rows: int
@@ -59,7 +60,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What was put on a branch: ``counts`` without what the ``merges`` did, which is to be read."""
+    """The work of a batch on a branch; the counts of ``merges`` are not yet in ``counts``."""
 
     ident: LakeIdent
     branch: str
@@ -69,9 +70,11 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class FileSizes:
-    """Of data files, in bytes: from where on one is not ``small``, how large a ``whole`` one is,
-    and how much of files with deleted rows is rewritten ``at_once``. Fewer small ones than ``few``
-    are left as they are."""
+    """Sizes of data files, in bytes, for compaction and vacuum.
+
+    Files below ``small`` are merged into files of size ``whole``, unless there are fewer than
+    ``few`` small files. Vacuum rewrites files of ``at_once`` bytes in a turn.
+    """
 
     small: int = 1 << 20
     whole: int = 64 << 20
@@ -80,13 +83,13 @@ class FileSizes:
 
     @property
     def bar(self) -> int:
-        """Below it a file is small: never one that came out a little smaller than whole."""
+        """The size below which a file is small. A merged file, even a short one, never is."""
         return min(self.small, self.whole * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """How many files were removed that no snapshot knew; ``left`` is why none was looked for."""
+    """The number of removed orphan files; ``left`` is the reason why none was looked for."""
 
     files: int = 0
     left: str | None = None
@@ -94,9 +97,9 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class ExistingKeys:
-    """Keys that copied rows share with rows that were in the table before the copy.
+    """Keys that copied rows share with rows from before the copy.
 
-    ``copied_rows`` counts the copied rows, ``existing_rows`` the rows that were in the table.
+    ``copied_rows`` counts the copied rows with such a key, ``existing_rows`` the earlier rows.
     """
 
     copied_rows: int
@@ -105,9 +108,9 @@ class ExistingKeys:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one commit of ours did: rows of the table it touched, rows it added.
+    """The result of a single MERGE: existing rows that were matched, rows that were added.
 
-    ``rows`` and ``dead``: what the files hold after it, deleted rows included, and these.
+    ``rows`` and ``dead``: rows in the table's files after the commit, and deleted rows among them.
     """
 
     matched: int
@@ -117,7 +120,7 @@ class Outcome:
 
 
 def counts(effects: Sequence[Effect], outcomes: Mapping[str, Outcome]) -> list[Counts]:
-    """``count``, where the outcomes by their operations are known."""
+    """The counts of each effect, from the outcomes of all operations."""
     return [_counts(effect, outcomes) for effect in effects]
 
 
@@ -129,7 +132,7 @@ def _counts(effect: Effect, outcomes: Mapping[str, Outcome]) -> Counts:
             raise ReplicationError(
                 f'a commit to lake table "{effect.ident}" cannot be found again',
                 detail="No snapshot carries its name.",
-                sqlstate="40001",  # somebody else expired it; the next attempt makes another one
+                sqlstate="40001",  # expired by another client; the next attempt commits again
             )
         found = _add(found, effect.ident, merge, outcome)
     return found
@@ -139,7 +142,7 @@ def _add(counts: Counts, ident: LakeIdent, merge: Merge, outcome: Outcome) -> Co
     if outcome.matched > merge.rows:
         detail = f"{merge.rows} keys matched {outcome.matched} rows."
         raise duplicate(ident, merge.key, detail)
-    update_missing = merge.updates - outcome.added  # a row it updates is added anew
+    update_missing = merge.updates - outcome.added  # the new form of an updated row is added
     missing = merge.rows - outcome.matched
     return replace(
         counts,

@@ -1,17 +1,17 @@
-"""Columns that the lake table generates: what their expressions may say, and how they are computed.
+"""Generated columns of a lake table: check their expressions and compute their values.
 
-An expression is Spark's SQL over the other columns of its table, and reaches Spark as it was
-written. Only where it names a column something else may have to stand: a MERGE knows the new value
-as ``s.c0`` and what it leaves alone as ``t.name``. sqlglot finds these places. What it would
-write itself is not the same SQL for every function (``date_sub(d, 3)`` becomes
-``DATE_ADD(d, 3 * -1)``), so none of its text is used.
+An expression is Spark SQL over the remaining columns of the table, and reaches Spark as the user
+wrote the text. Only the names of columns may have to be replaced: in a MERGE a new value is called
+``s.c0`` and an unchanged value ``t.name``. sqlglot finds the places of the names. SQL text from
+sqlglot is not used, because sqlglot rewrites some functions (``date_sub(d, 3)`` becomes
+``DATE_ADD(d, 3 * -1)``).
 
 Trace: ``generated: {total: "price * amount"}``, and an UPDATE that sends the price and leaves the
-amount, a value stored out of line, as it is. The MERGE sets ``price = s.c1`` and
+amount, a value stored out of line, unchanged. The MERGE sets ``price = s.c1`` and
 ``total = (s.c1 * CASE WHEN s.m2 THEN t.amount ELSE s.c2 END)``.
 
-PostgreSQL's rules for generation expressions hold. What cannot be told from the text alone, the
-types and whether a function is deterministic, Spark is asked before anything is written.
+PostgreSQL's rules for generation expressions hold. The text alone does not tell types, nor whether
+a function is deterministic; Spark is asked for both before the first write.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _UNSTABLE: Final = _WITHOUT_PARENTHESES | {
     *("rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"),
     *("java_method", "reflect", "try_reflect"),
 }
-"""Functions whose result does not depend on their arguments alone."""
+"""Functions whose result depends on more than their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """The expression of one generated column; ``places`` are (start, end, the column named)."""
+    """The expression of a generated column; ``places`` are (start, end, name of a column)."""
 
     column: str
     text: str
@@ -70,11 +70,11 @@ class Expression:
 
     @property
     def uses(self) -> frozenset[str]:
-        """The columns it names."""
+        """The columns that the expression names."""
         return frozenset(name for _, _, name in self.places)
 
     def over(self, value_of: Callable[[str], str]) -> str:
-        """The expression in parentheses, with ``value_of`` each column that it names."""
+        """The expression in parentheses, with ``value_of(name)`` in place of every column name."""
         parts, at = ["("], 0
         for start, end, name in self.places:
             parts += [self.text[at:start], value_of(name)]
@@ -84,9 +84,10 @@ class Expression:
 
 @cache
 def read_generated(generated: Generated) -> tuple[Expression, ...]:
-    """The expressions of a table, each looked at by itself and beside the others.
+    """The expressions of a table, checked.
 
-    Raises 42601 for what is no expression, and PostgreSQL's errors for what one may not hold.
+    Raises 42601 for text that is not an expression, and PostgreSQL's errors for an expression with
+    forbidden parts.
     """
     expressions = tuple(_read(column, text) for column, text in generated)
     names = {column for column, _ in generated}
@@ -101,7 +102,7 @@ def read_generated(generated: Generated) -> tuple[Expression, ...]:
 
 
 def check_uses(generated: Generated, known: Sequence[str], ident: LakeIdent) -> None:
-    """42703 for an expression that names a column which the table will not have."""
+    """42703 for an expression that names a column missing in the table."""
     for expression in read_generated(generated):
         for name in sorted(expression.uses - set(known)):
             raise UndefinedColumn(
@@ -123,13 +124,13 @@ def _read(column: str, text: str) -> Expression:
         raise _syntax_error(column)
     for kind, sqlstate, primary in _NOT_ALLOWED:
         if tree.find(kind):
-            raise ReplicationError(primary, detail=_whose(column), sqlstate=sqlstate)
+            raise ReplicationError(primary, detail=_of_column(column), sqlstate=sqlstate)
     if not isinstance(tree, exp.Condition):
         raise _syntax_error(column)
     for name in _unstable(tokens):
         raise ReplicationError(
             "generation expression is not immutable",
-            detail=f"{_whose(column)} It uses {name}.",
+            detail=f"{_of_column(column)} It uses {name}.",
             hint="Values that are computed once, when a row is new, are what defaults are for.",
             sqlstate=INVALID_OBJECT_DEFINITION,
         )
@@ -141,17 +142,17 @@ def _places(column: str, tree: exp.Expr) -> Iterator[tuple[int, int, str]]:
         if node.args.get("table") is not None:
             raise FeatureNotSupported(
                 "cannot use qualified column name in column generation expression",
-                detail=_whose(column),
+                detail=_of_column(column),
                 hint="Name columns of the table alone, in backquotes where a name has a dot in it.",
             )
         start, end = (node.this.meta.get(edge) for edge in ("start", "end"))
         if start is None or end is None:
-            raise _syntax_error(column)  # a column that the text does not hold as such
+            raise _syntax_error(column)  # the column does not stand literally in the text
         yield start, end + 1, node.name
 
 
 def _unstable(tokens: Sequence[Token]) -> Iterator[str]:
-    """Functions that are called, and words that are functions without being called."""
+    """Names of unstable functions in the text, called with or without parentheses."""
     followers = [token.token_type for token in tokens[1:]]
     for token, follower in zip(tokens, [*followers, None], strict=True):
         word = token.text.lower()
@@ -168,5 +169,5 @@ def _syntax_error(column: str) -> SyntaxErrorOrAccess:
     )
 
 
-def _whose(column: str) -> str:
+def _of_column(column: str) -> str:
     return f'It is the expression of generated column "{column}".'

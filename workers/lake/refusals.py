@@ -37,7 +37,7 @@ def key_not_unique(
 
 
 def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
-    """40001: what was written is nothing for the table as it is."""
+    """40001: the table or the branch is not the one that the files were written for."""
     return ReplicationError(
         f'could not write to lake table "{ident}": it was changed meanwhile',
         detail="The branch is not as it was, or the table's columns or partitions are not.",
@@ -47,7 +47,7 @@ def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
 
 
 def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
-    """40001: nothing of the batch is visible."""
+    """40001: ``main`` cannot be fast-forwarded, and no row of the batch is visible."""
     return ReplicationError(
         f'could not publish to lake table "{ident}": main was moved',
         detail=detail,
@@ -56,7 +56,7 @@ def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
 
 
 def duplicate(ident: LakeIdent, key: tuple[str, ...], detail: str) -> UniqueViolation:
-    """23505: more rows were matched than there are changes."""
+    """23505: the changes matched more rows than expected."""
     if not key:
         return UniqueViolation(
             f'a row of lake table "{ident}" was matched more than once', detail=detail

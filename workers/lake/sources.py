@@ -15,30 +15,30 @@ from workers.lake.table import BRANCH_PREFIX, SHARED, SOURCE_COLUMN, LakeColumn,
 
 
 def source_of(sub: Subscription, rel: SubscriptionRel) -> str:
-    """The table's name as a source; empty if its lake table is its own."""
+    """The table's name as a source; empty if the lake table is not shared."""
     name = qualified_name(rel.nspname, rel.relname)
     return f"{sub.subuuid}:{name}" if sub.tables.get(name, TableOptions()).shared else ""
 
 
 def owner_of(sub: Subscription, rel: SubscriptionRel) -> str:
-    """Whom the lake table of one of the subscription's tables belongs to."""
+    """The owner of the lake table of a subscription's table."""
     return SHARED if source_of(sub, rel) else sub.subuuid
 
 
 def branches_of(sub: Subscription, relid: int = 0) -> str:
-    """How the branches of one worker begin; ``relid`` is a sync worker's table.
+    """The prefix of a worker's branches; ``relid`` is a sync worker's table.
 
-    An oid would not do: another data directory gives it to another subscription.
+    Not from the subscription's oid: another data directory gives the oid to another subscription.
     """
     return f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_{relid}_"
 
 
 def delete_rows(sub: Subscription, rel: SubscriptionRel) -> str:
-    """The command, for a shell, that deletes what a source has in its shared lake table.
+    """The shell command that deletes a source's rows from a shared lake table.
 
-    Those of a table that leaves stay there, as a table of its own would.
+    A source that leaves a shared table leaves its rows, as a dropped subscription leaves a table.
     """
-    from workers.lake.sql.statements import delete_source  # with a parser that few commands need
+    from workers.lake.sql.statements import delete_source  # imports a parser; few commands need one
     from workers.lake.table import MAIN
 
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
@@ -46,18 +46,18 @@ def delete_rows(sub: Subscription, rel: SubscriptionRel) -> str:
 
 
 def with_source_column(columns: Iterable[LakeColumn]) -> tuple[LakeColumn, ...]:
-    """A shared lake table's columns, from those of the source that makes it."""
+    """A shared lake table's columns, from the columns of the source that creates the table."""
     return (*columns, LakeColumn(SOURCE_COLUMN, pa.string()))
 
 
 def check_source_column(table: str, published: Sequence[str]) -> None:
-    """The publisher must not send what says where a row came from (42701)."""
+    """42701 if the publisher sends a column with the name of the source column."""
     if SOURCE_COLUMN in published:
         raise source_column_taken(table)
 
 
 def source_column_taken(table: str) -> ReplicationError:
-    """The finding of ``check_source_column``."""
+    """The error of ``check_source_column``."""
     return ReplicationError(
         f'column "{SOURCE_COLUMN}" of table "{table}" is in the way',
         detail="In a shared lake table the column of this name says which source a row came from.",

@@ -22,16 +22,19 @@ class LakeIdent:
         return f"{self.schema}.{self.table}"
 
 
+MAIN: Final = "main"
+"""The branch that readers see."""
 BRANCH_PREFIX: Final = "pgsub_"
-
+"""Begins the name of every branch of pgsub; branches with other names stay untouched."""
 SHARED: Final = "shared"
-
+"""The owner of a lake table that several sources write to."""
 SOURCE_COLUMN: Final = "_pgsub_source"
+"""A shared lake table's column for the source of a row; NULL for rows of other writers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column as the lake has it; ``type`` decides how the publisher's text is read."""
+    """A column of a lake table; ``type`` decides how the publisher's text is read."""
 
     name: str
     type: pa.DataType
@@ -40,12 +43,12 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What the last snapshot of a batch carries: whose position it is and how far it goes.
+    """A position in the publisher's WAL, as the last snapshot of a batch carries the position.
 
     ``origin`` is the replication origin's name, ``lsn`` the end LSN of the last transaction in
-    the table, ``epoch`` the uuid inside which that LSN means something, ``floor`` the end LSN up
-    to which transactions never belong to this table (the copy's consistent point). ``source`` is
-    empty but in a shared table, where it says which of the sources this is the position of.
+    the table, ``epoch`` the copy id: LSNs of different copy ids cannot be compared. ``floor`` is
+    the copy position: transactions up to that end LSN never belong to the table, because the copy
+    has their rows. ``source`` names the source in a shared table, and is empty in other tables.
     """
 
     origin: str
@@ -57,15 +60,15 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table as ``main`` shows it now. ``stamp`` is the newest ancestor's that carries one.
+    """A table on ``main``. ``stamp`` is the stamp of the newest ancestor that carries one.
 
-    ``sources`` are the stamps of a shared table's sources, by source. ``records`` is how many rows
-    its files hold, deleted ones included: 0 says that it is empty; None, that it is not known.
-    ``snapshots`` are those it keeps, of whatever ref: when each was committed, by the lake's clock
-    in Unix time, in order; empty where the table was just made. ``files`` is the number of data
+    ``sources`` are the stamps of a shared table's sources, by source. ``records`` is the number of
+    rows in the table's files, deleted rows included: 0 for an empty table, None if unknown.
+    ``snapshots`` are the commit times of all kept snapshots of all refs, by the lake's clock in
+    Unix time, in order; empty for a table that was just created. ``files`` is the number of data
     files.
-    ``written_by_others``: the sources that somebody else added rows beside since we have theirs;
-    ``""`` stands for a table of one owner.
+    ``written_by_others`` are the sources for which another writer added rows since the copy;
+    a table of a single owner is listed as ``""``.
     """
 
     ident: LakeIdent
@@ -86,12 +89,9 @@ class LakeTable:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes: the names a fence needs. ``generation`` is never used twice."""
+    """The writer's names for a fence. A ``generation`` is never used twice."""
 
     subid: int
     generation: int
     relid: int = 0  # 0 = apply worker
     branch: str = field(default="")
-
-
-MAIN: Final = "main"

@@ -1,9 +1,9 @@
-"""Which lake type a PostgreSQL type becomes, and how Arrow, Spark and Iceberg name it.
+"""The lake type of a PostgreSQL type.
 
-Only what the lake type holds exactly gets a type of its own; everything else (``time``,
-``interval``, unbounded ``numeric``, ranges, composites, …) is kept as PostgreSQL's own text. Used
-where a table is created and where one is read; the values themselves are read by
-``workers.columnar.text_values``.
+A PostgreSQL type gets a lake type only if the lake type holds its values exactly. All remaining
+types (``time``, ``interval``, unbounded ``numeric``, ranges, composites, …) stay PostgreSQL's text.
+The module decides the columns of a new lake table; ``workers.columnar.text_values`` reads the
+values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_PRECISION: Final = 38
 _VARHDRSZ: Final = 4
 _BYTEA: Final = 17
 _NUMERIC: Final = 1700
-_BOX: Final = 603  # the one type whose arrays are not separated by commas
+_BOX: Final = 603  # the only type whose arrays are not separated by commas
 
 _EXACT: Final[dict[int, pa.DataType]] = {
     16: pa.bool_(),
@@ -38,7 +38,7 @@ _PARTIAL: Final[dict[int, pa.DataType]] = {
 
 
 class PgType(Protocol):
-    """A publisher's type; domains are resolved by whoever asks (``publication.ColumnType``)."""
+    """A publisher's type. The caller resolves domains (``remote_table.ColumnType``)."""
 
     @property
     def oid(self) -> int:
@@ -72,7 +72,7 @@ def _scalar(type: PgType, *, as_text: bool) -> pa.DataType:
     if exact is not None:
         return exact
     if type.oid in (700, 701):
-        return _PARTIAL[type.oid]  # every float value is one in the lake, too
+        return _PARTIAL[type.oid]  # the lake has every float value, too
     if as_text:
         return pa.string()
     if type.oid == _NUMERIC:
