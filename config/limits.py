@@ -164,7 +164,7 @@ KEEPALIVE_INTERVAL_SECONDS: Final = 10
 """``tcp_keepalives_interval`` of a session: the time between two probes."""
 KEEPALIVE_PROBES: Final = 3
 """``tcp_keepalives_count`` of a session: the number of lost probes that ends the connection."""
-LOCK_MILLISECONDS: Final = 1000
+LOCK_WAIT_SECONDS: Final = 1
 """``lock_timeout`` of a question that needs a lock: the holder may wait for the worker's
 confirmation (TRUNCATE under synchronous_standby_names)."""
 RECEIVE_BUFFER_BYTES: Final = 128 * _KB

@@ -262,7 +262,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
 
 NUMBERS: Final[dict[str, str]] = {
     "subscriber/sql/error_position.py::DISPLAY_SIZE": USED_ONCE,
-    "workers/apply/worker.py::_SLOT_POLL": USED_ONCE,
     "workers/columnar/binary/direct.py::_EPOCH_DAYS": USED_ONCE,
     "workers/columnar/column_reader.py::CHUNK_BYTES": USED_ONCE,
     "workers/columnar/column_reader.py::CHUNK_ROWS": USED_ONCE,
@@ -295,9 +294,5 @@ NUMBERS: Final[dict[str, str]] = {
     "workers/lake/server/lake_server.py::_POLL": USED_ONCE,
     "workers/lake/server/lake_server.py::sqlite3.connect": USED_ONCE,
     "workers/lake/storage/staging.py::LOCAL_BYTES": USED_ONCE,
-    "workers/publisher/connection.py::_NEAR_RECEIVE_BUFFER": USED_ONCE,
-    "workers/publisher/connection.py::_SLICE_SECONDS": USED_ONCE,
-    "workers/stream/spool.py::_FIRST_BYTES": USED_ONCE,
-    "workers/stream/spool.py::_SCRATCH_BYTES": USED_ONCE,
 }
 """``module::NAME`` or ``module::call`` → why the number is no limit of ``config/limits.py``."""

@@ -130,7 +130,7 @@ def test_behind_many_small_transactions_the_worker_waits_for_more(
         told.append((seconds, enough()))
 
     monkeypatch.setattr("workers.apply.loop.wait_for_more", waited)
-    monkeypatch.setattr("workers.apply.batch_delay.MANY", 2)
+    monkeypatch.setattr("workers.apply.batch_delay.BATCH_DELAY_TRANSACTIONS", 2)
     loop.say(batch_max_rows=max_rows, batch_delay=batch_delay)
     loop.run(*inserts(0, 7))
     assert loop.receiver.durable == [700]

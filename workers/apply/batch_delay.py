@@ -14,26 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
 
+from config.limits import (
+    BATCH_DELAY_QUIET_SECONDS,
+    BATCH_DELAY_TRANSACTIONS,
+    SMALL_TRANSACTION_CHANGES,
+)
 from workers.process.latch import Latch
 from workers.stream.batch import Batch
-
-MANY: Final = 500
-"""Transactions of a batch from which on a pause is made."""
-SMALL: Final = 20
-"""Changes of a transaction, on average, up to which transactions are small."""
-QUIET: Final = 0.1
-"""Seconds in which nothing comes, so that there is nothing to wait for.
-
-More than the receive thread takes for a turn: it says only then that something came."""
 
 
 def delay_after(batch: Batch, batch_delay: float, batch_max_rows: int) -> float:
     """Seconds to wait behind a batch; none where it was cut, for more is here."""
-    small = batch.nchanges <= SMALL * batch.ntxns
-    cut = batch.nchanges + SMALL > batch_max_rows
-    return batch_delay if batch.ntxns >= MANY and small and not cut else 0.0
+    small = batch.nchanges <= SMALL_TRANSACTION_CHANGES * batch.ntxns
+    cut = batch.nchanges + SMALL_TRANSACTION_CHANGES > batch_max_rows
+    return batch_delay if batch.ntxns >= BATCH_DELAY_TRANSACTIONS and small and not cut else 0.0
 
 
 def wait_for_more(latch: Latch, seconds: float, enough: Callable[[], bool]) -> None:
@@ -43,5 +38,5 @@ def wait_for_more(latch: Latch, seconds: float, enough: Callable[[], bool]) -> N
     """
     until = monotonic() + seconds
     while not enough() and (left := until - monotonic()) > 0:
-        if not latch.wait(min(QUIET, left)):
+        if not latch.wait(min(BATCH_DELAY_QUIET_SECONDS, left)):
             return

@@ -6,10 +6,10 @@ import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
+from config.limits import NAPTIME_PER_CYCLE_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.batch_delay import delay_after, wait_for_more
 from workers.apply.handover import (
@@ -28,9 +28,6 @@ from workers.stream.start import Stream
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 log = logging.getLogger(__name__)
-
-
-NAPTIME_PER_CYCLE: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -77,14 +74,14 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
                 applier.gated = idle
             process.note_idle(idle)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
-            latch.wait(NAPTIME_PER_CYCLE)
+            latch.wait(NAPTIME_PER_CYCLE_SECONDS)
             continue
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
             process.lake.close_unused_sessions()
             applier.writer.maintain_idle_table(applier.rels.values())
-            latch.wait(NAPTIME_PER_CYCLE)
+            latch.wait(NAPTIME_PER_CYCLE_SECONDS)
             continue
         failpoints.reach("apply.batch_taken")
         watch.check()

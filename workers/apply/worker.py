@@ -41,13 +41,13 @@ import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
+from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import _feedback_sent, _origin_position, _remember_flush
@@ -71,8 +71,6 @@ from workers.tables.writer import LakeWriter
 
 log = logging.getLogger(__name__)
 """Seconds an idle turn waits; PostgreSQL's constant. Every event wakes it earlier."""
-
-_SLOT_POLL: Final = 0.05
 
 
 def apply_worker_main(process: WorkerProcess) -> None:
@@ -150,7 +148,7 @@ def _wait_for_slot(process: WorkerProcess, conn: WalReceiverConn, slot: str) -> 
         found = fetch_slot(conn, slot)
         if found is None or not found.active:
             return
-        process.link.latch.wait(_SLOT_POLL)
+        process.link.latch.wait(SLOT_POLL_SECONDS)
 
 
 def _stream(

@@ -16,7 +16,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from catalog import remedies
 from catalog.errcodes import ConnectionFailure, ReplicationError, SyntaxErrorOrAccess
 from catalog.pg_subscription import Subscription
-from workers.publisher.connection import _SLICE_SECONDS, WalReceiverConn, terminated_by_command
+from config.limits import (
+    CONNECT_SECONDS,
+    KEEPALIVE_IDLE_SECONDS,
+    KEEPALIVE_INTERVAL_SECONDS,
+    KEEPALIVE_PROBES,
+    WAIT_SLICE_SECONDS,
+)
+from workers.publisher.connection import WalReceiverConn, terminated_by_command
 
 
 def connect_publisher(
@@ -43,7 +50,9 @@ def with_host_of(sub: Subscription, conn: WalReceiverConn) -> Subscription:
 _SESSION_OPTIONS: Final = (
     "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c timezone=UTC "
     "-c bytea_output=hex "
-    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+    f"-c tcp_keepalives_idle={KEEPALIVE_IDLE_SECONDS} "
+    f"-c tcp_keepalives_interval={KEEPALIVE_INTERVAL_SECONDS} "
+    f"-c tcp_keepalives_count={KEEPALIVE_PROBES}"
 )
 
 CLEAR_SEARCH_PATH: Final = "SELECT pg_catalog.set_config('search_path', '', false)"
@@ -83,7 +92,7 @@ def full_conninfo(
     options = " ".join(part for part in (parts.get("options"), _SESSION_OPTIONS) if part)
     parts.update(client_encoding="UTF8", options=options)
     parts.setdefault("fallback_application_name", appname)
-    parts.setdefault("connect_timeout", "30")
+    parts.setdefault("connect_timeout", str(CONNECT_SECONDS))
     if passfile is not None:  # PGPASSWORD would be taken before it; an empty password is none
         parts.update(passfile=passfile, password="")
     if password is not None:
@@ -171,6 +180,6 @@ def _ready(
     sockets = [pgconn.socket]
     reading = wait == pq.PollingStatus.READING
     ready = select.select(
-        sockets if reading else [], [] if reading else sockets, [], _SLICE_SECONDS
+        sockets if reading else [], [] if reading else sockets, [], WAIT_SLICE_SECONDS
     )
     return bool(ready[0] or ready[1])

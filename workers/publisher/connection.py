@@ -35,22 +35,11 @@ from catalog import remedies
 from catalog.errcodes import AdminShutdown, ConnectionFailure, ProtocolViolation, ReplicationError
 from catalog.namespace import escape_identifier, quote_identifier
 from catalog.pg_lsn import LSN
+from config.limits import RECEIVE_BUFFER_BYTES, WAIT_SLICE_SECONDS
 from workers.publisher.interfaces import SystemIdentity
 
 Row = tuple[str | None, ...]
 
-_SLICE_SECONDS: Final = 0.2
-"""How long one wait lasts before ``interrupted`` is asked again."""
-
-_NEAR_RECEIVE_BUFFER: Final = 1 << 17
-"""Bytes of receive buffer (the kernel doubles them) when the publisher is on this machine.
-
-It fills while the reader naps (``workers.columnar.drain``), and only then the walsender's
-messages gather into large packets. The default buffer grows far beyond what a nap brings. Half of
-this holds less than loopback's packet of 64 KB and its sender waits: 84 MB of wide rows took 1.9
-to 3.7 s instead of 1.1 to 1.5. Over a real network it would limit the rate, and network cards
-gather by themselves.
-"""
 """What the native subscriber asks for, UTC, bytes as binary COPY has them, and keepalives so that a
 host that vanished frees its temporary slot in under a minute."""
 """A role's or database's timeouts kill walsenders too; one statement, any server version."""
@@ -153,7 +142,7 @@ class WalReceiverConn:
                 self.pgconn.get_cancel().cancel()
             if time.monotonic() > self._give_up:
                 raise ConnectionFailure("the publisher does not answer")
-            ready, _, _ = select.select([self.pgconn.socket], [], [], _SLICE_SECONDS)
+            ready, _, _ = select.select([self.pgconn.socket], [], [], WAIT_SLICE_SECONDS)
             if ready:
                 self.pgconn.consume_input()
                 return
@@ -292,7 +281,7 @@ class WalReceiverConn:
         """START_REPLICATION; afterwards the connection is in COPY_BOTH."""
         if self.is_near():
             with self._socket() as own:
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_RECEIVE_BUFFER)
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         words = ", ".join(
             f"{name} {_replication_literal(value)}" for name, value in options.items()
         )
@@ -307,7 +296,7 @@ class WalReceiverConn:
         try:
             self.pgconn.put_copy_data(data)
             while self.pgconn.flush():
-                select.select([], [self.pgconn.socket], [], _SLICE_SECONDS)
+                select.select([], [self.pgconn.socket], [], WAIT_SLICE_SECONDS)
         except Exception as error:
             raise _lost(error) from None
 

@@ -7,12 +7,15 @@ from typing import Final
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
+from config.limits import LOCK_WAIT_SECONDS
 from workers.publisher.connect import connect_publisher, with_host_of
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.publications import fetch_fingerprints
 from workers.publisher.replica_identity import Identities, fetch_identities
 
-_LOCK_TIMEOUT: Final = "SELECT pg_catalog.set_config('lock_timeout', '1s', false)"
+_LOCK_TIMEOUT: Final = (
+    f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)"
+)
 
 
 def _connect(

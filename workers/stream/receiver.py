@@ -30,6 +30,12 @@ from typing import Final
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.remedies import SPOOL_FULL
+from config.limits import (
+    PAUSED_FEEDBACK_SECONDS,
+    RECEIVE_TURN_SECONDS,
+    SENDER_TIMEOUT_CONFIRMATIONS,
+    SENDER_TIMEOUT_SECONDS,
+)
 from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
@@ -263,8 +269,9 @@ class Receiver(threading.Thread):
     def _wait_paused(self) -> None:
         """Not reading: answer in time unasked, and let the silence clock stand."""
         often = min(
-            self._limits.wal_receiver_status_interval or 10.0,
-            (self._limits.wal_sender_timeout or 60.0) / 3,
+            self._limits.wal_receiver_status_interval or PAUSED_FEEDBACK_SECONDS,
+            (self._limits.wal_sender_timeout or SENDER_TIMEOUT_SECONDS)
+            / SENDER_TIMEOUT_CONFIRMATIONS,
         )
         if time.monotonic() - self._sent >= often:
             self._send_feedback(force=True)
@@ -274,7 +281,7 @@ class Receiver(threading.Thread):
 
     def _wait(self) -> None:
         now = time.monotonic()
-        waits = [1.0]
+        waits = [RECEIVE_TURN_SECONDS]
         if interval := self._limits.wal_receiver_status_interval:
             waits.append(max(0.0, self._sent + interval - now))
         if timeout := self._limits.wal_receiver_timeout:

@@ -24,18 +24,13 @@ import tempfile
 import threading
 from collections import deque
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from catalog.errcodes import IoError
+from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.stream.batch import Batch, Bytes, Ints
 
-_FIRST_BYTES: Final = 1 << 20
-"""A segment's first buffer; it doubles from there."""
-_SCRATCH_BYTES: Final = 4 << 20
-"""How much of a segment on disk is received before it is written out."""
-"""How often pages are given back; a kernel touches some tens of megabytes in that time."""
 """Per Commit: record end offset, final_lsn, end_lsn, commit time (µs since 2000), changes."""
 
 
@@ -43,7 +38,7 @@ class _Segment:
     """One contiguous region: ``start`` is what batches have taken, ``used`` what is written."""
 
     def __init__(self) -> None:
-        self.buf: Bytes = np.empty(_FIRST_BYTES, dtype=np.uint8)
+        self.buf: Bytes = np.empty(SEGMENT_FIRST_BYTES, dtype=np.uint8)
         self.file: int | None = None
         self.start = 0
         self.used = 0
@@ -59,7 +54,7 @@ class _Segment:
 
         After an error everything is where it was: the other thread may still take from here.
         """
-        scratch = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+        scratch = np.empty(SEGMENT_SCRATCH_BYTES, dtype=np.uint8)
         try:
             with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
                 _write_all(handle.fileno(), self.buf[self.start : self.used])
@@ -188,7 +183,7 @@ class Spool:
         if tail:
             data = self._read(segment, segment.closed_to, segment.used)
             if len(fresh.buf) < tail:
-                fresh.buf = np.empty(max(tail * 2, _FIRST_BYTES), dtype=np.uint8)
+                fresh.buf = np.empty(max(tail * 2, SEGMENT_FIRST_BYTES), dtype=np.uint8)
             fresh.buf[:tail] = data
             fresh.used = tail
             segment.used = segment.closed_to

@@ -9,9 +9,9 @@ from dataclasses import replace
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.limits import NAPTIME_PER_CYCLE_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.handover import process_syncing_tables_for_sync
-from workers.apply.loop import NAPTIME_PER_CYCLE
 from workers.apply.progress import report_stream
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.process import failpoints
@@ -59,7 +59,7 @@ def _wait_for_catchup(
             alone_since = time.monotonic()
         elif time.monotonic() - alone_since > patience:
             raise WorkerExit("no apply worker has come; the next one has it started again")
-        link.latch.wait(NAPTIME_PER_CYCLE)
+        link.latch.wait(NAPTIME_PER_CYCLE_SECONDS)
     raise WorkerExit("told to stop")
 
 
@@ -133,7 +133,7 @@ def _one_turn(
     settings = process.settings
     batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
     if batch is None:
-        process.link.latch.wait(NAPTIME_PER_CYCLE)
+        process.link.latch.wait(NAPTIME_PER_CYCLE_SECONDS)
         return
     watch.check()
     applier.apply_batch(batch)

@@ -9,8 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from config.limits import (
+    BATCH_DELAY_QUIET_SECONDS,
+    BATCH_DELAY_TRANSACTIONS,
+    SMALL_TRANSACTION_CHANGES,
+)
 from workers.apply import batch_delay
-from workers.apply.batch_delay import MANY, SMALL, delay_after, wait_for_more
+from workers.apply.batch_delay import delay_after, wait_for_more
 from workers.columnar import drain
 from workers.process.latch import Latch
 
@@ -26,11 +31,16 @@ class Taken:
 @pytest.mark.parametrize(
     ("ntxns", "nchanges", "setting", "expected"),
     [
-        (MANY, MANY, 1.0, 1.0),
-        (MANY, SMALL * MANY, 0.6, 0.6),
-        (MANY, 4 * MANY, 0.0, 0.0),
-        (MANY - 1, 4 * MANY, 1.0, 0.0),
-        (MANY, SMALL * MANY + 1, 1.0, 0.0),
+        (BATCH_DELAY_TRANSACTIONS, BATCH_DELAY_TRANSACTIONS, 1.0, 1.0),
+        (BATCH_DELAY_TRANSACTIONS, SMALL_TRANSACTION_CHANGES * BATCH_DELAY_TRANSACTIONS, 0.6, 0.6),
+        (BATCH_DELAY_TRANSACTIONS, 4 * BATCH_DELAY_TRANSACTIONS, 0.0, 0.0),
+        (BATCH_DELAY_TRANSACTIONS - 1, 4 * BATCH_DELAY_TRANSACTIONS, 1.0, 0.0),
+        (
+            BATCH_DELAY_TRANSACTIONS,
+            SMALL_TRANSACTION_CHANGES * BATCH_DELAY_TRANSACTIONS + 1,
+            1.0,
+            0.0,
+        ),
         (1, 1_000_000, 1.0, 0.0),
     ],
 )
@@ -43,9 +53,11 @@ def test_only_behind_many_small_transactions_is_there_a_wait(
 
 def test_behind_a_batch_that_was_cut_there_is_no_wait() -> None:
     """What it left is here already."""
-    taken = cast("Any", Taken(MANY, 4 * MANY))
-    assert delay_after(taken, 1.0, 4 * MANY + SMALL) == 1.0
-    assert delay_after(taken, 1.0, 4 * MANY + SMALL - 1) == 0.0
+    taken = cast("Any", Taken(BATCH_DELAY_TRANSACTIONS, 4 * BATCH_DELAY_TRANSACTIONS))
+    assert delay_after(taken, 1.0, 4 * BATCH_DELAY_TRANSACTIONS + SMALL_TRANSACTION_CHANGES) == 1.0
+    assert (
+        delay_after(taken, 1.0, 4 * BATCH_DELAY_TRANSACTIONS + SMALL_TRANSACTION_CHANGES - 1) == 0.0
+    )
 
 
 @pytest.fixture
@@ -92,7 +104,7 @@ def test_the_wait_ends_when_nothing_comes_or_the_time_is_over(
 
 def test_no_turn_of_the_receive_thread_looks_like_silence() -> None:
     longest = drain.BUDGET_NANOSECONDS + drain.LONGEST_NAP
-    assert longest * 1.2e-9 < batch_delay.QUIET
+    assert longest * 1.2e-9 < BATCH_DELAY_QUIET_SECONDS
 
 
 def test_the_wait_ends_as_soon_as_there_is_enough(clock: list[float]) -> None:
@@ -113,4 +125,4 @@ def test_a_stop_ends_the_wait() -> None:
     began = monotonic()
     wait_for_more(latch, 60.0, stopped.is_set)
     assert monotonic() - began < 30
-    assert stopped.is_set() or monotonic() - began >= batch_delay.QUIET
+    assert stopped.is_set() or monotonic() - began >= BATCH_DELAY_QUIET_SECONDS
