@@ -255,8 +255,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/publisher": 13.9,
     "workers/stream": 9.8,
     "workers/sync": 12.8,
-    "workers/tables": 16.1,
-    "workers/tables/maintenance": 16.2,
 }
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""
 

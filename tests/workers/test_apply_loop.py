@@ -52,7 +52,7 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         Folders(loop.world.lake),
         loop.world.store,
         loop.world.sub,
-        loop.orphans._beside,
+        loop.orphans._background,
         clock,
         clock,
     )

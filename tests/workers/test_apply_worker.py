@@ -265,7 +265,7 @@ def test_expiries_and_removals_of_orphan_files_take_turns(
     run(world, PublisherTwin(), tmp_path, monkeypatch)
     [writer], [removal] = made, removals
     assert writer.maintenance._outcomes._record == world.store.add_lake_upkeep
-    assert writer.maintenance.expiry._run_in_background == removal._beside.submit
-    beside = cast("ThreadPoolExecutor", removal._beside)
+    assert writer.maintenance.expiry._run_in_background == removal._background.submit
+    beside = cast("ThreadPoolExecutor", removal._background)
     assert (beside._max_workers, beside._shutdown) == (1, True)
     assert writer.maintenance.expiry._locks._directory == tmp_path / "locks"

@@ -1,10 +1,10 @@
-"""After a crash: fence the tables that a dead worker was publishing.
+"""After a crash: fence the tables a dead worker was publishing.
 
-A worker that died while it published leaves a list of tables (``in_flight``). A fast-forward that
-it sent may still be under way in the lake. Its successor commits an empty snapshot on ``main`` of
-each of these tables, the fence. A late fast-forward came before the fence, and is seen, or is
-refused, because ``main`` is no ancestor of its branch any more. Then the tables' positions can be
-read, and the dead worker's branches can go.
+A worker killed while publishing leaves a list of tables (``in_flight``), and perhaps a fast-forward
+still under way in the lake. The successor commits an empty snapshot, the fence, on ``main`` of
+every listed table. A late fast-forward either came before the fence, and is seen, or is refused:
+``main`` is no ancestor of the late branch any more. Afterwards the successor can trust the tables'
+positions and drop the dead worker's branches.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def settle_in_flight(
     ident_of: Callable[[int], LakeIdent | None],
     threads: Executor,
 ) -> None:
-    """Fence every table whose batch was being published, then clear the list.
+    """Fence every table of the list, then clear the list.
 
-    ``ident_of`` names the lake table of a relid; None for a table that left the subscription.
+    ``ident_of`` names the lake table of a relid; None for a table no longer subscribed.
     """
     unfinished = store.in_flight(sub.oid)
     fence = partial(fence_unfinished_table, dest, store, sub)
@@ -51,7 +51,7 @@ def fence_unfinished_table(
     lsn: LSN,
     ident: LakeIdent | None,
 ) -> None:
-    """Fence a table, so that its position can be read, and drop the dead worker's branches."""
+    """Fence a table, then drop the dead worker's branches."""
     if ident is None or dest.table(ident) is None:
         return
     failpoints.reach("apply.before_fence")

@@ -1,4 +1,4 @@
-"""How a lake table is made: its columns, its owner, its first position."""
+"""How a lake table is made: columns, owner, first position."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from workers.tables.position import stamp_at
 def lake_columns(remote: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
     """The columns of a new lake table. All are nullable: the lake repeats no constraint.
 
-    ``as_text`` (``on_unrepresentable: text``): every type with values that a lake column cannot
-    hold becomes text, and its values stay exact.
+    ``as_text`` (``on_unrepresentable: text``): a type with values that no lake column
+    can hold becomes text, and the values stay exact.
     """
     return tuple(
         LakeColumn(column.name, lake_type(column.type, as_text=as_text))
@@ -52,7 +52,7 @@ def prepare_lake_table(
     *,
     former_owners: Collection[str],
 ) -> LakeTable:
-    """Make the lake table, or find it, or adopt it; 42P07 if it has another owner."""
+    """Make, find or adopt the lake table; 42P07 if an existing table has a different owner."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = stamp_at(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
     owner = owner_of(sub, rel)

@@ -1,4 +1,4 @@
-"""A lake table that a worker has opened."""
+"""A lake table as a worker has opened it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from workers.lake.table import LakeTable
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table as this worker last read or published it.
+    """A table as the worker last read or published it.
 
-    ``lsn`` is the position of the table's branch. A shared lake table gets a branch for each batch,
-    and ``source`` names the publisher table whose rows this worker writes.
+    ``lsn`` is the position of the table's branch. A shared lake table gets a new branch for every
+    batch, and ``source`` names the publisher table among the sources of the lake table.
     """
 
     rel: SubscriptionRel
@@ -22,26 +22,26 @@ class OpenTable:
     lsn: LSN
     floor: LSN
     branch: str | None
-    own_branch: bool = False  # a sync worker's: it holds the copy and cannot be made again
+    own_branch: bool = False  # a sync worker's branch: holds the copy, cannot be made again
     source: str = ""
 
     @property
     def expected_row(self) -> SubscriptionRel:
-        """The catalog row with the last published position: the lake must not be behind it."""
+        """The catalog row with the last published position: the lake must not be behind."""
         return replace(self.rel, lake_lsn=LSN(max(self.rel.lake_lsn, self.lsn)))
 
     @property
     def base_lsn(self) -> LSN | None:
-        """The position that the source must have on a new branch of a shared table."""
+        """The position required of the source on a new branch of a shared table."""
         return self.lsn if self.source and not self.own_branch else None
 
 
 def same_sync(known: SubscriptionRel, rel: SubscriptionRel) -> bool:
-    """Does the catalog row still describe the copy that was opened?
+    """Does the catalog row still describe the open copy?
 
-    A row without ``copied`` does not describe a table that was opened with it: inserted keys must
-    be looked up from now on. A row with ``copied`` that was read earlier changes nothing the other
-    way round: only another copy, which has another epoch, makes inserted keys known to be new.
+    A row without ``copied`` does not describe a table opened with ``copied``: from now on inserted
+    keys must be looked up. In the reverse case the row is an old one and the table stays open: only
+    a new copy, with a new epoch, makes inserted keys known to be new again.
     """
     names = ("srsubstate", "srsublsn", "epoch", "lake_schema", "lake_table")
     no_longer_copied = known.copied and not rel.copied

@@ -1,15 +1,16 @@
-"""The tables that a worker has opened: their positions, their schemas, their branches.
+"""A worker's open tables: positions, schemas, branches.
 
-A table is opened when its first change passes the gate, and opened again when its catalog row
-changed. Opening reads the table in the lake and checks that the position there can be trusted.
+A table is opened when the first change passes the gate, and opened again when the catalog row
+changed. Opening reads the table in the lake and checks the position found there.
 
-A worker writes a table on a branch, never on ``main``. A branch's name holds the subscription, the
-worker's generation, a random part, and a number, so that no worker ever uses a name twice. A
-table's branch takes batch after batch until something about it failed: then it is abandoned, and
-the next batch begins a new branch at ``main``. A shared table's branch takes one batch only.
+A worker writes a table on a branch, never on ``main``. A branch name holds the subscription, the
+worker's generation, a random part and a number. No worker ever uses a name twice. A table's branch
+takes batch after batch until an error: the worker then abandons the branch, and the next batch
+begins a new branch at ``main``. A shared table's branch takes one batch.
 
-An inserted key is taken for new in a table that this subscription copied whole: no look-up then.
-``look_up_inserted_keys`` ends that for good, for example because another writer added rows.
+In a table copied whole by the subscription, inserted keys are known to be new: no look-up is made.
+``look_up_inserted_keys`` ends the rule for a table for good, for example because a different writer
+added rows.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from workers.tables.shared_tables import error_other_writer
 log = logging.getLogger(__name__)
 
 OnOpened = Callable[[int, LakeTable], None]
-"""Hears of each table that was opened: its relid, and the lake table with its snapshots."""
+"""Called for every opened table with the relid and the lake table, snapshots included."""
 
 MaintainBranch = Callable[[OpenTable], bool]
-"""Rewrites files on a shared table's new branch if that is due; False: the branch is unusable."""
+"""Rewrites files on a shared table's new branch if due; False: the branch must be replaced."""
 
 
 class OpenTables:
-    """The open tables of one worker, by relid. Several threads may open tables at a time."""
+    """The open tables of a worker, by relid. Several threads may open tables at a time."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class OpenTables:
         self._store = store
         self._sub = sub
         self._threads = threads
-        # A new or restored data directory counts its generations anew, on the same lake.
+        # A new or restored data directory counts generations from 1 again, on an old lake.
         self._worker_id = f"{generation}_{secrets.token_hex(4)}"
         self._relid = relid
         self._on_opened = on_opened
@@ -77,7 +78,7 @@ class OpenTables:
         return self._tables[relid]
 
     def set(self, table: OpenTable) -> None:
-        """Remember what changed about an open table: its position, or its branch."""
+        """Remember an open table's new position or branch."""
         self._tables[table.rel.srrelid] = table
 
     def options(self, rel: SubscriptionRel) -> TableOptions:
@@ -92,11 +93,11 @@ class OpenTables:
     # -- opening ------------------------------------------------------------------------------
 
     def open(self, rel: SubscriptionRel) -> OpenTable:
-        """The table's position and schema, read when its first change passes the gate.
+        """The table's position and schema, read when the first change passes the gate.
 
-        Never carried over from before the catalog row changed. Raises 55000 where the position in
-        the lake cannot be the one this subscription left: it is of another copy, there is none, or
-        it is behind the published position.
+        Both are read again when the catalog row changed. Raises 55000 if the lake's position cannot
+        be the position left by the subscription: no position, the position of a different copy, or
+        a position behind the published position.
         """
         known = self._tables.get(rel.srrelid)
         if known is not None and same_sync(known.rel, rel):
@@ -113,18 +114,18 @@ class OpenTables:
         return self._tables[rel.srrelid]
 
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
-        """``open`` for several tables at a time; those that must be read are read in parallel."""
+        """``open`` for several tables at a time, reading in parallel."""
         return wait_for_all([self._threads.submit(self.open, rel) for rel in rels])
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
-        """Open a sync worker's table with the branch that holds its copy, at position ``at``."""
+        """Open a sync worker's table with the branch of the copy, at position ``at``."""
         source = source_of(self._sub, rel)
         self._tables[rel.srrelid] = OpenTable(
             rel, lake, at, at, branch, own_branch=True, source=source
         )
 
     def read(self, rel: SubscriptionRel) -> LakeTable:
-        """What ``main`` of the lake table holds now. Raises 42P01 if there is no such table."""
+        """The lake table as ``main`` is now. Raises 42P01 for a missing table."""
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
         lake = self._dest.table(ident)
         if lake is None:
@@ -138,19 +139,19 @@ class OpenTables:
     # -- inserted keys ------------------------------------------------------------------------
 
     def must_look_up_keys(self, table: OpenTable) -> bool:
-        """May an inserted key be in the table already? Not in a table that was copied whole."""
+        """May an inserted key be in the table already? Not in a table copied whole."""
         options = self.options(table.rel)
         return bool(options.on_key_conflict or options.keys) or not table.rel.copied
 
     def look_up_inserted_keys(self, rel: SubscriptionRel, **found: str | int | None) -> None:
-        """From now on, and for good, look up each inserted key of the table.
+        """From now on, and for good, look up every inserted key of the table.
 
-        ``found``: other columns of the table's catalog row to be stored in the same transaction.
+        ``found``: more columns of the table's catalog row, to be stored in the same transaction.
         """
         table = self._tables[rel.srrelid]
         self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
         with self._store.transaction():
-            if self._store.rel(rel.srsubid, rel.srrelid) is not None:  # it may have left meanwhile
+            if self._store.rel(rel.srsubid, rel.srrelid) is not None:  # or the table has left
                 self._store.update_rel(rel.srsubid, rel.srrelid, copied=False, **found)
 
     def _note_other_writer(self, lake: LakeTable, table: OpenTable) -> bool:
@@ -171,7 +172,7 @@ class OpenTables:
         return not self.must_look_up_keys(table)
 
     def _check_no_other_writer(self, lake: LakeTable, tables: Sequence[OpenTable]) -> None:
-        """Raise 40001 if a batch was staged without key look-ups and another writer added rows."""
+        """Raise 40001 if a batch was staged without key look-ups beside rows of another writer."""
         without_look_up = [self._note_other_writer(lake, table) for table in tables]
         if any(without_look_up):
             raise error_other_writer(lake.ident, self._sub.subname)
@@ -179,13 +180,13 @@ class OpenTables:
     # -- branches -----------------------------------------------------------------------------
 
     def new_branch_name(self, prefix: str = "") -> str:
-        """A branch name that was never used; ``prefix`` is that of a shared table's branches."""
+        """A branch name never used before; ``prefix``: how a shared table's branches begin."""
         self._branches_made += 1
         prefix = prefix or f"{BRANCH_PREFIX}{self._sub.oid}_"
         return f"{prefix}{self._worker_id}_{self._branches_made}"
 
     def with_branch(self, table: OpenTable, *, maintain: bool = True) -> OpenTable:
-        """The table with a branch to write to: its branch, or a new one at ``main``."""
+        """The table with the present branch, or with a new branch at ``main``."""
         if table.branch is not None:
             return table
         if table.own_branch:
@@ -196,31 +197,31 @@ class OpenTables:
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
         if table.rel.srrelid in self._branches_abandoned or not table.source:
-            # The branch begins at main as main is now. Since the table was opened another writer
-            # may have set main back or added rows, and the next fast-forward would not notice.
+            # The branch begins at the present main. Another writer may have set main back or added
+            # rows since the table was opened, and the next fast-forward would not notice.
             lake = self.read(table.rel)
             check_position(table.expected_row, lake, self._sub.subname, table.source)
             self._branches_abandoned.discard(table.rel.srrelid)
             self._check_no_other_writer(lake, [table])
         failpoints.reach("apply.branch_created")
         ready = replace(table, branch=branch)
-        # A shared table's branch takes one batch: its files are rewritten before the batch.
+        # A shared table's branch takes one batch: maintenance comes before the batch.
         usable = self._maintain_branch(ready) if table.source and maintain else True
         return ready if usable else self.with_branch(table, maintain=False)
 
     def abandon_branch(self, relid: int) -> None:
-        """Never use the table's branch again; the next batch begins a new one at ``main``."""
+        """Never use the table's branch again; the next batch begins a new branch at ``main``."""
         table = self._tables.get(relid)
         if table is not None:
             self._tables[relid] = replace(table, branch=None)
             self._branches_abandoned.add(relid)
 
     def branch_again(self, tables: Sequence[OpenTable]) -> tuple[list[OpenTable], list[Stamp]]:
-        """The sources of one lake table on a new branch at ``main``, and their positions there.
+        """The sources of a lake table on a new branch at ``main``, and the positions on ``main``.
 
-        Called when another writer moved ``main``. A table of one owner is fenced first, so that the
-        refused publication cannot take effect any more. A shared table is not: fences would keep
-        its sources from ever publishing past each other.
+        Called when another writer moved ``main``. A table with a single owner is fenced first: the
+        refused publication cannot take effect any more. A shared table is not fenced: every fence
+        moves ``main``, and the sources would never publish past each other's fences.
         """
         first = tables[0]
         lake = self.read(first.rel) if first.source else self._dest.fence(first.lake.ident)

@@ -1,4 +1,4 @@
-"""Calls to the lake that run at the same time, on the worker's threads."""
+"""Parallel calls to the lake, on the worker's threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_for_all(futures: Iterable[Future[T]]) -> list[T]:
-    """Wait until all have ended; return their results, or raise the first error."""
+    """Wait for all calls; return the results, or raise the first error."""
     futures = list(futures)
     wait(futures)
     return [future.result() for future in futures]

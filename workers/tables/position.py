@@ -13,7 +13,7 @@ from workers.lake.table import LakeTable, Stamp
 
 
 def recopy_command(subname: str, rel: SubscriptionRel) -> str:
-    """The command that copies a table again."""
+    """The command to copy a table again."""
     table = shlex.quote(qualified_name(rel.nspname, rel.relname))
     return f"pgsub refresh {shlex.quote(subname)} --recopy {table}"
 
@@ -22,7 +22,7 @@ def check_position(rel: SubscriptionRel, lake: LakeTable, subname: str, source: 
     """The table's position in the lake, or the source's in a shared table, if it can be trusted.
 
     Raises 55000 with two remedies if not: copy the table again, or accept the gap. No gap can be
-    accepted in a shared table, nor in a table whose synchronisation is not done.
+    accepted in a shared table, nor in a table still being synchronised.
     """
     remedy = f"Copy the table again with {recopy_command(subname, rel)}"
     must_recopy = rel.srsubstate is SubRelState.FINISHEDCOPY or source

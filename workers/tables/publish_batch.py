@@ -1,16 +1,16 @@
-"""Publish a batch that was written: fast-forward each table's ``main`` to its branch.
+"""Publish a written batch: fast-forward every table's ``main`` to the table's branch.
 
-The order is what makes a batch safe::
+The order makes a batch safe::
 
     the list of tables is stored (in_flight)
     each table's main is fast-forwarded
     origin and per-table positions are stored, the list is cleared
 
-A worker that dies in between leaves the list, so its successor knows which tables to fence before
-it reads their positions (``workers.tables.after_crash``).
+A worker killed in between leaves the list. From the list the successor knows the tables to fence
+before reading positions (``workers.tables.after_crash``).
 
-If another writer moved a table's ``main``, the fast-forward is refused. The table then gets a new
-branch at the new ``main``, and the staged segments are applied again, some times at most.
+The lake refuses a fast-forward if another writer moved ``main``. The table then gets a new branch
+at the new ``main``, and the staged segments are applied again, ``PUBLISH_ATTEMPTS`` times at most.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from workers.tables.write_batch import BatchWriter
 from workers.tables.written import StoreInSameTransaction, Written, by_lake_table
 
 OnPublished = Callable[[Written], None]
-"""Hears of each table of a batch, once the batch is published and its positions are stored."""
+"""Called for every table of a batch, once the batch is published and the positions are stored."""
 
 
 def store_nothing(_: Sequence[Written]) -> None:
-    """Nothing else is stored with a batch."""
+    """Store nothing else with a batch."""
 
 
 class BatchPublisher:
@@ -53,7 +53,7 @@ class BatchPublisher:
         origin: str,
         on_published: OnPublished,
     ) -> None:
-        """``origin``: the replication origin that a published batch moves."""
+        """``origin``: the replication origin moved by a published batch."""
         self._batches = batches
         self._dest = dest
         self._store = store
@@ -70,7 +70,7 @@ class BatchPublisher:
     ) -> None:
         """Make a batch visible, table by table, then store how far the subscription is.
 
-        ``store_also`` stores what else is true from then on, in the same transaction.
+        ``store_also`` stores more in the same catalog transaction.
         """
         try:
             try:
@@ -100,7 +100,7 @@ class BatchPublisher:
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
-                if self._store.rel(self._sub.oid, relid) is not None:  # it may have left meanwhile
+                if self._store.rel(self._sub.oid, relid) is not None:  # or the table has left
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)
@@ -109,7 +109,7 @@ class BatchPublisher:
         return published
 
     def publish_lake_table(self, unit: Sequence[Written]) -> Sequence[Written]:
-        """Fast-forward one lake table; if another writer moved main, write the part again."""
+        """Fast-forward a lake table; if another writer moved ``main``, write the part again."""
         ident, source = unit[0].table.lake.ident, unit[0].table.source
         for _ in range(SHARED_TABLE_ATTEMPTS if source else PUBLISH_ATTEMPTS):
             try:
@@ -135,5 +135,5 @@ class BatchPublisher:
         )
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
-        """One lake table's part on a new branch at ``main``, and is it visible already?"""
+        """A lake table's part on a new branch at ``main``, and is the part visible already?"""
         return self._batches.begin_again(unit)

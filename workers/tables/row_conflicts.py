@@ -1,10 +1,10 @@
 """Conflicts of a batch with rows in the lake, logged and counted as in PostgreSQL.
 
-Three kinds stop the transaction (``KeyConflict``): a row is given a key that an existing row has,
-or several such keys. Four kinds are only logged, and the batch goes on: an UPDATE or a DELETE did
-not find its row, or changed a row that another writer had changed last. PostgreSQL logs each such
-row and quotes it. Here one line stands for a batch, a table and a kind, with the number of rows. No
-line holds a value: the line names key columns and positions.
+Three kinds stop the transaction (``KeyConflict``): a row gets the key of an existing row, or keys
+of several rows. Four kinds are only logged, and the batch goes on: an UPDATE or a DELETE did not
+find the row, or changed a row last changed by another writer. PostgreSQL logs every row and quotes
+the values. Here a log line stands for a batch, a table and a kind, with the number of rows. A line
+names key columns and positions and holds no value.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _DETAILS: Final = {
     ConflictType.DELETE_MISSING: "Could not find the row to be deleted.",
 }
 _SERIALIZATION_FAILURE: Final = "40001"
-"""PostgreSQL's code of a conflict that does not stop the transaction."""
+"""PostgreSQL's code of a conflict without an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowConflicts:
-    """Rows of one table that a batch was to change and that differ from the publisher's."""
+    """Rows of a table that a batch was to change and that differ from the publisher's rows."""
 
     conflict: ConflictType
     ident: LakeIdent
@@ -48,7 +48,7 @@ class RowConflicts:
 
 
 def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
-    """The conflicts of a batch in its tables. Call this before the batch's work is discarded."""
+    """The conflicts of a batch. To be called before the batch's work is discarded."""
     found = []
     for each in written:
         counts = each.work.conflicts(each.counts)
@@ -68,12 +68,12 @@ def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
 
 
 def _key(segments: Iterable[Segment]) -> tuple[str, ...]:
-    """The columns that rows are matched by; empty if rows are matched by all columns."""
+    """The columns to match rows by; empty if rows are matched by all columns."""
     return next((segment.key for segment in segments if segment.key), ())
 
 
 def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:
-    """The columns of pg_stat_subscription_stats that grow, and by how much."""
+    """Columns of pg_stat_subscription_stats and the numbers to add."""
     grown: Counter[str] = Counter()
     for each in conflicts:
         grown[each.conflict.column] += each.count
@@ -81,7 +81,7 @@ def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:
 
 
 def report(subid: int, conflicts: Iterable[RowConflicts]) -> None:
-    """Log one line for each, once the batch is published."""
+    """Log a line for every item, once the batch is published."""
     for each in conflicts:
         identity = f"replica identity ({', '.join(each.key)})" if each.key else "whole rows"
         rows = "One such row" if each.count == 1 else f"{each.count} such rows"

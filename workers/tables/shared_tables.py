@@ -1,13 +1,13 @@
-"""Lake tables that several publisher tables are written to (``shared: true``).
+"""Lake tables shared by several publisher tables (``shared: true``).
 
-A *source* is one publisher table of one subscription. In the shared table its rows carry its name,
-its position stands beside the positions of the other sources, and its branches have a prefix that
-no other source uses. The fast-forward makes sharing safe: it is refused for a branch that did not
-begin at the present ``main``. So a branch that is published holds everything that the other sources
-have published, and their positions.
+A *source* is a publisher table of a subscription. In the shared table a source's rows carry the
+source's name, every source has a position, and the branches of a source have a prefix used by no
+further source. The fast-forward makes sharing safe: the lake refuses a branch begun before the
+present ``main``. A published branch therefore holds all published rows and positions of all
+sources.
 
-The locks here only spare workers of one data directory from failing: they take turns. A lock ends
-with the process that holds it, so a killed worker holds up nobody.
+The locks only spare workers of a data directory from failing: the workers take turns. A lock ends
+with the process, and a killed worker never blocks the others.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def publish_shared_copy(
     stamp: Stamp,
     new_branch: Callable[[], str],
 ) -> None:
-    """Publish the source's rows on the branch ``copy``, in place of its rows on ``main``.
+    """Publish the source's rows on the branch ``copy`` in place of the source's rows on ``main``.
 
-    The branch itself is published if ``main`` has not moved since the branch began. Else the rows
-    are written to a branch that begins at the present ``main``.
+    The branch is published as is, unless ``main`` has moved since the branch began. In the latter
+    case the rows are written to a new branch at the present ``main``.
     """
     whole = Segment((), truncate=True, source=stamp.source, from_branch=copy)
     with locks.held([ident]):
@@ -73,7 +73,7 @@ def publish_shared_copy(
 def add_source_to_table(
     dest: Destination, locks: TableLocks, ident: LakeIdent, sub: Subscription, stamp: Stamp
 ) -> None:
-    """Give a source that is not copied its position in an existing shared table."""
+    """Give a source without a copy a position in an existing shared table."""
     prefix = f"{branches_of(sub)}join_{secrets.token_hex(4)}_"
     with locks.held([ident]):
         for attempt in range(SHARED_TABLE_ATTEMPTS):
@@ -88,7 +88,7 @@ def add_source_to_table(
 
 
 def _is_published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp) -> bool:
-    """Fast-forward ``main`` to the branch; False if another source moved ``main`` meanwhile."""
+    """Fast-forward ``main`` to the branch; False if a different source moved ``main`` first."""
     try:
         dest.publish(ident, branch, stamp)
     except ReplicationError as error:
@@ -109,7 +109,7 @@ def error_other_writer(ident: LakeIdent, subname: str) -> ReplicationError:
 
 
 def error_main_keeps_moving(ident: LakeIdent) -> ReplicationError:
-    """Before each attempt to publish, another source had moved ``main``."""
+    """Before every attempt to publish, a different source had moved ``main``."""
     return ReplicationError(
         f'main of lake table "{ident}" is moved by other sources faster than one can publish',
         hint="Keep the subscriptions that share the table in one data directory, where they take "

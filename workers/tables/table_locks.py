@@ -1,4 +1,4 @@
-"""Workers of one data directory take turns at a shared lake table."""
+"""Workers of a data directory take turns at a shared lake table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DIRECTORY: Final = "locks"
 
 
 class TableLocks:
-    """Locks on the shared tables of a data directory; None: no other worker exists, no locks.
+    """Locks on the shared tables of a data directory; without a directory no locks are taken.
 
-    One thread takes and releases. All tables of a batch are taken together, in the order of their
-    names, so no two workers wait for each other.
+    A single thread takes and releases. All tables of a batch are taken together, in the order of
+    the names: two workers never wait in a circle.
     """
 
     def __init__(self, data_dir: Path | None) -> None:
@@ -27,7 +27,7 @@ class TableLocks:
         self._held: list[int] = []
 
     def take(self, idents: Iterable[LakeIdent]) -> None:
-        """Wait until this worker holds the locks of all the tables."""
+        """Wait until the worker holds the locks of all the tables."""
         wanted = sorted(set(idents))
         if self._directory is None or not wanted:
             return
@@ -44,7 +44,7 @@ class TableLocks:
             raise
 
     def release(self) -> None:
-        """Release all locks. The files stay: other workers may be waiting on them."""
+        """Release all locks. The files stay for waiting workers."""
         while self._held:
             os.close(self._held.pop())
 

@@ -1,12 +1,12 @@
-"""Write a batch to the branches of its tables. Nothing is visible to readers yet.
+"""Write a batch to the branches of the tables. Readers see no part of the batch yet.
 
-Tables are written in parallel, each by one thread: fold and stage the changes (``build_segments``),
-then have the lake apply the segments on the table's branch. Publisher tables that share a lake
-table are written one after the other, on one branch. At the end the lake is asked what it matched,
-for several tables at a time.
+Lake tables are written in parallel, every table by a single thread: fold and stage the changes
+(``build_segments``), then have the lake apply the segments on the table's branch. The sources of a
+shared lake table are written in turn, on a single branch. At the end the lake is asked for the
+numbers of matched rows, for several tables at a time.
 
-If one table fails, all others are still tried. Then everything staged is discarded, every branch
-that the batch touched is abandoned, and the first error is raised.
+After an error in a table the remaining tables are still tried. Then all staged rows are discarded,
+all branches of the batch are abandoned, and the first error is raised.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_UNIQUE: Final = "23505"
 
 
 class BatchWriter:
-    """Writes batches to branches. One thread calls it; it uses the worker's threads inside."""
+    """Writes batches to branches. Called by a single thread; works in the worker's threads."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BatchWriter:
         *,
         origin: str,
     ) -> None:
-        """``origin``: the replication origin whose position the batches carry."""
+        """``origin``: the replication origin named in the positions of the batches."""
         self._tables = tables
         self._dest = dest
         self._threads = threads
@@ -60,7 +60,7 @@ class BatchWriter:
     def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
         """Write a batch (runs by relid) to the branches; ``end_lsn`` is the batch's position.
 
-        Takes the turn at shared tables, which ``end_turn`` gives back; a failure gives it back too.
+        Takes the locks of shared tables. ``end_turn`` releases the locks, as does an error here.
         """
         units = by_lake_table([self._tables[relid] for relid in work], lambda table: table)
         self._locks.take(
@@ -85,13 +85,13 @@ class BatchWriter:
             raise
 
     def end_turn(self) -> None:
-        """Let other workers of the data directory write to the shared tables."""
+        """Let the next worker of the data directory write to the shared tables."""
         self._locks.release()
 
     def finish(self, written: Sequence[Written]) -> None:
-        """Move each table's position to the batch's end and discard what was staged.
+        """Move every table's position to the batch's end and discard the staged rows.
 
-        The batch is published by now, or stays on the branch that holds a sync worker's copy.
+        The batch is published by now, or stays on the branch of a sync worker's copy.
         """
         for each in written:
             is_reusable = each.table.own_branch or not each.table.source
@@ -100,7 +100,7 @@ class BatchWriter:
             each.work.discard()
 
     def _counted(self, written: Sequence[Written]) -> list[Written]:
-        """Ask the lake what it matched. A key that several rows have ends here, with 23505."""
+        """Ask the lake for the numbers of matched rows. A key of several rows raises 23505 here."""
         starts = range(0, len(written), COUNT_AT_ONCE_TABLES)
         parts = [written[start : start + COUNT_AT_ONCE_TABLES] for start in starts]
         asked = [
@@ -112,7 +112,7 @@ class BatchWriter:
     def _write_lake_table(
         self, tables: Sequence[OpenTable], work: Mapping[int, Sequence[Run]], end_lsn: LSN
     ) -> list[Written]:
-        """Write the publisher tables of one lake table, one after the other, on one branch."""
+        """Write the sources of a lake table in turn, on a single branch."""
         done: list[Written] = []
         try:
             for table in tables:
@@ -145,7 +145,7 @@ class BatchWriter:
             effect = self._dest.write_branch(
                 ready.lake.ident, ready.branch or "", work.segments, stamp, table.base_lsn
             )
-            pa.default_memory_pool().release_unused()  # by this thread, which used most of it
+            pa.default_memory_pool().release_unused()  # the thread used most of the pool
             if not table.own_branch:
                 failpoints.reach("apply.table_written")
         except BaseException as error:
@@ -156,27 +156,27 @@ class BatchWriter:
         return Written(ready, work, stamp, effect)
 
     def _look_up_keys_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
-        """Look up inserted keys from now on, if the error says that keys are not what they seemed.
+        """Look up inserted keys from now on, if the error casts doubt on the table's keys.
 
-        The batch is cut before the transaction at fault, and that transaction alone may raise no
-        error. Trace: T, I 1, U 1 | I 1 of a table whose inserted keys are known to be new. The
-        second I 1 meets the row of the first without a look-up in the lake, because a TRUNCATE
-        leaves nothing there. Alone, the second I 1 would be appended without a look-up, beside the
-        row that the part before it has published.
+        The batch is cut before the transaction at fault, and the transaction alone may raise no
+        error. Trace: T, I 1, U 1 | I 1 of a table with inserted keys known to be new. The second
+        I 1 meets the row of the first without a look-up in the lake, because the TRUNCATE emptied
+        the table. Alone, the second I 1 would be appended without a look-up, beside the row
+        published by the first part.
         """
         if isinstance(failed.error, PartOfIdentity):
-            # With another identity the same changes come again, and their flags look whole.
+            # With a new identity the changes come again, and the key flags look whole.
             self._tables.look_up_inserted_keys(rel, fingerprint=KEY_UNSURE)
         elif failed.error.code == _NOT_UNIQUE:
-            # A key came twice: not all that happens to the table arrives.
+            # A key came twice: the publisher does not send all changes of the table.
             self._tables.look_up_inserted_keys(rel)
 
     # -- once more, when another writer moved main ----------------------------------------------
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[list[Written], bool]:
-        """One lake table's part of a batch on a new branch at ``main``, and is it visible already?
+        """A lake table's part of a batch on a new branch at ``main``; is the part visible already?
 
-        The publisher tables of a shared lake table were published together, or not at all.
+        The sources of a shared lake table were published together, or not at all.
         """
         tables, stamps = self._tables.branch_again([each.table for each in unit])
         again = [replace(each, table=table) for each, table in zip(unit, tables, strict=True)]
@@ -191,6 +191,6 @@ class BatchWriter:
                 table.lake.ident, table.branch or "", work.segments, written.stamp, table.base_lsn
             )
         except FailedTransaction as failed:
-            # Other tables of the batch are published already: the batch cannot be cut any more.
+            # Further tables of the batch are published already: the batch cannot be cut any more.
             raise failed.error from None
         return replace(written, effect=effect, counts=self._dest.count([effect])[0])

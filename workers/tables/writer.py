@@ -1,22 +1,22 @@
 """A worker's tables in the lake: opened, written on a branch, published together.
 
-A batch reaches readers in this order, and in no other::
+A batch reaches readers in exactly the following order::
 
-    every table's branch holds its part        write()    errors of values and keys end here
+    every branch holds the table's part        write()    errors of values and keys end here
     the list of tables is stored (in_flight)   publish()
     each table's main is fast-forwarded
     origin and per-table positions are stored, the list is cleared
 
-So no table shows a transaction that another table's error could still stop, and after a crash the
-successor knows which tables' outcomes are open. A branch is named for the subscription, this
-process's generation and a number. A branch is never used again once anything about it failed.
+Thus an error in a table stops a transaction before any table shows the transaction, and after a
+crash the successor knows the tables with an open outcome. A branch is never used again after an
+error.
 
 Trace: tables a and b, batch up to 500. The worker is killed between the two fast-forwards. The
 successor fences a and b (an empty snapshot on each main), reads a at 500 and b at 400, receives
-401..500 again and applies it to b only.
+401..500 again and applies 401..500 to b only.
 
-Three classes do the work, and each knows only the class before it: ``OpenTables``, ``BatchWriter``,
-``BatchPublisher``. ``LakeWriter`` connects them, and tells maintenance of opened and of published
+Three classes do the work: ``OpenTables``, ``BatchWriter``, ``BatchPublisher``. A class knows only
+the class before. ``LakeWriter`` connects the three and tells maintenance of opened and published
 tables.
 """
 
@@ -46,7 +46,7 @@ from workers.tables.written import StoreInSameTransaction, Written
 
 
 class LakeWriter:
-    """The tables of one worker process. One thread uses it; it runs its own threads inside."""
+    """The tables of a worker process. A single thread calls; several threads work inside."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LakeWriter:
         publisher: type[BatchPublisher] = BatchPublisher,
     ) -> None:
         """``relid`` is a sync worker's table, 0 in the apply worker. ``locks`` are the turns at
-        shared tables. ``publisher`` is the class that publishes a batch and stores positions."""
+        shared tables. ``publisher``: the class to publish a batch and store positions."""
         self.maintenance = maintenance or Maintenance(dest)
         self._dest = dest
         self._store = store
@@ -94,13 +94,13 @@ class LakeWriter:
         )
 
     def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
-        """Fence every table that a dead worker was publishing, so that positions can be read."""
+        """Fence every table a dead worker was publishing, so that positions can be read."""
         settle_in_flight(self._dest, self._store, self._sub, ident_of, self._threads)
 
     # -- tables -------------------------------------------------------------------------------
 
     def new_branch_name(self, prefix: str = "") -> str:
-        """A branch name that was never used; ``prefix`` is that of a shared table's branches."""
+        """A branch name never used before; ``prefix``: how a shared table's branches begin."""
         return self._tables.new_branch_name(prefix)
 
     def open(self, rel: SubscriptionRel) -> OpenTable:
@@ -108,17 +108,17 @@ class LakeWriter:
         return self._tables.open(rel)
 
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
-        """``open`` for several tables; those that must be read are read in parallel."""
+        """``open`` for several tables at a time, reading in parallel."""
         return self._tables.open_all(rels)
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
-        """Open a sync worker's table with the branch that holds its copy, at position ``at``."""
+        """Open a sync worker's table with the branch of the copy, at position ``at``."""
         self._tables.adopt_branch(rel, lake, branch, at)
 
     def look_up_inserted_keys(self, rel: SubscriptionRel, **found: str | int | None) -> None:
-        """From now on, and for good, look up each inserted key of the table.
+        """From now on, and for good, look up every inserted key of the table.
 
-        ``found``: other columns of the table's catalog row to be stored in the same transaction.
+        ``found``: more columns of the table's catalog row, to be stored in the same transaction.
         """
         self._tables.look_up_inserted_keys(rel, **found)
 
@@ -127,13 +127,13 @@ class LakeWriter:
     def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
         """Write a batch (runs by relid) to the branches; nothing is visible before ``publish``.
 
-        All tables are tried even if one fails. Then the first error is raised, and every branch
-        that the batch touched is abandoned.
+        After an error the remaining tables are still tried. Then all branches of the batch are
+        abandoned, and the first error is raised.
         """
         return self._batches.write(work, end_lsn)
 
     def hold_back(self, written: Sequence[Written]) -> None:
-        """The batch stays on the branch that holds a sync worker's copy."""
+        """Leave the batch on the branch of a sync worker's copy."""
         self._batches.finish(written)
 
     def publish(
@@ -144,17 +144,17 @@ class LakeWriter:
     ) -> None:
         """Make a batch visible, table by table, then store how far the subscription is.
 
-        ``store_also`` stores what else is true from then on, in the same transaction.
+        ``store_also`` stores more in the same catalog transaction.
         """
         self._publisher.publish(written, end_lsn, store_also)
 
     # -- maintenance --------------------------------------------------------------------------
 
     def maintain_changed_tables(self, rels: Iterable[SubscriptionRel]) -> None:
-        """Maintain the tables that were published since the last call, between two batches.
+        """Maintain the tables published since the last call, between two batches.
 
-        The next batch waits for this, the publisher does not. Only a table that ``rels`` describe
-        as the same copy is maintained: any other is not this worker's to rewrite any more.
+        The next batch waits for maintenance, the publisher does not. A table is left alone if
+        ``rels`` describe a different copy: the worker may not rewrite the table any more.
         """
         relids, self._changed_since_maintenance = self._changed_since_maintenance, set()
         tables = [table for table in self._tables.current(rels) if table.rel.srrelid in relids]
@@ -165,9 +165,9 @@ class LakeWriter:
             self._tables.abandon_branch(relid)
 
     def maintain_idle_table(self, rels: Iterable[SubscriptionRel]) -> None:
-        """If it is time, maintain one table that does not change now, and publish the result.
+        """Maintain an idle table if the time has come, and publish the result.
 
-        The result is published by an empty batch at the table's position.
+        An empty batch at the table's position publishes the result.
         """
         if not self.maintenance.idle_maintenance_due():
             return
@@ -191,7 +191,7 @@ class LakeWriter:
                 self.maintenance.idle_publish_failed(table, error)
 
     def note_ended_expiries(self, rels: Iterable[SubscriptionRel]) -> None:
-        """Record the expiries that have ended; waits for nothing. ``rels`` are all tables."""
+        """Record ended expiries, without waiting. ``rels`` are the subscription's tables."""
         self.maintenance.expiry.note_ended(rels)
 
     def _on_published(self, written: Written) -> None:

@@ -1,4 +1,4 @@
-"""A table's part of a batch, complete on its branch and not yet visible."""
+"""A table's part of a batch, complete on the branch and not yet visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A table's part of a batch, complete on its branch.
+    """A table's part of a batch, complete on the branch.
 
     ``counts`` are complete once ``Destination.count`` has looked at the ``effect``.
     ``snapshot_id`` is known once the part is published.
@@ -31,21 +31,21 @@ class Written:
 
     @property
     def position(self) -> str:
-        """The lake commit, as column ``local_lsn`` shows it."""
+        """The lake commit, as shown in column ``local_lsn``."""
         if self.snapshot_id is None:
             return f"LSN {self.stamp.lsn} of {self.table.lake.ident}"
         return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
 
 
 StoreInSameTransaction = Callable[[Sequence[Written]], None]
-"""Stores more in the catalog transaction that stores a published batch's positions. Given the
+"""Stores more in the catalog transaction that stores a published batch's positions. Called with the
 published tables."""
 
 
 def by_lake_table(
     items: Iterable[T], table_of: Callable[[T], OpenTable]
 ) -> dict[LakeIdent, list[T]]:
-    """The items grouped by lake table: several for a shared table, else one."""
+    """The items grouped by lake table: several for a shared table, else a single item."""
     found: dict[LakeIdent, list[T]] = {}
     for item in items:
         found.setdefault(table_of(item).lake.ident, []).append(item)

@@ -1,20 +1,21 @@
-"""Expiry: old snapshots of a table go when there are enough of them.
+"""Expiry: remove a table's old snapshots, many at a time.
 
-Every batch leaves a snapshot. An expiry is due when it would remove ``snapshot_expiry_batches``
-snapshots. Snapshots that ``snapshot_retain_last`` or ``snapshot_retain_age`` protects do not count.
-So a table with thousands of young snapshots has no expiry, however often its worker begins anew. A
-snapshot that a tag or another branch protects is counted, though it does not go: such snapshots
-cause one expiry in a worker's life.
+Every batch leaves a snapshot. An expiry is due once ``snapshot_expiry_batches`` snapshots could be
+removed. Snapshots protected by ``snapshot_retain_last`` or ``snapshot_retain_age`` do not count. A
+table with thousands of young snapshots therefore has no expiry, however often the worker begins
+anew. A snapshot protected by a tag or by a different branch counts, but stays: such snapshots cause
+one expiry in a worker's life.
 
-Trace: a table is opened with 290 snapshots, of which an expiry would leave 100. So 190 of the 300
-are there. After 110 batches old snapshots go, 100 are left, and the next expiry is 300 batches
-later. With an age of a day and a batch in each minute nothing is due for a day. Then each batch
-makes one snapshot old enough. 300 batches later there are 1,740 snapshots, and 300 go.
+Trace: a table is opened with 290 snapshots, and an expiry would leave 100. Thus 190 of the 300
+snapshots needed for an expiry exist. After 110 batches old snapshots go, 100 are left, and the next
+expiry is 300 batches later. With an age of a day and a batch in every minute, no expiry is due for
+a day. Then every batch makes a further snapshot old enough. 300 batches later the table has 1,740
+snapshots, and 300 go.
 
-No batch waits for an expiry. It runs in the thread that removes orphan files, so the two take
-turns: orphan removal reads the manifests that an expiry deletes. An expiry of a shared table holds
-the table's lock. A table that is not ready has no expiry, and an expiry that has not begun when its
-table leaves the subscription never begins.
+No batch waits for an expiry. Expiries and orphan removal share a thread and take turns, because
+orphan removal reads the manifests deleted by an expiry. An expiry of a shared table holds the
+table's lock. A table in a state before ready has no expiry. If a table leaves the subscription, an
+expiry still waiting for the thread is cancelled.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from workers.tables.table_locks import TableLocks
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """An expiry that was asked for: its table and its outcome."""
+    """An expiry, waiting or running: table and outcome."""
 
     table: OpenTable
     outcome: Future[Outcome]
 
 
 class SnapshotExpiry:
-    """Counts the snapshots of one worker's tables, by relid, and runs expiries that are due."""
+    """Counts the snapshots of a worker's tables, by relid, and runs due expiries."""
 
     def __init__(
         self,
@@ -60,8 +61,9 @@ class SnapshotExpiry:
         now: Callable[[], float],
         locks: TableLocks,
     ) -> None:
-        """``settings`` are those in force. ``now`` returns Unix time in seconds. ``locks`` are for
-        expiries of shared tables alone: the batches lock with other file descriptors."""
+        """``settings`` returns the settings in force. ``now`` returns Unix time in seconds.
+        ``locks`` are for expiries of shared tables alone. Batches lock with a ``TableLocks`` object
+        of their own, because a single thread may use such an object."""
         self._dest = dest
         self._outcomes = outcomes
         self._turns = turns
@@ -74,21 +76,21 @@ class SnapshotExpiry:
         self._batches: dict[int, int] = {}
 
     def opened(self, relid: int, lake: LakeTable) -> None:
-        """Begin with the snapshots that the table has."""
+        """Begin with the table's present snapshots."""
         self._snapshots[relid] = array("d", lake.snapshots)
         self._batches[relid] = 0
 
     def published(self, relid: int) -> None:
-        """Count a batch and its snapshot."""
+        """Count a batch and the batch's snapshot."""
         self._batches[relid] += 1
-        if self._settings().snapshot_expiry_batches:  # else nothing would ever shorten the list
+        if self._settings().snapshot_expiry_batches:  # else no expiry would ever shorten the list
             self._snapshots[relid].append(self._now())
 
     def note_ended(self, rels: Iterable[SubscriptionRel]) -> None:
-        """Record the expiries that have ended; waits for nothing.
+        """Record ended expiries, without waiting.
 
-        ``rels`` are the subscription's tables. An expiry that has not begun is cancelled if its
-        table is not ready any more, or left the subscription.
+        ``rels`` are the subscription's tables. A waiting expiry is cancelled if the table is not
+        ready any more, or left the subscription.
         """
         ready = {rel.srrelid for rel in rels if rel.srsubstate is SubRelState.READY}
         for ident, expiry in list(self._running.items()):
@@ -99,8 +101,8 @@ class SnapshotExpiry:
     def begin_due(self, tables: Sequence[OpenTable]) -> None:
         """Begin expiries of the tables with most snapshots to remove, of a tenth at most.
 
-        Of more tables where fewer than ten batches are to lie between two expiries, of fewer while
-        expiries from earlier calls have not ended.
+        More tables expire if ``snapshot_expiry_batches`` is below ten, fewer while expiries of
+        earlier calls have not ended.
         """
         self._record_ended()
         settings = self._settings()
@@ -110,7 +112,7 @@ class SnapshotExpiry:
         removable = [(self._removable(table.rel.srrelid, settings), table) for table in tables]
         due = [each for each in removable if self._is_due(*each, settings)]
         for table in self._turns.first(due, max(most - len(self._running), 0)):
-            # Forget the snapshots now: those that stay all the same must not make the table due.
+            # Forget the snapshots now: snapshots protected by a tag must not make the table due.
             relid = table.rel.srrelid
             del self._snapshots[relid][: self._removable(relid, settings)]
             expire = partial(self._expire, settings)

@@ -1,12 +1,12 @@
-"""Jobs of maintenance: how one runs, and how its outcome is recorded.
+"""Jobs of maintenance: how a job runs, and how the outcome is recorded.
 
-A job's error is an outcome, whatever its kind: the batch before it is published, so the error is no
-reason to stop or disable a subscription. The catalog counts for ``status`` what was done and what
-failed, one small write for each job. Two errors are treated differently:
+A job's error is an outcome: the batch before the job is published, and the error is no reason to
+stop or disable a subscription. The catalog counts successes and failures for ``status``, with a
+small write for every job. Two errors are treated differently:
 
-* A lake server that went away ends the worker and says nothing about the table: not recorded.
-* A lake server that is broken ends the worker here, after all outcomes are recorded. The batches
-  may not need the broken part, so they would never end the worker.
+* The loss of the lake server ends the worker and says nothing about the table: not recorded.
+* A broken lake server ends the worker here, after all outcomes are recorded. Batches may not need
+  the broken part, and would never end the worker.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Outcome = int | ReplicationError
 """How many files or snapshots went, or why the job failed."""
 
 Job = Callable[[], Outcome]
-"""One kind of maintenance of one table. Raises no error."""
+"""Maintenance of a table, of some kind. Raises no error."""
 
 RunInParallel = Callable[[Sequence[Job]], list[Outcome]]
 """Runs jobs at the same time and returns when all have ended."""
 
 RunInBackground = Callable[[Job], "Future[Outcome]"]
-"""Begins a job that no batch waits for. One such job runs at a time."""
+"""Begins a job and returns without waiting. One such job runs at a time."""
 
 Record = Callable[[LakeUpkeep], None]
 """Stores an outcome in the catalog."""
 
 
 def run_one_by_one(jobs: Sequence[Job]) -> list[Outcome]:
-    """Run one job after the other."""
+    """Run the jobs in turn."""
     return [job() for job in jobs]
 
 
@@ -56,7 +56,7 @@ def record_nothing(_: LakeUpkeep) -> None:
 
 
 def maintenance_job(work: Callable[[OpenTable], int], table: OpenTable, words: str) -> Job:
-    """Make a job that logs ``words`` with relid and result, or returns the error of ``work``."""
+    """Make a job of ``work``: log ``words`` with relid and result, or return the error."""
 
     def run() -> Outcome:
         begun = time.monotonic()
@@ -81,7 +81,7 @@ class Outcomes:
     def record_all(
         self, kind: str, tables: Sequence[OpenTable], outcomes: Sequence[Outcome]
     ) -> set[int]:
-        """Record the outcome of each table; return the relids of the jobs that failed."""
+        """Record every table's outcome; return the relids of failed jobs."""
         failed: set[int] = set()
         for table, outcome in zip(tables, outcomes, strict=True):
             if isinstance(outcome, ReplicationError):
@@ -95,7 +95,7 @@ class Outcomes:
         return failed
 
     def record_failure(self, kind: str, table: OpenTable, error: ReplicationError) -> None:
-        """Log the error, and record it unless the lake server went away."""
+        """Log the error. Record the error, too, unless the lake server went away."""
         rel = table.rel
         _log_failure(rel.srrelid, error)
         if not isinstance(error, FamilyProcessGone):
@@ -108,7 +108,7 @@ class Outcomes:
         self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, times=1, done=at))
 
     def _store(self, done: LakeUpkeep) -> None:
-        """Store an outcome. An error is only logged: it must not look like a failed batch."""
+        """Store an outcome. An error is only logged: the batch must not seem to have failed."""
         try:
             self._record(done)
         except ReplicationError as error:

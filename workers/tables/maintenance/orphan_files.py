@@ -1,24 +1,24 @@
-"""Orphan files of the lake tables: removed now and then, beside the batches.
+"""Orphan removal: remove files of lake tables unknown to every snapshot, beside the batches.
 
-A batch or a copy that is killed has written files that no snapshot will ever name. Looking for
-them takes seconds for a small table and minutes for a large one, so it has another thread and a
-Spark session of its own, and the apply loop never waits for it: it only looks whether the last one
-has ended and whether another is due. Nothing is committed to the table, so no batch can be in its
-way, and it in no batch's; expiries of snapshots have the same thread, because it reads what they
-delete (``upkeep``). Removed is what is older than ``orphan_removal_min_age`` and known to no
-snapshot (``workers.lake.sql.orphan_files``).
+A killed batch or copy leaves files that no snapshot will ever name. Looking for orphan files takes
+seconds for a small table and minutes for a large table. So orphan removal has a thread and a Spark
+session besides the batches' own, and the apply loop never waits: the loop only asks whether the
+last removal has ended and whether a table is due. Orphan removal commits nothing, so batches and
+removals never meet. Expiries run in the thread of orphan removal, because orphan removal reads the
+manifests deleted by an expiry (``workers.tables.maintenance.expiry``). Removed are files older than
+``orphan_removal_min_age`` and unknown to every snapshot (``workers.lake.sql.orphan_files``).
 
-The apply worker does it, for tables in ``r`` alone: while one is copied the first files of the
-copy may be older than any age. A table that several publisher tables of the subscription are
-written to waits until all of them are.
+The apply worker removes orphan files of tables in ``r`` alone: during a copy the first files of the
+copy may be older than any age. A shared table waits until all the subscription's sources of the
+table are in ``r``.
 
-One table at a time, and a rest after each: of ten thousand tables one has its turn every nine
-seconds if each is to have one a day. When a table had its turn is stored, so that workers
-that are killed every hour look no more often, and ``status`` can tell.
+Tables have turns, with a rest after every turn: with ten thousand tables a turn begins every nine
+seconds, if every table is to have a turn a day. The time of a table's last turn is stored.
+Workers killed every hour therefore look no more often, and ``status`` shows the time.
 
-Trace, interval 1d: a table becomes r on Monday at noon and is counted from then. On Tuesday at
-noon its folder is listed: nothing is three days old. A batch is killed in the afternoon. Its files
-go on Saturday at noon; on Friday they were not old enough yet.
+Trace, interval 1d: a table becomes r on Monday at noon, and the first day begins. On Tuesday at
+noon the table's folder is listed: no file is three days old. A batch is killed in the afternoon.
+The batch's files go on Saturday at noon; on Friday the files were not old enough yet.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UNDER_WAY: Final = "it is under way, or was cut off"
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """One that is under way: of which lake table, and which tables are written to it."""
+    """A removal in progress: the lake table, and the relids of the table's sources."""
 
     ident: LakeIdent
     relids: Sequence[int]
@@ -59,25 +59,25 @@ class _Removal:
 
 
 class OrphanRemoval:
-    """An apply worker's; one thread calls it, and what takes long has another."""
+    """Removes orphan files for an apply worker. The worker's main thread calls the methods."""
 
     def __init__(
         self,
         dest: Destination,
         store: CatalogStore,
         sub: Subscription,
-        beside: Executor,
+        background: Executor,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``beside`` runs what takes long, one job at a time. ``clock`` tells Unix time,
-        ``monotonic`` the time since anything; both in seconds."""
+        """``background`` runs removals, one job at a time. ``clock`` returns Unix time,
+        ``monotonic`` the time since any start, in seconds."""
         self._dest = dest
         self._store = store
         self._sub = sub
         self._clock = clock
         self._monotonic = monotonic
-        self._beside = beside
+        self._background = background
         self._removal: _Removal | None = None
         self._known: dict[int, LakeMaintenance] | None = None
         self._unsaved: dict[int, LakeMaintenance] = {}
@@ -87,20 +87,20 @@ class OrphanRemoval:
         self._settled = self._looked
 
     def turn(self, rels: Iterable[SubscriptionRel], settings: Settings) -> None:
-        """Take note of a removal that has ended, begin one that is due; waits for nothing.
+        """Record an ended removal and begin a due removal, without waiting.
 
-        What fails is told and tried again later: batches can do without it. Raises ``LakeBroken``
-        alone, which the batches would meet, too.
+        A failure is logged, and the removal is tried again later: batches need no removal. Raises
+        ``LakeBroken`` alone, because batches would meet the broken lake, too.
         """
         try:
             self._turn(rels, settings)
         except LakeBroken:
             raise
         except Exception as error:
-            _tell(error)
+            _log_failure(error)
 
     def close(self) -> None:
-        """Store what is known. What runs ends with the worker's Spark sessions."""
+        """Store the outcomes. A running removal ends with the worker's Spark sessions."""
         with suppress(ReplicationError):
             self._save({})
 
@@ -121,11 +121,11 @@ class OrphanRemoval:
         )
         due = self._due(tables, interval)
         relids = [rel.srrelid for rel in tables[due]] if due is not None else []
-        # Stored before it begins: one that takes the lake server with it must not come again
-        # as soon as there is another.
-        self._save(self._tried(relids, reason=_UNDER_WAY))
+        # Stored before the removal begins: a removal that kills the lake server must not begin
+        # again as soon as a new lake server runs.
+        self._save(self._after_turn(relids, reason=_UNDER_WAY))
         if due is not None:
-            answer = self._beside.submit(
+            answer = self._background.submit(
                 self._dest.remove_orphans,
                 due,
                 owner=owner_of(self._sub, tables[due][0]),
@@ -136,7 +136,7 @@ class OrphanRemoval:
     def _due(
         self, tables: Mapping[LakeIdent, Sequence[SubscriptionRel]], interval: float
     ) -> LakeIdent | None:
-        """The table whose turn is longest ago, if that is long enough; new ones are counted."""
+        """The table with the oldest turn, if a turn is due. A new table's interval begins now."""
         known, now = self._records(), self._clock()
         for rel in (rel for rels in tables.values() for rel in rels):
             if rel.srrelid not in known:
@@ -149,12 +149,12 @@ class OrphanRemoval:
             ident: now - min(known[rel.srrelid].since for rel in rels) / _microseconds(1.0)
             for ident, rels in tables.items()
         }
-        # A clock that was set back must not hold a table up for as long as it was ahead.
+        # A clock set back must not delay a table by the time of the jump.
         due = [ident for ident, age in ages.items() if not 0 <= age < interval]
         return max(due, key=lambda ident: ages[ident], default=None)
 
     def _clock_was_set(self) -> bool:
-        """Within the last hour: a file that is being written may seem to be days old."""
+        """Was the clock set within the last hour? A file in progress may then seem days old."""
         now, ahead = self._monotonic(), self._clock() - self._monotonic()
         if abs(ahead - self._ahead) > CLOCK_SETTLING_SECONDS:
             log.info("action=orphans the clock was set, nothing is removed for an hour")
@@ -166,8 +166,8 @@ class OrphanRemoval:
         try:
             done = removal.answer.result()
         except Exception as error:
-            self._note(relids, reason=_tell(error, relids[0]))
-            if isinstance(error, LakeBroken):  # it has to be started again
+            self._note(relids, reason=_log_failure(error, relids[0]))
+            if isinstance(error, LakeBroken):  # the lake server has to be started again
                 raise
             return
         if done.left is not None:
@@ -178,36 +178,39 @@ class OrphanRemoval:
         self._note(relids, files=done.files)
 
     def _note(self, relids: Iterable[int], *, files: int = 0, reason: str | None = None) -> None:
-        """How it ended. Stored with what begins next: the loop reads all tables after a write."""
-        ended = self._tried(relids, files=files, reason=reason)
+        """Note an outcome, to be stored when the next removal begins.
+
+        After every write the loop reads all tables again: fewer writes, fewer reads.
+        """
+        ended = self._after_turn(relids, files=files, reason=reason)
         self._records().update(ended)
         self._unsaved.update(ended)
 
-    def _tried(
+    def _after_turn(
         self, relids: Iterable[int], *, files: int = 0, reason: str | None = None
     ) -> dict[int, LakeMaintenance]:
-        """What ``status`` shows of tables then; without a reason it was done."""
+        """The rows for ``status`` after a turn now; without a ``reason`` the removal succeeded."""
         before = {relid: self._records()[relid] for relid in relids}
         return {
             relid: replace(
-                was,
+                row,
                 since=_microseconds(self._clock()),
-                orphan_removals=was.orphan_removals + (reason is None),
-                orphan_files=was.orphan_files + files,
+                orphan_removals=row.orphan_removals + (reason is None),
+                orphan_files=row.orphan_files + files,
                 reason=reason,
             )
-            for relid, was in before.items()
+            for relid, row in before.items()
         }
 
     def _records(self) -> dict[int, LakeMaintenance]:
-        """By relid; nobody else writes them, so they are read once."""
+        """The rows by relid, read once: no other process writes the rows."""
         if self._known is None:
             stored = self._store.lake_maintenance(self._sub.oid)
             self._known = {each.relid: each for each in stored}
         return self._known
 
     def _save(self, begun: Mapping[int, LakeMaintenance]) -> None:
-        """Store what has changed and what begins, together; nothing has begun if that fails."""
+        """Store noted outcomes and the removal to begin in one transaction, before it begins."""
         changed = {**self._unsaved, **begun}
         if changed:
             with self._store.transaction():
@@ -217,16 +220,18 @@ class OrphanRemoval:
             self._unsaved.clear()
 
 
-def _tell(error: Exception, relid: int = 0) -> str:
-    """Log what failed, and of which table; its words."""
-    shown = unexpected(error)
-    fields = {"DETAIL": shown.detail, "HINT": shown.hint}
-    log.warning("action=orphans relid=%d sqlstate=%s %s", relid, shown.code, shown, extra=fields)
-    return shown.primary
+def _log_failure(error: Exception, relid: int = 0) -> str:
+    """Log a failure of a table; return the error's message."""
+    reported = unexpected(error)
+    fields = {"DETAIL": reported.detail, "HINT": reported.hint}
+    log.warning(
+        "action=orphans relid=%d sqlstate=%s %s", relid, reported.code, reported, extra=fields
+    )
+    return reported.primary
 
 
 def _ready(rels: Iterable[SubscriptionRel]) -> dict[LakeIdent, list[SubscriptionRel]]:
-    """The lake tables all of whose sources are ``r``, with these."""
+    """The lake tables with all sources in ``r``, and the sources."""
     found: dict[LakeIdent, list[SubscriptionRel]] = {}
     unready: set[LakeIdent] = set()
     for rel in rels:

@@ -1,30 +1,30 @@
-"""When a table's small files are joined and its deleted rows removed, and doing both.
+"""Compaction and vacuum: when a table is due, and the rewrite of the table's files.
 
-**Compaction.** Every batch leaves files, so compaction is due after so many batches, not after a
-time. The count begins with the number of files that the table holds when it is opened: workers that
-were killed every two minutes never counted to three hundred by themselves, and after an hour a
-table had five times the files it should have. Even so nothing is due within the first batches of a
-worker: a worker that comes and goes should not begin each life with seconds of maintenance.
-Compaction may take a tenth of a table's time: after two seconds of compaction there are eighteen
-without.
+**Compaction** joins small files. Every batch leaves files, and compaction is due after a number of
+batches, not after a time. The count begins with the number of files at the opening of the table.
+Otherwise workers killed every two minutes never counted to three hundred, and after an hour a table
+had five times the files of a compacted table. Nothing is due within the first batches of a worker:
+a worker with a short life should not begin with seconds of maintenance. Compaction may take a tenth
+of a table's time: eighteen seconds without compaction follow two seconds of compaction.
 
-**Vacuum.** Deleted rows stay in their files, as in PostgreSQL's heap, and cost each reader time. So
-there is a vacuum like PostgreSQL's, by PostgreSQL's settings: when more rows are deleted than
-autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows, one table of a worker in
-each autovacuum_naptime. A vacuum rewrites some files. Once a vacuum finds no file to rewrite, the
-deletes that are still counted (of files that are gone) count no more.
+**Vacuum** removes deleted rows. Deleted rows stay in the data files, as in PostgreSQL's heap, and
+cost every reader time. Vacuum follows PostgreSQL's rule and settings: a table is due when more rows
+are deleted than autovacuum_vacuum_threshold + autovacuum_vacuum_scale_factor × live rows. A worker
+vacuums one table in every autovacuum_naptime. A vacuum rewrites some files. Once a vacuum finds no
+file to rewrite, the remaining deletes (of files already gone) count no more.
 
-**Idle tables.** A table that changes no more keeps the files of its last batches and its deleted
-rows. So once in each autovacuum_naptime one idle table is maintained, whether other tables change
-or not, and an empty batch publishes the result (``LakeWriter.maintain_idle_table``).
+**Idle tables** keep the small files of the last batches, and deleted rows. Once in every
+autovacuum_naptime one idle table is maintained, whether other tables change or not. An empty batch
+publishes the result (``LakeWriter.maintain_idle_table``).
 
-**Turns.** A tenth of the tables that a batch changed are compacted after it, first the tables that
-have waited longest; their rewrites run at the same time. Tables that are changed together are due
-together: forty of them, 0.4 s each, made the next batch wait for 15 s after every tenth batch.
+**Turns.** After a batch a tenth of the changed tables are compacted, the most fragmented first; the
+rewrites run in parallel. Tables changed together are due together: with forty tables, at 0.4 s a
+table, the next batch waited 15 s after every tenth batch.
 
-A rewrite runs between two batches, because a rewrite and a MERGE that commit at the same time make
-each other fail. So each rewrite is small (docs/decisions/0006-upkeep.md). Expiries run in the
-background (``workers.tables.maintenance.expiry``). A table that is not ready has no maintenance.
+A rewrite runs between two batches: if a rewrite and a MERGE commit at the same time, one of the two
+fails. Every rewrite is therefore small (docs/decisions/0006-upkeep.md). Expiries run in the
+background (``workers.tables.maintenance.expiry``). A table in a state before ready has no
+maintenance.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from workers.tables.written import Written
 
 
 class Maintenance:
-    """Counts the files and deleted rows of one worker's tables, by relid, and rewrites them."""
+    """Counts the files and deleted rows of a worker's tables, by relid, and rewrites files."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Maintenance:
         new_place: Callable[[], float] = random.random,
         locks: TableLocks | None = None,
     ) -> None:
-        """``run_in_background`` runs expiries. ``settings`` are those in force. ``record`` stores
-        outcomes. ``clock`` counts seconds from any start, ``now`` returns Unix time in seconds.
-        ``new_place`` orders tables that have waited equally long. ``locks`` are for expiries of
-        shared tables."""
+        """``run_in_background`` runs expiries. ``settings`` returns the settings in force.
+        ``record`` stores outcomes. ``clock`` returns the time since any start, ``now`` Unix time,
+        both in seconds. ``new_place`` orders equally fragmented tables. ``locks`` are for expiries
+        of shared tables."""
         self._dest = dest
         self._settings = settings
         self._clock = clock
@@ -109,10 +109,10 @@ class Maintenance:
         self._unpublished_rewrites: set[int] = set()
         self._last_idle_attempt: dict[int, float] = {}
 
-    # -- what happens to tables ---------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------
 
     def opened(self, relid: int, lake: LakeTable) -> None:
-        """Begin to count with the files and snapshots that the table holds."""
+        """Begin the counts with the table's present files and snapshots."""
         self.expiry.opened(relid, lake)
         self._turns.opened(relid)
         most = max(self._settings().compaction_batches - FIRST_MAINTENANCE_BATCHES, 0)
@@ -121,13 +121,13 @@ class Maintenance:
         self._unpublished_rewrites.discard(relid)
 
     def published(self, written: Written) -> None:
-        """Count a table's part of a batch that was published."""
+        """Count a table's part of a published batch."""
         relid, counts = written.table.rel.srrelid, written.counts
         self._last_change[relid] = self._clock()
         self._unpublished_rewrites.discard(relid)
         self.expiry.published(relid)
         rows = counts.appended + counts.merged
-        if rows:  # a batch without rows, one that publishes rewrites for example, adds no files
+        if rows:  # a batch without rows, only to publish rewrites for example, adds no files
             files = 10 if rows < SMALL_BATCH_ROWS else 1
             self._fragmentation[relid] = self._fragmentation.get(relid, 0) + files
         if counts.rows:
@@ -140,10 +140,10 @@ class Maintenance:
     def maintain_changed_tables(
         self, changed: Sequence[OpenTable], run_in_parallel: RunInParallel = run_one_by_one
     ) -> set[int]:
-        """Maintain tables that a batch changed; return the relids of the branches to replace.
+        """Maintain the tables changed by a batch; return the relids of the branches to replace.
 
-        One table is vacuumed at most, the one whose last vacuum is longest ago: so batches go on
-        between two rewrites, however many tables are due.
+        At most one table is vacuumed, the table with the oldest vacuum: batches go on between two
+        vacuums, however many tables are due.
         """
         most = -(-len(changed) // FIRST_MAINTENANCE_BATCHES)
         tables = [table for table in changed if _is_ready(table.rel)]
@@ -194,7 +194,7 @@ class Maintenance:
         ]
         if not due:
             return None
-        # A failed table keeps its score. Sort by last attempt, or it always wins.
+        # A failed table keeps the score. Sort by last attempt, or the failed table always wins.
         _, table = min(
             due, key=lambda each: (self._last_idle_attempt.get(each[1].rel.srrelid, 0.0), -each[0])
         )
@@ -202,7 +202,7 @@ class Maintenance:
         return table
 
     def maintain_idle_table(self, table: OpenTable) -> bool | None:
-        """Maintain a table that no batch waits for; here two small files are enough to join.
+        """Maintain an idle table. No batch waits, so two small files are enough to join.
 
         True if the branch has rewrites to publish, from now or from behind the table's last batch.
         None if the branch must be replaced.
@@ -223,7 +223,7 @@ class Maintenance:
         return has_rewrites
 
     def idle_publish_failed(self, table: OpenTable, error: ReplicationError) -> None:
-        """Record that an idle table's rewrites were not published: no error of the subscription."""
+        """Record a failed publication of an idle table's rewrites: no error of the subscription."""
         self._fragmentation[table.rel.srrelid] = FRAGMENTED_POINTS
         self._outcomes.record_failure(COMPACTION, table, error)
 
@@ -235,7 +235,7 @@ class Maintenance:
     def _compact(
         self, tables: Sequence[OpenTable], most: int, run_in_parallel: RunInParallel
     ) -> set[int]:
-        """Compact at most ``most`` of the tables that are due; return the branches to replace."""
+        """Compact at most ``most`` of the due tables; return the relids of branches to replace."""
         settings = self._settings()
         if not settings.autovacuum:
             return set()
@@ -279,7 +279,7 @@ class Maintenance:
         """Rewrite files with many deleted rows; False if the branch must be replaced."""
         relid, settings = table.rel.srrelid, self._settings()
         share = settings.autovacuum_vacuum_scale_factor / 2  # some files have more
-        # Set before the attempt: a vacuum that fails must wait for its next turn, too.
+        # Set before the attempt: a failed vacuum must wait for the next turn, too.
         self._last_vacuum = self._clock()
         deleted = replace(self._deleted[relid], looked_at=self._last_vacuum)
         self._deleted[relid] = deleted
@@ -300,7 +300,7 @@ class Maintenance:
     def _record_rewrites(
         self, kind: str, tables: Sequence[OpenTable], outcomes: Sequence[Outcome]
     ) -> set[int]:
-        """Record the outcomes; return the relids whose branch must be replaced."""
+        """Record the outcomes; return the relids of branches to replace."""
         for table, outcome in zip(tables, outcomes, strict=True):
             relid = table.rel.srrelid
             if isinstance(outcome, ReplicationError):
@@ -323,7 +323,7 @@ def _sizes(settings: Settings) -> FileSizes:
 
 
 def _keeps_its_branch(table: OpenTable) -> bool:
-    """Does the next batch use the same branch, and publish what maintenance leaves there?"""
+    """Does the next batch use the branch, and publish the rewrites made on the branch?"""
     return bool(table.branch) and not table.source
 
 

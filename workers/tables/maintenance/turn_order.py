@@ -1,4 +1,4 @@
-"""Which of the tables that are due for maintenance come first."""
+"""The order of tables due for maintenance."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from workers.tables.open_table import OpenTable
 
 
 class TurnOrder:
-    """Orders due tables: the largest number first, then by a place that is random in each worker.
+    """Orders due tables: the largest number first, then by a random place in the worker's order.
 
-    Without the random place the last tables would never have a turn in a subscription whose worker
-    is killed every so often.
+    With a fixed order the last tables would never have a turn if the worker is killed often.
     """
 
     def __init__(self, new_place: Callable[[], float] = random.random) -> None:
@@ -21,14 +20,14 @@ class TurnOrder:
         self._places: dict[int, float] = {}
 
     def opened(self, relid: int) -> None:
-        """Give a table its place."""
+        """Give a table a place in the order."""
         self._places[relid] = self._new_place()
 
     def first(self, due: Sequence[tuple[int, OpenTable]], most: int) -> list[OpenTable]:
-        """At most ``most`` of the due tables, those with the largest numbers.
+        """At most ``most`` of the due tables, by largest number.
 
-        Of a shared lake table one source at a time: two expiries of a lake table that run at the
-        same time would delete what the other one reads.
+        Of a shared lake table only the first source: two expiries of a lake table at the same time
+        would delete manifests that the other one still reads.
         """
         chosen: dict[LakeIdent, OpenTable] = {}
         for _, table in sorted(due, key=lambda each: (-each[0], self._places[each[1].rel.srrelid])):
