@@ -261,12 +261,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
 NUMBERS: Final[dict[str, str]] = {
     "subscriber/sql/error_position.py::DISPLAY_SIZE": USED_ONCE,
     "workers/columnar/binary/direct.py::_EPOCH_DAYS": USED_ONCE,
-    "workers/columnar/column_reader.py::CHUNK_BYTES": USED_ONCE,
-    "workers/columnar/column_reader.py::CHUNK_ROWS": USED_ONCE,
-    "workers/columnar/drain.py::BUDGET_NANOSECONDS": USED_ONCE,
-    "workers/columnar/drain.py::COMMIT_ROWS": USED_ONCE,
-    "workers/columnar/drain.py::FEW_BYTES": USED_ONCE,
-    "workers/columnar/frame.py::_WINDOW_BYTES": USED_ONCE,
     "workers/lake/api/table_api.py::MOST_FILES": USED_ONCE,
     "workers/lake/connect/errors.py::_COMMIT_ATTEMPTS": USED_ONCE,
     "workers/lake/connect/session.py::_RELEASE_TIMEOUT": USED_ONCE,

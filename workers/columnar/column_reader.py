@@ -24,6 +24,7 @@ from catalog.errcodes import (
     ProtocolViolation,
     ReplicationError,
 )
+from config.limits import CHUNK_BYTES, CHUNK_ROWS, CHUNK_VALUES
 from workers.columnar.binary.column import binary_column
 from workers.columnar.binary.forms import Nodes
 from workers.columnar.binary.text import TooMuchText, WrongValue
@@ -45,15 +46,6 @@ from workers.columnar.tuples import (
     place_rows,
     readonly,
 )
-
-CHUNK_ROWS: Final = 65_536
-"""Rows of an output chunk, at most."""
-
-CHUNK_BYTES: Final = 16 << 20
-"""Bytes of text in an output chunk, at most, unless one row alone has more."""
-
-CELLS: Final = 2 << 20
-"""Values whose places are held at once: 12 bytes each."""
 
 Refs: TypeAlias = "npt.NDArray[np.int64] | range"
 """A range where they are all the new tuples: eight bytes less for each row of a large insert."""
@@ -230,7 +222,7 @@ class ColumnReader:
         segment (NULL in the arrays); None when there is none. Raises ``UnrepresentableValue``.
         """
         width = max(1, len(self.columns))
-        rows = max(1, min(rows, CELLS // width, len(refs)))
+        rows = max(1, min(rows, CHUNK_VALUES // width, len(refs)))
         loc = np.empty((width, rows), np.int64)
         length = np.empty((width, rows), np.int32)
         begin = 0

@@ -35,28 +35,17 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.errcodes import InternalError
+from config.limits import (
+    DRAIN_BUDGET_NANOSECONDS,
+    DRAIN_COMMITS,
+    DRAIN_FEW_BYTES,
+    DRAIN_FIRST_NAP_NANOSECONDS,
+)
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be64
 from workers.proto import decode
 from workers.proto.messages import XLogData
-
-COMMIT_ROWS: Final = 4096
-"""Commits one call can report."""
-
-FEW_BYTES: Final = 4096
-"""Fewer from one read of the socket, and fewer waiting in it, and the next read waits a little."""
-
-FIRST_NAP: Final = 200_000
-"""Nanoseconds; also as long as any nap where the publisher is not on this machine, or behind a
-Unix socket, which holds some 270 messages."""
-
-LONGEST_NAP: Final = 20_000_000
-"""Naps of 1 and 3 ms end before the receive buffer is full and save little. Those of 10 ms cost the
-walsender 2.5 and 3.9 s beside 1.9 and 2.8 s of these; those of 40 ms, with twice the buffer, 2.2
-and 2.7 s."""
-
-BUDGET_NANOSECONDS: Final = 50_000_000
 
 # Cells of the kernel's state; those of the first line live from call to call.
 _PENDING, _PENDING_LENGTH, _CHANGES, _NAP = 0, 1, 2, 3
@@ -119,24 +108,31 @@ class Drain:
     ``run``.
     """
 
-    def __init__(self, conn_ptr: int, *, longest_nap: int = FIRST_NAP) -> None:
+    def __init__(self, conn_ptr: int, *, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS) -> None:
         libpq.register_symbols()
         self._conn = conn_ptr
         self._longest_nap = longest_nap
         self._state = np.zeros(_CELLS, np.int64)
-        self._state[_NAP] = FIRST_NAP
-        self._commits = np.empty((COMMIT_ROWS, 5), np.int64)
+        self._state[_NAP] = DRAIN_FIRST_NAP_NANOSECONDS
+        self._commits = np.empty((DRAIN_COMMITS, 5), np.int64)
         self._scratch = np.zeros(_SCRATCH, np.uint8)
         self._words = np.zeros(3, np.int64)
 
-    def run(self, buf: Bytes, pos: int, *, budget_ns: int = BUDGET_NANOSECONDS) -> DrainResult:
+    def run(
+        self, buf: Bytes, pos: int, *, budget_ns: int = DRAIN_BUDGET_NANOSECONDS
+    ) -> DrainResult:
         """Fill ``buf`` from ``pos`` on. Raises ``ProtocolViolation`` for a malformed envelope."""
         if not 0 <= pos <= len(buf):
             raise ValueError("pos must lie inside the buffer")
         state = self._state
         state[_RECEIVED:] = 0
         state[_POSITION] = pos
-        limits = (budget_ns, self._longest_nap)
+        limits = (
+            budget_ns,
+            DRAIN_FIRST_NAP_NANOSECONDS,
+            self._longest_nap,
+            DRAIN_FEW_BYTES,
+        )
         _drain(self._conn, buf, self._commits, state, self._scratch, self._words, limits)
         if state[_STATUS] == _MALFORMED:
             self._raise_malformed()
@@ -200,7 +196,7 @@ def _drain(
     conn: int, out: Any, commits: Any, state: Any, scratch: Any, words: Any, limits: Any
 ) -> None:
     """Take messages until a reason to return; the reason goes to ``state[_STATUS]``."""
-    budget, longest_nap = limits
+    budget, first_nap, longest_nap, few_bytes = limits
     started = _now(words)
     since_read = 0  # bytes
     fresh = True  # nothing was read from the socket yet in this call
@@ -214,14 +210,14 @@ def _drain(
                 return
             else:
                 if not fresh and since_read == 0:
-                    trickle = state[_BYTES] < FEW_BYTES
-                    state[_NAP] = FIRST_NAP if trickle else max(state[_NAP] // 2, FIRST_NAP)
+                    trickle = state[_BYTES] < few_bytes
+                    state[_NAP] = first_nap if trickle else max(state[_NAP] // 2, first_nap)
                     state[_STATUS] = _IDLE
                     return
                 if _now(words) - started > budget:
                     state[_STATUS] = _MORE
                     return
-                if not fresh and since_read < FEW_BYTES and _waiting(conn, words) < FEW_BYTES:
+                if not fresh and since_read < few_bytes and _waiting(conn, words) < few_bytes:
                     _nap(words, state[_NAP])
                     state[_NAP] = min(state[_NAP] * 2, longest_nap)
                 fresh = False

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.errcodes import ProtocolViolation
+from config.limits import FRAME_WINDOW_BYTES
 from workers.columnar.column_reader import Changes
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
@@ -31,9 +32,6 @@ _I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
 _NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
 
 _MOST_COLUMNS: Final = 0x7FFF  # the count is a signed 16-bit number
-
-_WINDOW_BYTES: Final = 16 << 20
-"""What is walked over before pages are given back; a kernel does that in some milliseconds."""
 
 # What went wrong, as the kernels report it: (code, offset of the record).
 _MALFORMED: Final = 1
@@ -159,7 +157,7 @@ def frame(
         pos = start
         while pos < end:
             begun = pos
-            pos = step(pos, end if give_back is None else min(pos + _WINDOW_BYTES, end))
+            pos = step(pos, end if give_back is None else min(pos + FRAME_WINDOW_BYTES, end))
             _check(view, state)
             if give_back is not None:
                 give_back(begun, pos)

@@ -31,13 +31,15 @@ from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.remedies import SPOOL_FULL
 from config.limits import (
+    DRAIN_FIRST_NAP_NANOSECONDS,
+    DRAIN_LONGEST_NAP_NANOSECONDS,
     PAUSED_FEEDBACK_SECONDS,
     RECEIVE_TURN_SECONDS,
     SENDER_TIMEOUT_CONFIRMATIONS,
     SENDER_TIMEOUT_SECONDS,
 )
 from config.quantities import format_memory, pretty_size
-from workers.columnar.drain import FIRST_NAP, LONGEST_NAP, Drain, DrainResult, DrainStatus
+from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
 from workers.publisher.connection import WalReceiverConn
 from workers.stream.flush_position import FlushPositions, Positions
@@ -106,7 +108,9 @@ class Receiver(threading.Thread):
         self._report = report
         self._remember_flush = remember_flush
         self._remembered = InvalidXLogRecPtr
-        longest_nap = LONGEST_NAP if conn.is_near() else FIRST_NAP
+        longest_nap = (
+            DRAIN_LONGEST_NAP_NANOSECONDS if conn.is_near() else DRAIN_FIRST_NAP_NANOSECONDS
+        )
         self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap)
         self._lock = threading.Lock()
         self._positions = FlushPositions()

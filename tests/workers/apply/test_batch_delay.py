@@ -12,11 +12,12 @@ import pytest
 from config.limits import (
     BATCH_DELAY_QUIET_SECONDS,
     BATCH_DELAY_TRANSACTIONS,
+    DRAIN_BUDGET_NANOSECONDS,
+    DRAIN_LONGEST_NAP_NANOSECONDS,
     SMALL_TRANSACTION_CHANGES,
 )
 from workers.apply import batch_delay
 from workers.apply.batch_delay import delay_after, wait_for_more
-from workers.columnar import drain
 from workers.process.latch import Latch
 
 
@@ -103,7 +104,7 @@ def test_the_wait_ends_when_nothing_comes_or_the_time_is_over(
 
 
 def test_no_turn_of_the_receive_thread_looks_like_silence() -> None:
-    longest = drain.BUDGET_NANOSECONDS + drain.LONGEST_NAP
+    longest = DRAIN_BUDGET_NANOSECONDS + DRAIN_LONGEST_NAP_NANOSECONDS
     assert longest * 1.2e-9 < BATCH_DELAY_QUIET_SECONDS
 
 

@@ -343,7 +343,7 @@ LONG = [Decimal(at).scaleb(1000) for at in range(1, 12)]
 @pytest.fixture
 def little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array takes three of ``LONG``."""
-    monkeypatch.setattr("workers.columnar.binary.text.MOST_TEXT", 2500)
+    monkeypatch.setattr("workers.columnar.binary.text.TEXT_ARRAY_BYTES", 2500)
 
 
 def batches_of(found: Any) -> tuple[list[int], list[dict[str, Any]]]:

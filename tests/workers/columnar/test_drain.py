@@ -17,16 +17,10 @@ from hypothesis import strategies as st
 from psycopg import pq
 
 from catalog.errcodes import ProtocolViolation
+from config.limits import DRAIN_COMMITS, DRAIN_FIRST_NAP_NANOSECONDS, DRAIN_LONGEST_NAP_NANOSECONDS
 from tests.workers.columnar.records import insert, record, transaction
 from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, keepalive, streaming, wal
-from workers.columnar.drain import (
-    COMMIT_ROWS,
-    FIRST_NAP,
-    LONGEST_NAP,
-    Drain,
-    DrainResult,
-    DrainStatus,
-)
+from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.columnar.warm import warm
 
 OVER = (DrainStatus.END, DrainStatus.ERROR)
@@ -38,7 +32,7 @@ def drain_of(conn: pq.abc.PGconn, **options: int) -> Drain:
 
 
 def drain_all(
-    conn: pq.abc.PGconn, size: int, longest_nap: int = FIRST_NAP
+    conn: pq.abc.PGconn, size: int, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS
 ) -> tuple[bytes, list[DrainResult]]:
     """Everything up to the end of the stream through a buffer of ``size`` bytes."""
     drain, buf = drain_of(conn, longest_nap=longest_nap), np.zeros(size, np.uint8)
@@ -127,13 +121,16 @@ def test_large_messages_among_small_ones_do_not_wait_for_naps() -> None:
     count = 1000
     parts = [wal(b"a" * 100) + wal(b"b" * 15_000) for _ in range(count)]
     with streaming(sends(*parts)) as conn:
-        drain, buf = drain_of(conn, longest_nap=LONGEST_NAP), np.zeros(32 << 20, np.uint8)
+        drain, buf = (
+            drain_of(conn, longest_nap=DRAIN_LONGEST_NAP_NANOSECONDS),
+            np.zeros(32 << 20, np.uint8),
+        )
         position = drain.run(buf, 0).position  # the kernel is compiled by now
         started = time.monotonic()
         while (result := drain.run(buf, position)).status not in OVER:
             position = result.position
         assert result.position == count * (len(record(b"a" * 100)) + len(record(b"b" * 15_000)))
-        assert time.monotonic() - started < count * LONGEST_NAP / 1e9 / 2
+        assert time.monotonic() - started < count * DRAIN_LONGEST_NAP_NANOSECONDS / 1e9 / 2
 
 
 def test_unknown_kinds_are_ignored() -> None:
@@ -191,7 +188,7 @@ def test_the_end_of_the_connection_is_an_error_of_libpq() -> None:
 
 def test_more_commits_than_one_call_can_report() -> None:
     commit = b"C\0" + struct.pack(">qqq", 5, 6, 7)
-    count = COMMIT_ROWS * 2 + 1
+    count = DRAIN_COMMITS * 2 + 1
     with streaming(sends(wal(commit) * count)) as conn:
         _, results = drain_all(conn, 1 << 20)
     assert DrainStatus.MORE in {result.status for result in results}
@@ -224,7 +221,7 @@ def test_positions_outside_the_buffer_are_refused() -> None:
     st.lists(st.integers(1, 300), max_size=60),
     st.integers(1, 700),
     st.lists(st.integers(1, 4000), max_size=8),
-    st.sampled_from([FIRST_NAP, LONGEST_NAP]),
+    st.sampled_from([DRAIN_FIRST_NAP_NANOSECONDS, DRAIN_LONGEST_NAP_NANOSECONDS]),
 )
 def test_nothing_is_lost_however_the_bytes_arrive(
     sizes: list[int], room: int, cuts: list[int], longest_nap: int

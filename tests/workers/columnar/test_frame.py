@@ -252,7 +252,7 @@ def test_windows_change_nothing_but_when_pages_are_given_back(data: st.DataObjec
 
     whole = frame_or_error(buf)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_WINDOW_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(framing, "FRAME_WINDOW_BYTES", data.draw(st.integers(1, 100)))
         parts = frame_or_error(buf, lambda *window: given_back.append(window))
     if isinstance(whole, str) or isinstance(parts, str):
         assert parts == whole

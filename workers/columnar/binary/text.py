@@ -8,14 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from config.limits import TEXT_ARRAY_BYTES
 from workers.columnar.binary.containers import RANGE, put_value
 from workers.columnar.binary.scalars import put_scalar
 from workers.columnar.kernel import inner_kernel, kernel
 from workers.columnar.text_values import Unrepresentable
 from workers.columnar.tuples import BINARY_VALUE, NO_ROOM, Bytes, measure
-
-MOST_TEXT: Final = 16 << 20
-"""Bytes of text in one array, at most, unless one value alone has more."""
 
 _LONGEST: Final = 0x7FFFFFFF  # what Arrow's offsets can say
 _TOO_LONG: Final = 103  # beside the codes of ``tuples``
@@ -57,7 +55,7 @@ def binary_texts(
     out = np.empty(4096 + 2 * int(offsets[-1]), np.uint8)
     state = np.zeros(2, np.int64)
     column = (table, root, loc, length)
-    while _put_texts(column, buf, out, offsets, MOST_TEXT, state) == NO_ROOM:
+    while _put_texts(column, buf, out, offsets, TEXT_ARRAY_BYTES, state) == NO_ROOM:
         used = int(offsets[state[_DONE]])
         grown = np.empty(2 * len(out), np.uint8)
         grown[:used] = out[:used]

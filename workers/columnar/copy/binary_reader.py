@@ -16,19 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
+from config.limits import CHUNK_ROWS, CHUNK_VALUES, COPY_BLOCK_BYTES
 from workers.columnar.binary.column import binary_column
 from workers.columnar.binary.containers import NODE_CELLS
 from workers.columnar.binary.text import TooMuchText, WrongValue
-from workers.columnar.column_reader import CELLS, CHUNK_ROWS, kernel_error
+from workers.columnar.column_reader import kernel_error
 from workers.columnar.fold.by_key import record_batch
 from workers.columnar.kernel import kernel
 from workers.columnar.text_array import Array
 from workers.columnar.text_values import Unrepresentable
 from workers.columnar.tuples import NULL, Bytes, be16, be32, readonly
-
-BLOCK: Final = 3 << 20
-"""Bytes of COPY data that are read at a time, at least: what fills ``copy_data``'s buffer is more,
-and is read where it lies."""
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
 _HEADER: Final = len(_SIGNATURE) + 8
@@ -76,7 +73,7 @@ class BinaryCopyReader:
         null_unrepresentable: bool,
         relation: str,
         error: ErrorMaker,
-        block: int = BLOCK,
+        block: int = COPY_BLOCK_BYTES,
     ) -> None:
         table, roots = nodes
         self._table = np.array(table, np.int64).reshape(-1, NODE_CELLS)
@@ -85,7 +82,7 @@ class BinaryCopyReader:
         self._nullable = null_unrepresentable
         self._schema = pa.schema([(f"c{at}", type) for at, (_, type) in enumerate(columns)])
         self._relation = relation
-        rows = max(1, min(CHUNK_ROWS, CELLS // max(1, len(columns))))
+        rows = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, len(columns))))
         self._loc = np.empty((len(columns), rows), np.int64)
         self._length = np.empty((len(columns), rows), np.int32)
         self._error = error

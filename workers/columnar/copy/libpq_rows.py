@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from config.limits import COPY_PIECE_BYTES
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
-
-CHUNK: Final = 4 << 20
-"""Bytes of a piece; one that holds a single large row has more."""
 
 _PENDING, _LENGTH, _POSITION = range(3)
 _CELLS: Final = 3
@@ -46,7 +44,7 @@ def copy_data(
     state = np.zeros(_CELLS, np.int64)
     pointer = np.zeros(1, np.int64)
     nowait = int(wait_readable is not None)
-    room = np.empty(CHUNK, np.uint8)
+    room = np.empty(COPY_PIECE_BYTES, np.uint8)
     status = _FULL
     try:
         while status >= 0:
@@ -60,7 +58,7 @@ def copy_data(
                 piece = room.data[: state[_POSITION]]
                 yield piece
                 piece.release()  # who has kept it gets an error, and no other rows
-            size = max(CHUNK, int(state[_LENGTH]))
+            size = max(COPY_PIECE_BYTES, int(state[_LENGTH]))
             if len(room) != size:
                 room = np.empty(size, np.uint8)
     finally:

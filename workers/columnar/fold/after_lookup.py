@@ -33,14 +33,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
-from workers.columnar.column_reader import (
-    CHUNK_ROWS,
-    Changes,
-    ColumnReader,
-    Layout,
-    UnsentValue,
-    kernel_error,
-)
+from config.limits import CHUNK_ROWS
+from workers.columnar.column_reader import Changes, ColumnReader, Layout, UnsentValue, kernel_error
 from workers.columnar.fold.by_key import DELETE, INSERT, Keyed, unsent_columns
 from workers.columnar.fold.key_table import MOST_CHANGES
 from workers.columnar.fold.row_images import value_codes

@@ -35,9 +35,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
+from config.limits import CHUNK_BYTES, CHUNK_ROWS
 from workers.columnar.column_reader import (
-    CHUNK_BYTES,
-    CHUNK_ROWS,
     Changes,
     ColumnReader,
     Layout,

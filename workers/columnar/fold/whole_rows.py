@@ -25,7 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import InternalError
-from workers.columnar.column_reader import CHUNK_BYTES, CHUNK_ROWS, Changes, ColumnReader, Layout
+from config.limits import CHUNK_BYTES, CHUNK_ROWS
+from workers.columnar.column_reader import Changes, ColumnReader, Layout
 from workers.columnar.fold.by_key import column_schema, complete_batches, record_batch
 from workers.columnar.fold.key_table import MOST_CHANGES
 from workers.columnar.fold.row_images import count_wanted, intern_images, simulate

@@ -10,9 +10,10 @@ from collections.abc import Callable, Generator
 import pytest
 from psycopg import pq
 
+from config.limits import COPY_PIECE_BYTES
 from tests.workers.columnar.stub_publisher import COPY_DONE, streaming
 from tests.workers.columnar.stub_publisher import copy_data as message
-from workers.columnar.copy.libpq_rows import CHUNK, CopyFailed, copy_data
+from workers.columnar.copy.libpq_rows import CopyFailed, copy_data
 
 
 def pieces(conn: pq.abc.PGconn) -> list[bytes]:
@@ -36,9 +37,9 @@ def begun(conn: pq.abc.PGconn, waiting: Callable[[], None] = lambda: None) -> Ge
         [],
         [b"1\n"],
         [b"x" * 99 + b"\n"] * 50_000,
-        [b"a" * (CHUNK - 1), b"b", b"c"],
-        [b"a", b"b" * CHUNK, b"c"],
-        [b"a", b"b" * (3 * CHUNK), b"c" * (2 * CHUNK), b"d"],
+        [b"a" * (COPY_PIECE_BYTES - 1), b"b", b"c"],
+        [b"a", b"b" * COPY_PIECE_BYTES, b"c"],
+        [b"a", b"b" * (3 * COPY_PIECE_BYTES), b"c" * (2 * COPY_PIECE_BYTES), b"d"],
     ],
     ids=["nothing", "a row", "many", "to the brim", "a piece of its own", "large ones"],
 )
@@ -59,7 +60,7 @@ def test_pieces_end_where_rows_end_and_nothing_is_missing(rows: list[bytes]) -> 
         at += len(piece)
         assert at in ends
         assert piece
-    assert len(found) <= total // (CHUNK // 2) + 2
+    assert len(found) <= total // (COPY_PIECE_BYTES // 2) + 2
 
 
 def test_a_reader_that_is_faster_than_the_server_waits() -> None:
@@ -86,7 +87,7 @@ def test_who_stops_in_between_leaves_no_row_behind() -> None:
     """A generator that is closed gives the row back that had no room; libpq goes on."""
 
     def script(sock: socket.socket) -> None:
-        sock.sendall(message(b"a") + message(b"b" * CHUNK) + message(b"c") + COPY_DONE)
+        sock.sendall(message(b"a") + message(b"b" * COPY_PIECE_BYTES) + message(b"c") + COPY_DONE)
 
     with streaming(script) as conn:
         data = begun(conn)
