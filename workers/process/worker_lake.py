@@ -31,8 +31,7 @@ from config.lake import stored_lake
 from config.limits import SESSION_IDLE_SECONDS
 from workers.lake.destination import Destination
 from workers.lake.iceberg.destination import IcebergDestination
-from workers.lake.storage.staging_folder import own_place
-from workers.lake.storage.store import remove_folder, remove_folders
+from workers.lake.storage.staging_folder import own_place, remove_folder, remove_folders
 from workers.lake.table import Identity
 from workers.process.launcher_link import LauncherLink
 

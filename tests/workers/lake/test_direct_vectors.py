@@ -16,7 +16,7 @@ from workers.lake.connect.errors import LakeFailure
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.staged_rows import FileList
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeIdent
 
 
@@ -182,7 +182,7 @@ def test_a_vector_that_is_damaged_meanwhile_leaves_no_file_behind(two_files: Wat
     for n in range(2):
         segment = merge(table.dest, [delete(n)])
         table.dest.write(table.ident, branch, [segment], stamp(40 + n))
-    folder = local(table.metadata["location"]) / "data"
+    folder = local_path(table.metadata["location"]) / "data"
     for place in folder.glob("*.puffin"):
         place.write_bytes(bytes(place.stat().st_size))
     before = table.on_disk()

@@ -19,7 +19,7 @@ from workers.lake.effects import FileSizes
 from workers.lake.files.data_files import as_rows
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.sql.statements import sql_text, table_path
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 NAN = math.nan
@@ -39,7 +39,7 @@ def test_what_may_have_one_is_told_to_have_no_bounds(tmp_path: Path) -> None:
     columns: list[Any] = [pa.array([1, 2]), *(pa.array([1, 2], type) for type in FLOATING)]
     (file,) = written(files, as_rows(files, staged(*columns, pa.array(["a", "b"])), "abcd"))
     assert file.unbounded == (12, 13)
-    group = pq.ParquetFile(local(file.path)).metadata.row_group(0)
+    group = pq.ParquetFile(local_path(file.path)).metadata.row_group(0)
     assert [group.column(n).statistics is not None for n in range(4)] == [True, False, False, True]
 
 

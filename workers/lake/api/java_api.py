@@ -9,7 +9,7 @@ from typing import Any
 from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_path import local_folder
+from workers.lake.storage.choose_store import store_for
 from workers.lake.table import LakeIdent
 
 
@@ -43,7 +43,8 @@ class _Api:
         # For a pool, Iceberg looks every 10 ms whether it is through, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
-        if self.warehouse is not None and local_folder(self.warehouse) is not None:
+        store = None if self.warehouse is None else store_for(self.warehouse)
+        if store is not None and store.has_cheap_requests:
             remove_at_once(gateway, self.in_this_thread)
             read_deletes_at_once(gateway, self.in_this_thread)
 

@@ -31,8 +31,9 @@ from workers.lake.api.java_api import _Api
 from workers.lake.connect.errors import LakeFailure, as_replication_error, repeated
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
-from workers.lake.storage.local_path import local_folder
+from workers.lake.staged_rows import FileList, LiveFile, NewFile, LayoutId
+from workers.lake.storage.choose_store import store_for
+from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeIdent
 
 MOST_FILES: Final = 2_000
@@ -187,9 +188,10 @@ class Gateway:
             count = snapshot.summary().get("total-data-files")
             if count is None or int(count) > MOST_FILES:
                 return FileList(tip, None)
+            store = store_for(str(table.location()))
             files = []
             for task in api.scan(table, tip):
-                if not _is_plain(task):
+                if store is None or not _is_plain(task, store):
                     return FileList(tip, None)
                 deletes = tuple(map(_deletes, task.get("delete-files", ())))
                 rows = task["data-file"]
@@ -297,13 +299,13 @@ class Gateway:
             ) from None
 
 
-def _is_plain(task: Mapping[str, Any]) -> bool:
+def _is_plain(task: Mapping[str, Any], store: TableStore) -> bool:
     """Whether a data file and its deletes are such as ours."""
     deletes = task.get("delete-files", ())
     kinds = {each["content"].upper().replace("-", "_") for each in deletes}
     formats = {each["file-format"].upper() for each in deletes}
     rows = task["data-file"]["file-format"].upper() == "PARQUET"
-    here = (local_folder(each["file-path"]) for each in (task["data-file"], *deletes))
+    here = (store.holds(each["file-path"]) for each in (task["data-file"], *deletes))
     return all(here) and rows and kinds <= {"POSITION_DELETES"} and formats <= {"PARQUET", "PUFFIN"}
 
 

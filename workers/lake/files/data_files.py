@@ -10,7 +10,6 @@ and no others, and what is deleted in a file can be counted, which a vacuum goes
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,8 +22,6 @@ import pyarrow.parquet as pq
 from catalog.errcodes import ReplicationError
 from workers.lake.files.table_layout import FIELD_ID, TableFiles
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import table_errors
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 FILE_SIZE: Final = 128 << 20
@@ -170,7 +167,7 @@ def write_groups(
     ``written`` is told of each file, complete; one that is not, an error removes. ``attempt`` is
     in their names.
     """
-    with table_errors():
+    with files.store.errors():
         rest = iter(groups)
         for first in rest:
             written(_write_file(files, first, rest, size, attempt))
@@ -183,40 +180,34 @@ def _write_file(
     size: int,
     attempt: str,
 ) -> NewFile:
-    path, place = files.new_file(attempt)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with place.open("xb") as file:
-            rows = 0
-            with pq.ParquetWriter(
-                file,
-                files.schema,
-                compression=files.codec,
-                compression_level=files.level,
-                dictionary_pagesize_limit=_DICTIONARY,
-                data_page_size=_PAGE,
-                write_statistics=_bounded(files.schema),
-                store_decimal_as_integer=True,
-                store_schema=False,
-            ) as writer:
-                group: pa.Table | None = first
-                while group is not None:
-                    rows += group.num_rows
-                    writer.write_table(group, row_group_size=ROW_GROUP)
-                    group = next(rest, None) if file.tell() < size else None
-            # Collected by the writer it would hide, where it cannot be written, why.
-            footer = writer.writer.metadata
-            return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
-    except BaseException:
-        place.unlink(missing_ok=True)
-        raise
+    path = files.new_path(attempt)
+    with files.store.create(path) as file:
+        rows = 0
+        with pq.ParquetWriter(
+            file,
+            files.schema,
+            compression=files.codec,
+            compression_level=files.level,
+            dictionary_pagesize_limit=_DICTIONARY,
+            data_page_size=_PAGE,
+            write_statistics=_bounded(files.schema),
+            store_decimal_as_integer=True,
+            store_schema=False,
+        ) as writer:
+            group: pa.Table | None = first
+            while group is not None:
+                rows += group.num_rows
+                writer.write_table(group, row_group_size=ROW_GROUP)
+                group = next(rest, None) if file.tell() < size else None
+        # Collected by the writer it would hide, where it cannot be written, why.
+        footer = writer.writer.metadata
+        return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
 
 
 def linked(files: TableFiles, file: NewFile) -> NewFile:
     """A file under a second name: what becomes of the first does not concern it."""
-    path, place = files.new_file()
-    with table_errors():
-        os.link(local(file.path), place)
+    path = files.new_path()
+    files.store.copy(file.path, path)
     return replace(file, path=path)
 
 

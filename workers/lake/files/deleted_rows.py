@@ -19,6 +19,7 @@ from workers.lake.files.deletion_vectors import read_vector
 from workers.lake.files.position_deletes import NO_PLACES, Array, Places, read_deletes
 from workers.lake.files.read_rows import reading
 from workers.lake.staged_rows import LiveFile, NewFile
+from workers.lake.storage.store import TableStore
 
 MOST: Final = 32 << 20
 """Bytes that a process remembers, of all tables."""
@@ -41,14 +42,16 @@ class DeadRows:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
-    def living(self, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
+    def living(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
         """Which of a file's rows are not deleted; Unreadable where Spark has to tell."""
         if not file.deletes:
             return np.ones(len(places), np.bool_)
-        with reading():
+        with reading(store):
             bits = self._get(file)
             if bits is None:
-                bits = _bits(file.rows, [self._read(each, file.path) for each in file.deletes])
+                bits = _bits(
+                    file.rows, [self._read(store, each, file.path) for each in file.deletes]
+                )
                 self._put(file, bits)
             shifted = bits[places >> 3] >> (places & 7).astype(np.uint8)
             found: npt.NDArray[np.bool_] = shifted & 1 == 0
@@ -75,15 +78,15 @@ class DeadRows:
                 if path in self._known:
                     self._held -= len(self._known.pop(path)[1])
 
-    def _read(self, deletes: NewFile, path: str) -> Array:
+    def _read(self, store: TableStore, deletes: NewFile, path: str) -> Array:
         if deletes.vector:
-            return read_vector(deletes)[path]
+            return read_vector(store, deletes)[path]
         if deletes.of is not None:
-            return read_deletes(deletes.path).get(path, NO_PLACES)
+            return read_deletes(store, deletes.path).get(path, NO_PLACES)
         with self._reading:  # each data file that it is of asks for it, several at a time
             places = self._shared.get(deletes.path)
             if places is None:
-                places = read_deletes(deletes.path)
+                places = read_deletes(store, deletes.path)
                 held = (len(each) for known in self._shared.values() for each in known.values())
                 if sum(held) + sum(map(len, places.values())) > SHARED:
                     self._shared.clear()

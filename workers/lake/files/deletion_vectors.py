@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,8 +21,7 @@ from workers.lake.files.position_deletes import NO_PLACES, Places, read_deletes
 from workers.lake.files.read_rows import Unreadable, reading
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import table_errors
+from workers.lake.storage.store import TableStore
 
 _PUFFIN: Final = b"PFA1"
 _VECTOR: Final = b"\xd1\xd3\x39\x64"
@@ -36,30 +35,26 @@ def write_vectors(
 
     They hold ``places`` and what these data files' deletes held ``before``.
     """
-    path, place = table.new_file(suffix="-deletes", ending="puffin")
+    path = table.new_path(suffix="-deletes", ending="puffin")
     content = bytearray(_PUFFIN)
     found, told = [], []
-    parsed = cache(read_deletes)  # of several data files, each
+    parsed = cache(partial(read_deletes, table.store))  # of several data files, each
     for of in sorted(places):
         bitmap = BitMap64(places[of])
         for each in before.get(of, ()):
-            with reading():
-                old = (
-                    _bitmap(each) if each.vector else BitMap64(parsed(each.path).get(of, NO_PLACES))
+            with reading(table.store):
+                bitmap |= (
+                    _bitmap(table.store, each)
+                    if each.vector
+                    else BitMap64(parsed(each.path).get(of, NO_PLACES))
                 )
-            bitmap |= old
         vector = _encode(bitmap)
         found.append((of, len(content), len(vector), len(bitmap)))
         told.append(_told(*found[-1]))
         content += vector
     content += _footer(told)
-    with table_errors():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            place.write_bytes(content)
-        except BaseException:
-            place.unlink(missing_ok=True)
-            raise
+    with table.store.create(path) as file:
+        file.write(content)
     return [
         NewFile(path, len(content), rows, of, vector=(start, size))
         for of, start, size, rows in found
@@ -89,14 +84,14 @@ def _footer(blobs: Sequence[dict[str, Any]]) -> bytes:
     return _PUFFIN + payload + len(payload).to_bytes(4, "little") + bytes(4) + _PUFFIN
 
 
-def read_vector(file: NewFile) -> Places:
+def read_vector(store: TableStore, file: NewFile) -> Places:
     """What one holds, ours or another writer's; Unreadable where it is damaged."""
-    return {str(file.of): np.asarray(_bitmap(file).to_array(), np.int64)}
+    return {str(file.of): np.asarray(_bitmap(store, file).to_array(), np.int64)}
 
 
-def _bitmap(file: NewFile) -> BitMap64:
+def _bitmap(store: TableStore, file: NewFile) -> BitMap64:
     start, size = file.vector or (0, 0)
-    with table_errors(), local(file.path).open("rb") as opened:
+    with store.errors(), store.open_input(file.path) as opened:
         opened.seek(start)
         content = opened.read(size)
     vector = content[4:-4]

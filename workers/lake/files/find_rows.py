@@ -41,7 +41,6 @@ from workers.lake.files.read_rows import (
     names_of,
     number_of,
     open_file,
-    reading,
     rows_at,
 )
 from workers.lake.files.table_layout import TableFiles
@@ -164,7 +163,7 @@ class RowLookup:
         kept = 0
         for n, file in enumerate(files):
             wanted = places[order[starts[n] : starts[n + 1]]]
-            taken = rows_at(file, wanted, fields)
+            taken = rows_at(self._table.store, file, wanted, fields)
             parts += taken
             kept += sum(part.nbytes for part in taken)
             if kept > MOST_BYTES:
@@ -203,7 +202,7 @@ class RowLookup:
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
-        living = dead.living(file, found["p"].to_numpy())
+        living = dead.living(self._table.store, file, found["p"].to_numpy())
         return [found.filter(pa.array(living))] if living.any() else []
 
     def _in_packed(self, packed: Packed) -> Iterator[pa.Table]:
@@ -218,7 +217,7 @@ class RowLookup:
         if known is not None and not known.takes(of, file.rows // piece.count):
             known = None
         packed: list[Packed] = []
-        with reading(), open_file(file.path) as parquet:
+        with open_file(self._table.store, file.path) as parquet:
             check_rows(parquet, file)
             names = names_of(parquet)
             if any(number_of(each) not in names for each in self._read_fields):

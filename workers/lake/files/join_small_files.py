@@ -37,8 +37,7 @@ from workers.lake.files.read_rows import Unreadable, rows_of
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import table_errors
+from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
 MOST_ROWS: Final = 1_000_000
@@ -69,7 +68,7 @@ def join_small(
     known.live = live
     if live.files is None:
         return None
-    small = choose_small(live.files, sizes)
+    small = choose_small(files.store, live.files, sizes)
     if not small:
         return 0, 0
     written: list[NewFile] = []
@@ -78,7 +77,7 @@ def join_small(
         write_rows(files, living, written.append)
     except BaseException as error:
         for file in written:
-            local(file.path).unlink(missing_ok=True)
+            files.store.remove(file.path)
         if isinstance(error, Unreadable | pa.ArrowException):
             return None
         raise
@@ -105,10 +104,9 @@ def join_small(
     return len(small), totals.idle_deletes
 
 
-def choose_small(files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
+def choose_small(store: TableStore, files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
     """The small files with their sizes, as many as one file should hold; none if they are few."""
-    with table_errors():
-        return choose([(file, local(file.path).stat().st_size) for file in files], sizes)
+    return choose([(file, store.size(file.path)) for file in files], sizes)
 
 
 def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
@@ -159,6 +157,8 @@ def _living(
     """The rows that are not deleted, as the table has its columns now."""
     for file in small:
         places = np.arange(file.rows)
-        for part in rows_of(file, places[dead.living(file, places)], list(files.schema)):
+        for part in rows_of(
+            files.store, file, places[dead.living(files.store, file, places)], list(files.schema)
+        ):
             for batch in part.to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

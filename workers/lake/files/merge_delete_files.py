@@ -20,6 +20,7 @@ from workers.lake.files.table_layout import TableFiles
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import NewFile
+from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
 DELETE_FILES: Final = 8
@@ -61,9 +62,9 @@ class DeleteFiles:
             self.small.append(file)
 
 
-def read_all(files: Iterable[NewFile]) -> Places:
+def read_all(store: TableStore, files: Iterable[NewFile]) -> Places:
     """All places that files hold."""
-    return together(read_deletes(file.path) for file in files)
+    return together(read_deletes(store, file.path) for file in files)
 
 
 def merge_deletes(
@@ -82,7 +83,9 @@ def merge_deletes(
     replaced = to_replace(files, live)
     if not replaced:
         return
-    places = read_all(file for file in replaced if file.of is None or file.of in live)
+    places = read_all(
+        table.store, (file for file in replaced if file.of is None or file.of in live)
+    )
     gateway.commit(
         ident,
         branch,

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from workers.lake.files.table_layout import FIELD_ID, TableFiles
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import table_errors
+from workers.lake.storage.store import TableStore
 
 _FILE_PATH_ID: Final = b"2147483546"
 _POSITION_ID: Final = b"2147483545"
@@ -80,29 +79,22 @@ def write_deletes(files: TableFiles, places: Places) -> NewFile:
         ],
         schema=_DELETES,
     )
-    path, place = files.new_file(suffix="-deletes")
-    with table_errors():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            pq.write_table(
-                rows,
-                place,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=_REPEATED,
-                store_schema=False,
-            )
-        except BaseException:
-            place.unlink(missing_ok=True)
-            raise
-        of = names[0] if len(names) == 1 else None
-        return NewFile(path, place.stat().st_size, len(codes), of)
-
-
-def read_deletes(path: str) -> Places:
-    """The places in a file of deletes, ours or another writer's."""
-    with table_errors():
-        found = pq.read_table(
-            local(path), columns=["file_path", "pos"], read_dictionary=["file_path"]
+    path = files.new_path(suffix="-deletes")
+    with files.store.create(path) as file:
+        pq.write_table(
+            rows,
+            file,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_REPEATED,
+            store_schema=False,
         )
+        of = names[0] if len(names) == 1 else None
+        return NewFile(path, file.tell(), len(codes), of)
+
+
+def read_deletes(store: TableStore, path: str) -> Places:
+    """The places in a file of deletes, ours or another writer's."""
+    with store.errors(), store.open_input(path) as file:
+        found = pq.read_table(file, columns=["file_path", "pos"], read_dictionary=["file_path"])
     return by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])

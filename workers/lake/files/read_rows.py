@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from workers.lake.files.position_deletes import Array
 from workers.lake.files.table_layout import FIELD_ID, ROW_NUMBER
 from workers.lake.staged_rows import LiveFile
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import table_errors
+from workers.lake.storage.store import TableStore
 
 MOST_BYTES: Final = 256 << 20
 """Values that are brought at a time: more of them stay where they are."""
@@ -57,21 +56,23 @@ class Ordered:
 
 
 @contextlib.contextmanager
-def reading() -> Iterator[None]:
-    """Unreadable for what Arrow makes of files that are damaged or hold what it has no value for.
+def reading(store: TableStore) -> Iterator[None]:
+    """Raise Unreadable for damaged files, and for values that Arrow cannot hold.
 
-    Of a file that cannot be read at all, ``table_errors`` tells.
+    A file that cannot be read at all is an error of the store.
     """
     try:
-        with table_errors():
+        with store.errors():
             yield
     except (pa.ArrowException, OverflowError, IndexError):
         raise Unreadable from None
 
 
-def open_file(path: str) -> Any:
-    """A data file; close it."""
-    return pq.ParquetFile(local(path), buffer_size=_BUFFER)
+@contextlib.contextmanager
+def open_file(store: TableStore, path: str) -> Iterator[Any]:
+    """Open a data file. Raises Unreadable, see ``reading``."""
+    with reading(store), store.open_input(path) as file:
+        yield pq.ParquetFile(file, buffer_size=_BUFFER)
 
 
 def check_rows(parquet: Any, file: LiveFile) -> None:
@@ -104,14 +105,16 @@ def as_type(column: Any, type: pa.DataType) -> Any:
         raise Unreadable from None
 
 
-def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> list[pa.Table]:
+def rows_at(
+    store: TableStore, file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]
+) -> list[pa.Table]:
     """All that ``rows_of`` brings. Raises Unreadable, TooMuch.
 
     The number of a row is in the file if the row is older than that; else its place tells it.
     """
     parts: list[pa.Table] = []
     kept = 0
-    for part in rows_of(file, places, fields):
+    for part in rows_of(store, file, places, fields):
         parts.append(part)
         kept += part.nbytes
         if kept > MOST_BYTES:
@@ -124,11 +127,13 @@ def rows_at(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> l
     return parts
 
 
-def rows_of(file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]) -> Iterator[pa.Table]:
+def rows_of(
+    store: TableStore, file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]
+) -> Iterator[pa.Table]:
     """Columns of a file's rows, by ascending places, some at a time: ``o0…``. Raises Unreadable."""
     if not len(places):
         return
-    with reading(), open_file(file.path) as parquet:
+    with open_file(store, file.path) as parquet:
         check_rows(parquet, file)
         names = names_of(parquet)
         columns = [names[number_of(each)] for each in fields if number_of(each) in names]

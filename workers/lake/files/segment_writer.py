@@ -54,7 +54,6 @@ from workers.lake.sql.key_bounds import KeyRanges, choose_bounds
 from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.staged_frame import frame
 from workers.lake.staged_rows import FileList, NewFile, OwnFiles, Staged
-from workers.lake.storage.local_path import local
 from workers.lake.storage.staging import Staging, staged_batches, staged_columns, staged_schema
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
@@ -194,7 +193,7 @@ class DirectWriter:
         except BaseException:
             for file in commit.rows:
                 if not any(file in own.files for own in commit.staged):
-                    local(file.path).unlink(missing_ok=True)
+                    self.files.store.remove(file.path)
             raise
         return self._commit(commit, properties, tip, deletes)
 
@@ -399,7 +398,9 @@ class DirectWriter:
             return Deletes()
         if not self.files.has_vectors:
             replaced = self.known.deletes.full()
-            all_places = together([places, self._of_living_files(read_all(replaced), tip)])
+            all_places = together(
+                [places, self._of_living_files(read_all(self.files.store, replaced), tip)]
+            )
             file = write_deletes(self.files, all_places)
             return Deletes(places, [(file, all_places.keys())], replaced)
         live = self.known.live

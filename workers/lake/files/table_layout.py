@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from workers.lake.metadata.table_schema import current_fields, plain_type
 from workers.lake.staged_rows import LayoutId
-from workers.lake.storage.local_path import local, local_folder
+from workers.lake.storage.choose_store import store_for
+from workers.lake.storage.store import TableStore
 
 FIELD_ID: Final = b"PARQUET:field_id"
 ROW_NUMBER: Final = pa.field("_row_id", pa.int64(), True, {FIELD_ID: b"2147483540"})
@@ -29,6 +29,7 @@ _CODECS: Final[Mapping[str, Codec]] = {
 class TableFiles:
     """What is to be known of a table to write its files; ``deletes``: those of positions too."""
 
+    store: TableStore
     location: str
     schema: pa.Schema
     shape: LayoutId
@@ -51,24 +52,21 @@ class TableFiles:
         """The same with the number of each row among its columns, which most files do not hold."""
         return replace(self, schema=self.schema.append(ROW_NUMBER))
 
-    def new_file(
-        self, attempt: str = "", suffix: str = "", ending: str = "parquet"
-    ) -> tuple[str, Path]:
-        """A name nobody has, in the metadata and on this machine."""
-        path = f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
-        return path, local(path)
+    def new_path(self, attempt: str = "", suffix: str = "", ending: str = "parquet") -> str:
+        """A path that no file has."""
+        return f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
 
     def remove(self, attempt: str) -> None:
         """Remove the files that an attempt has written."""
-        for path in local(f"{self.location}/data").glob(f"pgsub-{attempt}*.parquet"):
-            path.unlink(missing_ok=True)
+        self.store.remove_prefix(f"{self.location}/data", f"pgsub-{attempt}")
 
 
 def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     """From a table's metadata; None where its rows are better left to Spark."""
     location: str = metadata["location"].rstrip("/")
     properties: Mapping[str, str] = metadata.get("properties", {})
-    if local_folder(location) is None or _is_special(metadata, properties):
+    store = store_for(location)
+    if store is None or not store.has_cheap_requests or _is_special(metadata, properties):
         return None
     fields = current_fields(metadata)
     found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
@@ -78,6 +76,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
         return None
     return TableFiles(
+        store,
         location,
         pa.schema(columns),
         LayoutId(

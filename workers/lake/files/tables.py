@@ -29,7 +29,6 @@ from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
 from workers.lake.sql.key_bounds import KeyRanges
 from workers.lake.staged_rows import NewFile, OwnFiles, Staged
-from workers.lake.storage.local_path import local
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 
@@ -148,6 +147,6 @@ def _write(files: TableFiles, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]
         write_whole(files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source)
     except BaseException:
         for file in written:
-            local(file.path).unlink(missing_ok=True)
+            files.store.remove(file.path)
         raise
     return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.shape))

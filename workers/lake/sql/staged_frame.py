@@ -7,8 +7,8 @@ from typing import Any, Final
 from workers.lake.connect.session import LakeSession
 from workers.lake.sql.spark_typemap import schema_ddl
 from workers.lake.staged_rows import Staged
+from workers.lake.storage.choose_store import staging_store
 from workers.lake.storage.staging import staged_schema
-from workers.lake.storage.store import for_spark
 
 _STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
@@ -18,4 +18,4 @@ def frame(session: LakeSession, staged: Staged) -> Any:
     if staged.table is not None:
         return session.local(staged.table)
     reader = session.spark.read.schema(schema_ddl(staged_schema(staged))).options(**_STRICT)
-    return reader.parquet(*map(for_spark, staged.paths))
+    return reader.parquet(*(staging_store(path).spark_path(path) for path in staged.paths))

@@ -1,4 +1,12 @@
-"""Rows on their way to the lake: small ones in memory, larger ones as Parquet files."""
+"""Staged rows: few rows stay in memory, many go to Parquet files.
+
+A small Arrow table travels to Spark inside the query plan. A larger one is written to a Parquet
+file of the staging folder, and Spark reads the file. Each file is read by one write to the lake and
+then discarded.
+
+Trace, with a limit of 1,000 rows: a batch of 600 rows arrives and stays in memory. A second batch
+of 600 rows arrives: 1,200 rows exceed the limit, so both batches, and all later ones, go to a file.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +20,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.lake.staged_rows import Staged
-from workers.lake.storage.local_path import local
-from workers.lake.storage.store import create, located, remove, storage_errors
+from workers.lake.staged_rows import NewFile, Staged
+from workers.lake.storage.choose_store import staging_store, store_for
 
 LOCAL_BYTES: Final = 8 << 20
 """A plan larger than this is slower than a file."""
@@ -26,10 +33,11 @@ _ROW_GROUP: Final = 131_072
 
 
 class Staging:
-    """Parquet files of a folder (``staging_place``), each used by one write and then discarded."""
+    """Stages rows in memory or in the Parquet files of one folder."""
 
     def __init__(self, folder: str, local_rows: int) -> None:
         self._folder = folder
+        self._store = staging_store(folder)
         self._local_rows = local_rows
         self._lock = threading.Lock()
         self._room = ROOM
@@ -88,10 +96,9 @@ class Staging:
         if staged.table is not None:
             self._take(-self._held.pop(id(staged.table), 0))
         for name in staged.paths:
-            remove(name)
+            self._store.remove(name)
         if staged.own is not None and not staged.own.committed:
-            for file in staged.own.files:
-                local(file.path).unlink(missing_ok=True)
+            _remove_files(staged.own.files)
 
     def _fits_plan(self, rows: int, size: int) -> bool:
         return rows <= self._local_rows and size <= LOCAL_BYTES
@@ -105,40 +112,35 @@ class Staging:
             return True
 
     def _write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
-        with storage_errors():
-            path = create(self._folder, f"{uuid.uuid4().hex}.parquet")
-            try:
-                rows = self._fill(path, batches, schema)
-            except BaseException:
-                remove(path)
-                raise
-        return Staged(rows, paths=(path,))
-
-    @staticmethod
-    def _fill(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+        path = f"{self._folder}/{uuid.uuid4().hex}.parquet"
         rows = 0
-        system, name = located(path)
-        with pq.ParquetWriter(
-            name,
-            schema,
-            filesystem=system,
-            compression="lz4",
-            use_dictionary=False,
-            write_statistics=False,
-        ) as writer:
+        with (
+            self._store.create(path) as file,
+            pq.ParquetWriter(
+                file, schema, compression="lz4", use_dictionary=False, write_statistics=False
+            ) as writer,
+        ):
             for batch in batches:
                 rows += batch.num_rows
                 writer.write_batch(batch, row_group_size=_ROW_GROUP)
-        return rows
+        return Staged(rows, paths=(path,))
+
+
+def _remove_files(files: Iterable[NewFile]) -> None:
+    """Remove data files that no commit was asked to add."""
+    for file in files:
+        store = store_for(file.path)
+        if store is not None:
+            store.remove(file.path)
 
 
 def staged_columns(staged: Staged, names: list[str]) -> pa.Table:
     """Some columns of what was staged, read back."""
     if staged.table is not None:
         return staged.table.select(names)
-    system, path = located(staged.paths[0])
-    with storage_errors():
-        return pq.read_table(path, columns=names, filesystem=system)
+    store = staging_store(staged.paths[0])
+    with store.errors(), store.open_input(staged.paths[0]) as file:
+        return pq.read_table(file, columns=names)
 
 
 def staged_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
@@ -147,15 +149,15 @@ def staged_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
         yield from staged.table.to_batches()
         return
     for name in staged.paths:
-        system, path = located(name)
-        with storage_errors(), pq.ParquetFile(path, filesystem=system) as file:
-            yield from file.iter_batches()
+        store = staging_store(name)
+        with store.errors(), store.open_input(name) as file, pq.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches()
 
 
 def staged_schema(staged: Staged) -> pa.Schema:
     """The schema rows were staged with."""
     if staged.table is not None:
         return staged.table.schema
-    system, path = located(staged.paths[0])
-    with storage_errors():
-        return pq.read_schema(path, filesystem=system)
+    store = staging_store(staged.paths[0])
+    with store.errors(), store.open_input(staged.paths[0]) as file:
+        return pq.read_schema(file)

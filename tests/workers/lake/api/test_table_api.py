@@ -27,7 +27,8 @@ from workers.lake.server import gateway_port
 from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
-from workers.lake.staged_rows import LayoutId, NewFile
+from workers.lake.staged_rows import NewFile, LayoutId
+from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
 
 BRANCH = "pgsub_1_1_1"
@@ -361,8 +362,8 @@ PLAIN: dict[str, Any] = {
 
 
 def test_files_such_as_ours_are_read_here() -> None:
-    assert table_api._is_plain(PLAIN)
-    assert table_api._is_plain({"data-file": PLAIN["data-file"]})
+    assert table_api._is_plain(PLAIN, LocalStore())
+    assert table_api._is_plain({"data-file": PLAIN["data-file"]}, LocalStore())
 
 
 @pytest.mark.parametrize(
@@ -378,8 +379,8 @@ def test_files_such_as_ours_are_read_here() -> None:
 )
 def test_others_are_read_by_spark(of: str, change: dict[str, str]) -> None:
     if of == "data-file":
-        assert not table_api._is_plain({**PLAIN, of: PLAIN[of] | change})
+        assert not table_api._is_plain({**PLAIN, of: PLAIN[of] | change}, LocalStore())
         return
     first, second = PLAIN[of]
-    assert not table_api._is_plain({**PLAIN, of: [first | change, second]})
-    assert not table_api._is_plain({**PLAIN, of: [first, second | change]})
+    assert not table_api._is_plain({**PLAIN, of: [first | change, second]}, LocalStore())
+    assert not table_api._is_plain({**PLAIN, of: [first, second | change]}, LocalStore())

@@ -35,7 +35,7 @@ from workers.lake.files.position_deletes import (
 )
 from workers.lake.files.table_layout import TableFiles, table_files
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_path import local, local_folder
+from workers.lake.storage.local_store import LocalStore, is_local, local_path
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 IDENT = LakeIdent("s", "t")
@@ -99,7 +99,7 @@ def written(files: TableFiles, *batches: pa.RecordBatch, **more: Any) -> list[Ne
 
 
 def in_folder(files: TableFiles) -> set[str]:
-    folder = local(files.location) / "data"
+    folder = local_path(files.location) / "data"
     return {str(path) for path in folder.iterdir()} if folder.exists() else set()
 
 
@@ -244,13 +244,13 @@ def test_files_are_compressed_as_the_table_says(
     files = known(metadata(location=str(tmp_path), properties=properties))
     assert (files.codec, files.level) == found
     (file,) = written(files, rows(files, 1, 2))
-    assert pq.read_table(local(file.path))["a"].to_pylist() == [1, 2]
+    assert pq.read_table(local_path(file.path))["a"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("location", ["/x/y", "file:/x/y", "file:///x/y", "file:/x/y/"])
 def test_a_local_folder_has_several_spellings(location: str) -> None:
-    assert local_folder(location) == Path("/x/y")
-    assert known(metadata(location=location)).new_file()[1].parent == Path("/x/y/data")
+    assert is_local(location)
+    assert local_path(known(metadata(location=location)).new_path()).parent == Path("/x/y/data")
 
 
 # -- the files ------------------------------------------------------------------------------------
@@ -261,11 +261,11 @@ def test_columns_and_elements_have_the_table_s_field_ids(tmp_path: Path) -> None
     files = known(metadata("long", nested, a_list("string", 23), location=str(tmp_path)))
     values = (pa.array([1], pa.int64()), pa.array([[[7], None]]), pa.array([["x", None]]))
     (file,) = written(files, as_rows(files, staged(*values), "abc"))
-    schema: Any = pq.read_schema(local(file.path))
+    schema: Any = pq.read_schema(local_path(file.path))
     inner = schema.field("b").type.value_field
     numbered = [*schema, inner, inner.type.value_field, schema.field("c").type.value_field]
     assert [int(field.metadata[FIELD_ID]) for field in numbered] == [11, 12, 13, 21, 22, 23]
-    assert pq.read_table(local(file.path)).to_pylist() == [
+    assert pq.read_table(local_path(file.path)).to_pylist() == [
         {"a": 1, "b": [[7], None], "c": ["x", None]}
     ]
 
@@ -280,12 +280,12 @@ def test_decimals_are_integers_as_far_as_they_go(tmp_path: Path) -> None:
         for value, type in zip(values, files.schema.types, strict=True)
     ]
     (file,) = written(files, as_rows(files, staged(*columns), "abcd"))
-    schema = pq.ParquetFile(local(file.path)).schema
+    schema = pq.ParquetFile(local_path(file.path)).schema
     assert [schema.column(n).physical_type for n in range(4)] == [
         *("INT32", "INT64"),
         *["FIXED_LEN_BYTE_ARRAY"] * 2,
     ]
-    found = pq.read_table(local(file.path))
+    found = pq.read_table(local_path(file.path))
     assert [column.to_pylist() for column in found.columns] == [[each, None] for each in values]
 
 
@@ -299,7 +299,7 @@ def test_timestamps_are_microseconds_with_and_without_a_zone(tmp_path: Path) -> 
         pa.array([datetime.date(1, 1, 1)]),
     )
     (file,) = written(files, as_rows(files, staged(*columns), "abc"))
-    parquet = pq.ParquetFile(local(file.path))
+    parquet = pq.ParquetFile(local_path(file.path))
     said = [str(parquet.schema.column(n).logical_type) for n in range(3)]
     assert "isAdjustedToUTC=false, timeUnit=microseconds" in said[0]
     assert "isAdjustedToUTC=true, timeUnit=microseconds" in said[1]
@@ -345,7 +345,7 @@ def test_a_null_where_none_may_be_names_column_and_table_and_no_value(
 def test_a_file_is_what_it_is_said_to_be(files: TableFiles) -> None:
     (file,) = written(files, rows(files, 1, 2), rows(files), rows(files, 3))
     assert in_folder(files) == {file.path}
-    place = local(file.path)
+    place = local_path(file.path)
     assert (file.rows, file.size, file.of) == (3, place.stat().st_size, None)
     assert pq.read_table(place)["a"].to_pylist() == [1, 2, 3]
 
@@ -353,7 +353,7 @@ def test_a_file_is_what_it_is_said_to_be(files: TableFiles) -> None:
 def test_a_next_file_is_begun_where_one_is_large_enough(files: TableFiles) -> None:
     found = written(files, *(rows(files, n) for n in range(5)), size=1)
     assert [file.rows for file in found] == [1] * 5
-    values = [pq.read_table(local(file.path))["a"][0].as_py() for file in found]
+    values = [pq.read_table(local_path(file.path))["a"][0].as_py() for file in found]
     assert values == [0, 1, 2, 3, 4]
     assert len(in_folder(files)) == 5
 
@@ -371,7 +371,7 @@ def test_row_groups_are_of_many_batches(
     batches = [rows(files, *range(n)) for n in (1, 0, 1, 2, 3, 0, 2, 1, 0)]
     told: list[NewFile] = []
     write_rows(files, iter(batches), told.append)
-    parquet = pq.ParquetFile(local(told[0].path))
+    parquet = pq.ParquetFile(local_path(told[0].path))
     found = [parquet.read_row_group(n)["a"].to_pylist() for n in range(parquet.num_row_groups)]
     assert [*chain(*found)] == [0, 0, 0, 1, 0, 1, 2, 0, 1, 0]
     assert list(map(len, found)) == groups
@@ -466,10 +466,10 @@ def test_deletes_are_read_as_they_were_written(
         for n, name in enumerate(names)
     }
     file = write_deletes(files, places)
-    assert (file.rows, file.size) == (count * len(names), local(file.path).stat().st_size)
+    assert (file.rows, file.size) == (count * len(names), local_path(file.path).stat().st_size)
     assert file.of == (next(iter(places)) if len(names) == 1 else None)
     for path in (file.path, f"file:{file.path}"):
-        found = read_deletes(path)
+        found = read_deletes(LocalStore(), path)
         assert found.keys() == places.keys()
         assert all((found[each] == places[each]).all() for each in places)
 
@@ -478,7 +478,7 @@ def test_a_file_of_deletes_is_one_by_the_specification(files: TableFiles) -> Non
     """Sorted by file, then by position; its fields are known by their ids."""
     one, two = np.array([1, 5], np.int64), np.array([0], np.int64)
     file = write_deletes(files, {"/y": one, "/x": two})
-    parquet: Any = pq.ParquetFile(local(file.path))
+    parquet: Any = pq.ParquetFile(local_path(file.path))
     fields = parquet.schema_arrow
     assert {field.name: int(field.metadata[FIELD_ID]) for field in fields} == {
         "file_path": 2147483546,
@@ -493,6 +493,6 @@ def test_a_file_of_deletes_is_one_by_the_specification(files: TableFiles) -> Non
 
 def test_a_file_that_is_lost_is_not_one_of_the_staging_folder(files: TableFiles) -> None:
     with pytest.raises(IoError) as error:
-        read_deletes(f"{files.location}/data/none.parquet")
+        read_deletes(files.store, f"{files.location}/data/none.parquet")
     assert error.value.code == "58030"
     assert "staging" not in error.value.report()

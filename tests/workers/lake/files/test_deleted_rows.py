@@ -19,7 +19,7 @@ from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import LocalStore, local_path
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def places(*numbers: int) -> np.ndarray:
 
 
 def living(dead: DeadRows, file: LiveFile) -> list[int]:
-    found = dead.living(file, np.arange(file.rows))
+    found = dead.living(LocalStore(), file, np.arange(file.rows))
     return np.flatnonzero(found).tolist()
 
 
@@ -55,7 +55,7 @@ def test_no_file_is_read_twice_as_long_as_there_is_room(table: TableFiles) -> No
         assert 3 not in living(dead, file)
         assert dead._held <= 20
     for file in files:
-        local(file.deletes[0].path).unlink()
+        local_path(file.deletes[0].path).unlink()
     assert [3 in living(dead, file) for file in files[1:]] == [False, False]
     with pytest.raises(ReplicationError):
         living(dead, files[0])
@@ -68,7 +68,7 @@ def test_deletes_of_several_data_files_are_read_once(table: TableFiles) -> None:
     shared = write_deletes(table, {each: places(n) for n, each in enumerate("abc")})
     dead = DeadRows()
     assert living(dead, LiveFile("a", 3, (shared,))) == [1, 2]
-    local(shared.path).unlink()
+    local_path(shared.path).unlink()
     assert living(dead, LiveFile("b", 3, (shared,))) == [0, 2]
     assert living(dead, LiveFile("c", 3, (shared,))) == [0, 1]
 
@@ -126,10 +126,10 @@ def test_a_vector_holds_all_that_its_data_file_has_lost(table: TableFiles) -> No
     (shared,) = deleting(table, "a", [4])
     again = write_vectors(table, {"a": places(2, 70_000)}, {"a": [first[0], shared]})
     assert [each.rows for each in again] == [5]
-    assert read_vector(again[0])["a"].tolist() == [1, 2, 4, 70_000, far]
-    assert read_vector(first[1])["b"].tolist() == [0]
+    assert read_vector(LocalStore(), again[0])["a"].tolist() == [1, 2, 4, 70_000, far]
+    assert read_vector(LocalStore(), first[1])["b"].tolist() == [0]
     many = write_vectors(table, {"a": np.arange(0, 300_000, 3)}, {})
-    assert read_vector(many[0])["a"].tolist() == list(range(0, 300_000, 3))
+    assert read_vector(LocalStore(), many[0])["a"].tolist() == list(range(0, 300_000, 3))
 
 
 @pytest.mark.parametrize("at", [0, 3, 5, 12, -1])
@@ -137,14 +137,14 @@ def test_a_damaged_vector_is_not_believed(table: TableFiles, at: int) -> None:
     (vector,) = write_vectors(table, {"a": places(1, 2, 3)}, {})
     assert vector.vector is not None
     start, size = vector.vector
-    content = bytearray(local(vector.path).read_bytes())
+    content = bytearray(local_path(vector.path).read_bytes())
     content[start + (at if at >= 0 else size + at)] ^= 1
-    local(vector.path).write_bytes(content)
+    local_path(vector.path).write_bytes(content)
     with pytest.raises(Unreadable):
-        read_vector(vector)
-    local(vector.path).write_bytes(content[: start + size - 1])
+        read_vector(LocalStore(), vector)
+    local_path(vector.path).write_bytes(content[: start + size - 1])
     with pytest.raises(Unreadable):
-        read_vector(vector)
+        read_vector(LocalStore(), vector)
 
 
 @pytest.mark.parametrize("beyond", [8, 40])

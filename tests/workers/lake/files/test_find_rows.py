@@ -26,7 +26,7 @@ from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import TooMuch, Unreadable, _rows_at_once
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.staged_rows import LiveFile
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 from workers.lake.table import SOURCE_COLUMN
 
 NOON = datetime.datetime(2026, 1, 2, 12)
@@ -132,7 +132,7 @@ def test_row_groups_without_a_key_are_not_read(
     with monkeypatch.context() as small:
         small.setattr("workers.lake.files.data_files.ROW_GROUP", 10)
         stored.add(range(100), ["x"] * 100, deleted=[[50, 51], [55]])
-    assert pq.read_metadata(local(stored.files[0].path)).num_row_groups == 10
+    assert pq.read_metadata(local_path(stored.files[0].path)).num_row_groups == 10
     read: list[int] = []
     searched = RowLookup._in_batch
 
@@ -244,10 +244,10 @@ def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unreadable):  # the table was told another number of rows
         stored.find([1])
     stored.files[0] = file
-    pq.write_table(pa.table({"a": [1], "b": ["x"]}), local(stored.files[0].path))
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), local_path(stored.files[0].path))
     with pytest.raises(Unreadable):
         stored.find([1])
-    local(stored.files[0].path).unlink()
+    local_path(stored.files[0].path).unlink()
     with pytest.raises(ReplicationError):
         stored.find([1])
 
@@ -256,7 +256,7 @@ def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:
 def test_a_damaged_file_is_left_to_spark(tmp_path: Path, cut: int) -> None:
     stored = a_table(tmp_path, "long", "string")
     stored.add([1, 2], ["x", "y"])
-    place = local(stored.files[0].path)
+    place = local_path(stored.files[0].path)
     place.write_bytes(place.read_bytes()[:-cut] if cut else b"")
     with pytest.raises(Unreadable):
         stored.find([1])
@@ -302,7 +302,7 @@ def test_of_large_values_few_are_read_in_one_go(
     texts = [f"{n}" * 3000 for n in range(100, 120)]
     stored.add(range(20), texts, [[text] for text in texts])
     monkeypatch.setattr("workers.lake.files.read_rows._AT_ONCE", 40_000)
-    footer = pq.read_metadata(local(stored.files[0].path)).row_group(0)
+    footer = pq.read_metadata(local_path(stored.files[0].path)).row_group(0)
     assert _rows_at_once(footer, ["a"]) == 20 * 40_000 // footer.column(0).total_uncompressed_size
     assert [_rows_at_once(footer, names) for names in ("b", "c", "bc")] == [4, 4, 2]
     found = stored.find([19, 0, 7], own="bc")

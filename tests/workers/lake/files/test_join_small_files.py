@@ -22,6 +22,7 @@ from workers.lake.files.join_small_files import choose, choose_small
 from workers.lake.files.read_rows import Unreadable, rows_of
 from workers.lake.segment import Segment
 from workers.lake.staged_rows import LiveFile
+from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
 
 FEW = 3
@@ -214,12 +215,12 @@ def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:
 
     files = [file(name, size) for name, size in (("a", 10), ("b", 40), ("c", 20), ("d", 20))]
     sizes = FileSizes(small=30, whole=45, few=2)
-    assert [(each.path[-1], size) for each, size in choose_small(files, sizes)] == [
+    assert [(each.path[-1], size) for each, size in choose_small(LocalStore(), files, sizes)] == [
         ("a", 10),
         ("c", 20),
     ]
-    assert choose_small(files, replace(sizes, few=3)) == []
-    assert choose_small(files, replace(sizes, whole=12)) == []  # 10 is not small then
+    assert choose_small(LocalStore(), files, replace(sizes, few=3)) == []
+    assert choose_small(LocalStore(), files, replace(sizes, whole=12)) == []  # 10 is not small then
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable, rows_at
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 
 FEW = 3
 
@@ -74,14 +74,16 @@ def test_a_file_of_another_number_of_rows_than_the_table_was_told_is_not_read(
     files: TableFiles, told: int
 ) -> None:
     (file,) = living(files, rows(files, 1, 2, 3))
-    assert [part.num_rows for part in rows_at(file, np.arange(2), list(files.schema))] == [2]
+    assert [
+        part.num_rows for part in rows_at(files.store, file, np.arange(2), list(files.schema))
+    ] == [2]
     with pytest.raises(Unreadable):
-        rows_at(replace(file, rows=told), np.arange(2), list(files.schema))
+        rows_at(files.store, replace(file, rows=told), np.arange(2), list(files.schema))
 
 
 def damaged(files: TableFiles, live: list[LiveFile]) -> LiveFile:
     deletes = write_deletes(files, {live[0].path: np.array([1])})
-    local(deletes.path).write_bytes(b"PAR1 no such file PAR1")
+    local_path(deletes.path).write_bytes(b"PAR1 no such file PAR1")
     return replace(live[0], deletes=(deletes,))
 
 

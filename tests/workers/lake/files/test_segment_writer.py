@@ -35,7 +35,7 @@ from workers.lake.sql.staged_frame import frame
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.staged_rows import Staged
 from workers.lake.storage import staging
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 from workers.lake.storage.staging import staged_columns, staged_schema
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -267,8 +267,8 @@ def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
     assert len(table.on_disk()) == 3
     [(shown,)] = table.query("file_path", "data_files")
     table.dest.drop_branches(table.ident)
-    for path in table.on_disk() - {local(shown).name}:
-        (local(shown).parent / path).unlink()
+    for path in table.on_disk() - {local_path(shown).name}:
+        (local_path(shown).parent / path).unlink()
     assert len(table.rows()) == 20
 
 
@@ -430,7 +430,7 @@ def test_a_reader_finds_rows_beside_a_long_value(
     ]
     table.batch(segments, 20)
     [[path]] = table.query("file_path", "data_files")
-    assert pq.ParquetFile(local(path)).num_row_groups == 2
+    assert pq.ParquetFile(local_path(path)).num_row_groups == 2
     assert table.query("count(*), count_if(v > 'c'), count_if(v = 'y3')") == [(12, 6, 1)]
     for where, rows in (("v > 'c'", 6), ("v = 'y3'", 1), ("v < 'c'", 6), ("id = 3", 1)):
         sql = sql_text("SELECT count(*) AS n FROM", table_path(table.ident), "WHERE", where)

@@ -20,7 +20,7 @@ from workers.lake.segment import Segment
 from workers.lake.sql import rewrite_files
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
-from workers.lake.storage.local_path import local
+from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 Make = Callable[..., Any]
@@ -94,7 +94,7 @@ def test_what_no_snapshot_needs_goes_with_the_last_that_did(
     def names(table: str, column: str) -> set[str]:
         return {Path(each).name for each in named(table, column)}
 
-    [place] = {local(each).parent.parent for each in named("all_data_files", "file_path")}
+    [place] = {local_path(each).parent.parent for each in named("all_data_files", "file_path")}
     there = {each.name for each in place.rglob("*.parquet")}
     assert there == names("all_files", "file_path")
     avro = {each.name for each in place.rglob("*.avro")}

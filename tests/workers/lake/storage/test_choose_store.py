@@ -1,0 +1,32 @@
+"""Which store a location is in."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.lake.storage.choose_store import staging_store, store_for
+from workers.lake.storage.local_store import LocalStore
+from workers.lake.storage.object_store import ObjectStore
+from workers.lake.storage.store import TableStore
+
+
+@pytest.mark.parametrize(
+    ("location", "store"),
+    [
+        ("/lake/t", LocalStore()),
+        ("file:/lake/t", LocalStore()),
+        ("file:///lake/t", LocalStore()),
+        ("s3://bucket/lake/t", ObjectStore("bucket")),
+        ("s3a://bucket/lake/t", ObjectStore("bucket")),
+        ("gs://bucket/lake/t", None),
+        ("hdfs://host/lake/t", None),
+        ("file://host/lake/t", None),
+    ],
+)
+def test_a_table_s_store(location: str, store: TableStore | None) -> None:
+    assert store_for(location) == store
+
+
+def test_a_staging_folder_s_store() -> None:
+    assert staging_store("/shared/1_0_1") == LocalStore(is_staging=True)
+    assert staging_store("s3a://bucket/p/1_0_1") == ObjectStore("bucket")

@@ -1,0 +1,60 @@
+"""Errors of file systems and object stores, as the errors that a worker reports.
+
+An ``OSError`` becomes 53100 (no space left) or 58030 (any other failure). Its text never quotes a
+file name, bucket, host, key or value: of the original error only the system's word for the error
+number stays, or the words with which AWS names the failed request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.errcodes import IoError
+
+_AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+ operation")
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """What files are for, as the error message and its hint say."""
+
+    primary: str
+    hint: str
+
+
+TABLE_FILES: Final = FileUse(
+    "could not use the files of a lake table",
+    "They lie in the table's location; all that its metadata names must be there, and we"
+    " must be able to write, read and remove files in it.",
+)
+
+STAGED_FILES: Final = FileUse(
+    "could not use the staging folder",
+    'It is what "spark.staging" names, else "staging" in the data directory; it must be'
+    " there, and we must be able to list, write, read and remove files in it.",
+)
+
+
+@contextlib.contextmanager
+def file_errors(use: FileUse) -> Iterator[None]:
+    """Turn an OSError of the block into 53100 or 58030, worded for this use of files."""
+    try:
+        yield
+    except OSError as error:
+        sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
+        raise IoError(
+            use.primary, detail=f"{reason(error)}.", hint=use.hint, sqlstate=sqlstate
+        ) from None
+
+
+def reason(error: OSError) -> str:
+    """Why a call failed, without the names that the error's own text may quote."""
+    if found := _AWS.search(f"{error}"):
+        return found.group(0)
+    return os.strerror(error.errno) if error.errno else type(error).__name__

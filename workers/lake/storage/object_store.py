@@ -1,0 +1,145 @@
+"""ObjectStore: files in a bucket of an S3-compatible store.
+
+A path is ``s3://bucket/key``, or ``s3a://bucket/key`` where Spark calls the store so. Paths hold no
+credentials: pyarrow takes credentials, region and endpoint from the environment, a profile or the
+instance, as every AWS client does. Spark has credentials of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from config.lake import is_bucket
+from workers.lake.storage.file_errors import STAGED_FILES, file_errors, reason
+from workers.lake.storage.store import TableStore
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def bucket_file_system(bucket: str) -> Any:
+    """Pyarrow's file system for a bucket."""
+    # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
+    return fs.FileSystem.from_uri(f"s3://{bucket}")[0]
+
+
+def bucket_of(location: str) -> str:
+    """The bucket in which a location lies."""
+    return _key(location).partition("/")[0]
+
+
+def _key(path: str) -> str:
+    """The path as pyarrow writes it: bucket and key, without the scheme."""
+    return path.partition("://")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore(TableStore):
+    """Files in one bucket.
+
+    Removing never raises: a store that refuses is logged, and the file stays. No later write meets
+    the file, because the names of staged files and folders are never used again.
+    """
+
+    bucket: str
+
+    @property
+    def _system(self) -> Any:
+        return bucket_file_system(self.bucket)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn an OSError of the block into 53100 or 58030."""
+        return file_errors(STAGED_FILES)
+
+    def holds(self, path: str) -> bool:
+        """Is the path in this bucket?"""
+        return is_bucket(path) and bucket_of(path) == self.bucket
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open an object for reading; each read is a request."""
+        with self.errors():
+            file: pa.NativeFile = self._system.open_input_file(_key(path))
+            return file
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[pa.NativeFile]:
+        """Write a new object, visible from its closing on.
+
+        Pyarrow cannot abort an upload. An object whose block raises is therefore completed and then
+        removed. An object of the same path would be replaced: looking for one costs a request.
+        """
+        with self.errors():
+            file = self._system.open_output_stream(_key(path), compression=None)
+            try:
+                with file:
+                    yield file
+            except BaseException:
+                self.remove(path)
+                raise
+
+    def size(self, path: str) -> int:
+        """The object's size in bytes."""
+        with self.errors(), self._system.open_input_file(_key(path)) as file:
+            return int(file.size())
+
+    def copy(self, path: str, to: str) -> None:
+        """Copy inside the store."""
+        with self.errors():
+            self._system.copy_file(_key(path), _key(to))
+
+    def remove(self, path: str) -> None:
+        """Remove an object; no error if it does not exist."""
+        with _logged():
+            self._system.delete_file(_key(path))
+
+    def remove_prefix(self, folder: str, prefix: str) -> None:
+        """Remove the objects of a folder with names that begin with ``prefix``."""
+        for each in self._listed(folder, prefix):
+            if each.type is fs.FileType.File:
+                self.remove(f"{folder}/{each.base_name}")
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove all objects of a folder."""
+        with _logged():
+            self._system.delete_dir(_key(folder))
+
+    def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
+        """Remove the folders inside ``folder`` with names that begin with ``prefix``."""
+        for each in self._listed(folder, prefix):
+            if f"{folder}/{each.base_name}" != keep:
+                self.remove_folder(f"{folder}/{each.base_name}")
+
+    def _listed(self, folder: str, prefix: str) -> list[Any]:
+        with self.errors():
+            chosen = fs.FileSelector(_key(folder), allow_not_found=True)
+            found = self._system.get_file_info(chosen)
+        return [each for each in found if each.base_name.startswith(prefix)]
+
+    def spark_path(self, path: str) -> str:
+        """The same path: neither buckets nor our keys have pattern characters."""
+        return path
+
+    @property
+    def has_cheap_requests(self) -> bool:
+        """Each range of an object is a request to the store."""
+        return False
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Log an error of the store in place of raising; a missing object is no error."""
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("action=staging could not remove staged files: %s", reason(error))
