@@ -31,7 +31,7 @@ from workers.lake.api.java_api import _Api
 from workers.lake.connect.errors import LakeFailure, as_replication_error, repeated
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import FileList, LiveFile, NewFile, LayoutId
+from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeIdent

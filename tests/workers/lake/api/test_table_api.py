@@ -27,7 +27,7 @@ from workers.lake.server import gateway_port
 from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
-from workers.lake.staged_rows import NewFile, LayoutId
+from workers.lake.staged_rows import LayoutId, NewFile
 from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
 
