@@ -147,13 +147,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "generated_values": BY_ITS_ROOM,
         "key_bounds": BY_ITS_ROOM,
         "spark_typemap": BY_ITS_ROOM,
-        "staged_frame": BY_ITS_ROOM,
         "table_metadata": BY_ITS_ROOM,
-    },
-    "workers/lake/storage": {
-        "local_path": BY_ITS_ROOM,
-        "staging": BY_ITS_ROOM,
-        "staging_folder": BY_ITS_ROOM,
     },
     "workers/process": {
         "failpoints": BY_ITS_ROOM,
@@ -215,7 +209,7 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/lake/connect/lake_url.py": "the room's modules share the function",
     "workers/lake/metadata/table_state.py": "both ways to read a table return the class",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
-    "workers/lake/storage/local_path.py": "the store and the file writers share the function",
+    "workers/lake/storage/choose_store.py": "knows both stores, which know the Protocol",
     "workers/process/parent_death.py": "each kind of child process calls the function",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
     "workers/sync/attempt_check.py": "the copy and the attempt share the check",
