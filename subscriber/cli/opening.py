@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from catalog.store_sqlite import CatalogStore
     from config.load import Config
-    from subscriber.commands.context import Site
+    from subscriber.commands.context import CommandContext
     from workers.process.launcher_client import LauncherStatus
 
 
@@ -33,14 +33,14 @@ def open_catalog(call: typer.Context, *, make: bool = False) -> Iterator[Catalog
 @contextmanager
 def open_context(
     call: typer.Context, config: Config | None = None, *, make: bool = False
-) -> Iterator[Site]:
+) -> Iterator[CommandContext]:
     """The real publisher, lake and launcher; ``config`` None: the stored configuration."""
     from config.load import from_stored
-    from subscriber.commands.open_context import open_site
+    from subscriber.commands.open_context import open_command_context
 
     with (
         open_catalog(call, make=make or config is not None) as store,
-        open_site(call.obj, store, config or from_stored(store.settings())) as context,
+        open_command_context(call.obj, store, config or from_stored(store.settings())) as context,
     ):
         yield context
 

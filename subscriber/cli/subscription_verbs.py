@@ -136,7 +136,7 @@ def _run_sql_text(call: typer.Context, text: str, *, file: str | None = None) ->
     from subscriber.commands.run_sql import Session
 
     session = Session(
-        open_site=lambda make: open_context(call, make=make),
+        open_command_context=lambda make: open_context(call, make=make),
         done=lambda tag: print(tag, flush=True),
         notify=print_notice,
         file=file,

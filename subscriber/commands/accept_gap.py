@@ -55,7 +55,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.limits import ACCEPT_GAP_AT_ONCE_TABLES
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import must_have
 from subscriber.commands.leaked_slots import leave_server, tell_of_slots_left
 from subscriber.commands.main_slot import create_main_slot
@@ -126,33 +126,33 @@ class Anchor:
         return qualified_name(self.rel.nspname, self.rel.relname)
 
 
-def accept_gap(name: str, site: Site) -> None:
+def accept_gap(name: str, context: CommandContext) -> None:
     """Re-anchor a subscription at what its publisher, slot and lake tables are now.
 
     Every gap is told as a WARNING. 55000 if there is none.
     """
-    sub = must_have(name, site)
+    sub = must_have(name, context)
     if sub.subcreate is not SubCreate.READY or sub.subslotname is None:
         raise ObjectNotInPrerequisiteState(
             f'subscription "{name}" has no replication slot to go on from',
             hint=f"See pgsub status, or drop it with pgsub drop {shlex.quote(name)}.",
         )
-    with site.held(sub.oid), closing(site.connect(sub)) as conn:
-        found = _look(must_have(name, site), conn, site)
+    with context.workers_stopped(sub.oid), closing(context.connect(sub)) as conn:
+        found = _look(must_have(name, context), conn, context)
         if found.fits:
             raise ObjectNotInPrerequisiteState(
                 "there is no gap to accept",
                 detail=f'Publisher, slot and lake tables of subscription "{name}" are as they '
                 "were left.",
             )
-        begin = _settle_slot(found, conn, site)
+        begin = _settle_slot(found, conn, context)
         failpoints.reach("accept_gap.slot_settled")
-        anchors = _anchors(found, begin, site)
-        _tell(found, begin, anchors, site)
-        stamped = _store(found, begin, anchors, site)
+        anchors = _anchors(found, begin, context)
+        _tell(found, begin, anchors, context)
+        stamped = _store(found, begin, anchors, context)
         failpoints.reach("accept_gap.stored")
-        _each(lambda rel: _stamp(rel, site.lake()), stamped)
-        site.notify(notice(f'subscription "{name}" goes on at {begin}'))
+        _each(lambda rel: _stamp(rel, context.lake()), stamped)
+        context.notify(notice(f'subscription "{name}" goes on at {begin}'))
 
 
 def anchor(
@@ -182,9 +182,9 @@ def anchor(
 # Looking
 
 
-def _look(sub: Subscription, conn: ReplicationConn, site: Site) -> Found:
-    at = site.store.origin_lsn(origin_name(sub.oid))
-    rels = site.store.rels(sub.oid)
+def _look(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> Found:
+    at = context.store.origin_lsn(origin_name(sub.oid))
+    rels = context.store.rels(sub.oid)
     identity = conn.identify_system()
     server = judge_server(
         sub, highest_lsn(sub, at, rels), identity, fetch_history(conn, sub, identity)
@@ -194,7 +194,7 @@ def _look(sub: Subscription, conn: ReplicationConn, site: Site) -> Found:
     if slot is not None and not slot.ours and slot_error is not None:
         raise slot_error  # somebody else's: not ours to drop, and nothing to go on from
     there, gone, errors = _look_at_tables(
-        sub, [rel for rel in rels if rel.srsubstate in SYNCED], site
+        sub, [rel for rel in rels if rel.srsubstate in SYNCED], context
     )
     return Found(
         sub=sub,
@@ -210,16 +210,16 @@ def _look(sub: Subscription, conn: ReplicationConn, site: Site) -> Found:
 
 
 def _look_at_tables(
-    sub: Subscription, rels: Sequence[SubscriptionRel], site: Site
+    sub: Subscription, rels: Sequence[SubscriptionRel], context: CommandContext
 ) -> tuple[list[SubscriptionRel], list[SubscriptionRel], dict[int, ReplicationError]]:
     """The tables that are there, those that are not, and what is wrong with which position."""
     there: list[SubscriptionRel] = []
     gone: list[SubscriptionRel] = []
     errors: dict[int, ReplicationError] = {}
-    lakes = site.lake_tables([_ident(rel) for rel in rels])
+    lakes = context.lake_tables([_ident(rel) for rel in rels])
     for rel, lake in zip(rels, lakes, strict=True):
         if lake is None:
-            site.notify(
+            context.notify(
                 warning(
                     f'lake table "{_ident(rel)}" does not exist',
                     detail="The subscription stops at its next change.",
@@ -255,7 +255,7 @@ def _check_owner(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> No
 # Changing
 
 
-def _settle_slot(found: Found, conn: ReplicationConn, site: Site) -> LSN:
+def _settle_slot(found: Found, conn: ReplicationConn, context: CommandContext) -> LSN:
     """Where the stream will begin: the position of the slot, or of one that is made now."""
     sub, name = found.sub, found.sub.subslotname or ""
     if not found.needs_new_slot:
@@ -264,17 +264,17 @@ def _settle_slot(found: Found, conn: ReplicationConn, site: Site) -> LSN:
     if found.slot is not None:
         conn.drop_slot(name, wait=False, missing_ok=True)
     failpoints.reach("accept_gap.slot_dropped")
-    return create_main_slot(name, sub, conn, site)
+    return create_main_slot(name, sub, conn, context)
 
 
-def _anchors(found: Found, begin: LSN, site: Site) -> list[Anchor]:
+def _anchors(found: Found, begin: LSN, context: CommandContext) -> list[Anchor]:
     """The tables whose position must change, each fenced before it is read."""
     concerned = [
         rel for rel in found.rels if found.server is not None or rel.srrelid in found.table_errors
     ]
 
     def fenced(rel: SubscriptionRel) -> Anchor:
-        lake = site.lake().fence(_ident(rel))
+        lake = context.lake().fence(_ident(rel))
         return anchor(rel, lake.stamp, found.server, begin, found.stand)
 
     anchors = _each(fenced, concerned)
@@ -284,17 +284,17 @@ def _anchors(found: Found, begin: LSN, site: Site) -> list[Anchor]:
 
 
 def _store(
-    found: Found, begin: LSN, anchors: Sequence[Anchor], site: Site
+    found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandContext
 ) -> list[SubscriptionRel]:
     """All that the catalog says of it, at once; the rows of the tables to be stamped."""
-    sub, store = found.sub, site.store
+    sub, store = found.sub, context.store
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
     # Else workers may have confirmed more: those of a launcher that came after this one's death.
     flush = {"max_flush_lsn": begin} if moved else {}
     with store.transaction():
         now = store.update_subscription(sub.oid, **identity.stored(), **flush)
-        left = leave_server(sub, now, site)
+        left = leave_server(sub, now, context)
         if server is not None:
             where = f"gap accepted by {sub.subname}"
             store.origin_advance(origin_name(sub.oid), begin, where, go_backward=True)
@@ -322,7 +322,7 @@ def _store(
                 store.update_rel(sub.oid, rel.srrelid, copied=False)
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
         store.forget_last_error(sub.oid, 0)
-    tell_of_slots_left(left, sub, now, site)
+    tell_of_slots_left(left, sub, now, context)
     gone = {rel.srrelid for rel in found.gone}
     return [rel for rel in stored if rel.srrelid not in gone]
 
@@ -342,16 +342,16 @@ def _stamp(rel: SubscriptionRel, lake: Destination) -> None:
 # Telling
 
 
-def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], site: Site) -> None:
+def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandContext) -> None:
     """Which changes are given up, from where to where, and of which tables."""
     sub, server = found.sub, found.server
     if server is not None:
-        site.notify(
+        context.notify(
             warning(server.error.primary, detail=f"{server.error.detail} {_missing(server, begin)}")
         )
     elif begin > sub.max_flush_lsn:
         tables = ", ".join(f'"{qualified_name(rel.nspname, rel.relname)}"' for rel in found.rels)
-        site.notify(
+        context.notify(
             warning(
                 f"changes from {sub.max_flush_lsn} to {begin} are not received",
                 detail=f'What replication slot "{sub.subslotname}" could have sent of them is '
@@ -361,10 +361,10 @@ def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], site: Site) -> No
     for each in anchors:
         error = found.table_errors.get(each.rel.srrelid)
         if error is None:
-            site.notify(notice(f'table "{each.name}" goes on at {each.lsn}'))
+            context.notify(notice(f'table "{each.name}" goes on at {each.lsn}'))
             continue
         gap = f"from {each.held}" if each.held is not None else "of an unknown past"
-        site.notify(
+        context.notify(
             warning(
                 f'table "{each.name}": changes {gap} to {each.lsn} are not in the lake',
                 detail=f"{error.primary}. {error.detail}",

@@ -45,7 +45,7 @@ from subscriber.commands.alter_rules import (
     merge_publications,
     options_change,
 )
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     disable_subscription,
     enable_subscription,
@@ -60,9 +60,9 @@ from subscriber.messages import notice, warning
 from workers.publisher.password_required import check_conninfo, check_privilege
 
 
-def alter_connection(name: str, conninfo: str, site: Site) -> None:
+def alter_connection(name: str, conninfo: str, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … CONNECTION: parsed, not tried. Without a password it has none."""
-    sub = must_be_ready(name, site)
+    sub = must_be_ready(name, context)
     connection = split_password(conninfo, Path.cwd())
     if connection.password is not None and sub.password_env is not None:
         raise SyntaxErrorOrAccess(
@@ -70,100 +70,102 @@ def alter_connection(name: str, conninfo: str, site: Site) -> None:
             hint=f'Leave the password out: it is taken from "{sub.password_env}".',
         )
     given = connection.password is not None or sub.password_env is not None
-    check_conninfo(sub, site.settings, given=given)
-    with _passfile(sub, connection, site) as passfile:
-        _store_and_tell(sub, {"subconninfo": connection.text, **passfile}, site)
+    check_conninfo(sub, context.settings, given=given)
+    with _passfile(sub, connection, context) as passfile:
+        _store_and_tell(sub, {"subconninfo": connection.text, **passfile}, context)
 
 
 def alter_publications(
     name: str,
     action: PublicationAction,
     publications: Sequence[str],
-    site: Site,
+    context: CommandContext,
     *,
     refresh: bool,
     copy_data: bool,
 ) -> None:
     """ALTER SUBSCRIPTION … { SET | ADD | DROP } PUBLICATION; the refresh is of the whole list."""
-    sub = must_be_ready(name, site)
+    sub = must_be_ready(name, context)
     columns = {"subpublications": merge_publications(sub, action, publications)}
     if not refresh:
-        _store_and_tell(sub, columns, site)
+        _store_and_tell(sub, columns, context)
         return
     check_refresh(sub, action, copy_data=copy_data)
     validate = () if action == "drop" else tuple(publications)
-    with closing(site.connect(sub)) as conn:
+    with closing(context.connect(sub)) as conn:
         refresh_publication(
-            sub, conn, site, copy_data=copy_data, columns=columns, validate=validate
+            sub, conn, context, copy_data=copy_data, columns=columns, validate=validate
         )
 
 
-def alter_refresh(name: str, site: Site, *, copy_data: bool) -> None:
+def alter_refresh(name: str, context: CommandContext, *, copy_data: bool) -> None:
     """ALTER SUBSCRIPTION … REFRESH PUBLICATION."""
-    sub = must_be_ready(name, site)
+    sub = must_be_ready(name, context)
     check_refresh(sub, None, copy_data=copy_data)
-    with closing(site.connect(sub)) as conn:
-        refresh_publication(sub, conn, site, copy_data=copy_data)
+    with closing(context.connect(sub)) as conn:
+        refresh_publication(sub, conn, context, copy_data=copy_data)
 
 
-def alter_enabled(name: str, enabled: bool, site: Site) -> None:
+def alter_enabled(name: str, enabled: bool, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … { ENABLE | DISABLE }; the latter returns when the workers have gone."""
-    (enable_subscription if enabled else disable_subscription)(name, site)
+    (enable_subscription if enabled else disable_subscription)(name, context)
 
 
-def alter_options(name: str, options: Mapping[str, Any], site: Site) -> None:
+def alter_options(name: str, options: Mapping[str, Any], context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … SET (…), with values that were read already; None is NONE."""
-    sub = must_be_ready(name, site)
-    check_privilege(options.get("password_required", True), site.settings)
-    change = options_change(sub, options, running=lambda: _running(sub, site))
-    _alter_slot(sub, change, site)
-    _store_and_tell(sub, change.columns, site)
+    sub = must_be_ready(name, context)
+    check_privilege(options.get("password_required", True), context.settings)
+    change = options_change(sub, options, running=lambda: _running(sub, context))
+    _alter_slot(sub, change, context)
+    _store_and_tell(sub, change.columns, context)
 
 
-def alter_skip(name: str, lsn: LSN | None, site: Site) -> None:
+def alter_skip(name: str, lsn: LSN | None, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … SKIP: the transaction that finishes at ``lsn``; None for none."""
-    sub = must_be_ready(name, site)
-    with altering(sub, site) as now:
-        skip = check_skip(lsn, site.store.origin_lsn(origin_name(now.oid)))
-        changed = site.store.update_subscription(now.oid, subskiplsn=skip)
-    _tell(changed, site)
+    sub = must_be_ready(name, context)
+    with altering(sub, context) as now:
+        skip = check_skip(lsn, context.store.origin_lsn(origin_name(now.oid)))
+        changed = context.store.update_subscription(now.oid, subskiplsn=skip)
+    _tell(changed, context)
 
 
-def alter_rename(name: str, new: str, site: Site) -> None:
+def alter_rename(name: str, new: str, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … RENAME TO. Slot, origin and tables stay what they are."""
     check_subscription_name(new)
-    sub = must_be_ready(name, site)
-    with altering(sub, site) as now:
-        if site.store.subscription_by_name(new) is not None:
+    sub = must_be_ready(name, context)
+    with altering(sub, context) as now:
+        if context.store.subscription_by_name(new) is not None:
             raise DuplicateObject(f'subscription "{new}" already exists')
-        changed = site.store.update_subscription(now.oid, subname=new)
-    site.notify(
+        changed = context.store.update_subscription(now.oid, subname=new)
+    context.notify(
         notice(
             f'a configuration file that has subscription "{name}" must name it "{new}" from now on'
         )
     )
-    _tell(changed, site)
+    _tell(changed, context)
 
 
-def alter_owner(name: str, role: str | None, site: Site) -> None:
+def alter_owner(name: str, role: str | None, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … OWNER TO: there is one role, so nothing changes. None: CURRENT_USER."""
     check_role(role)
-    must_have(name, site)
+    must_have(name, context)
 
 
-def _running(sub: Subscription, site: Site) -> bool:
-    return any(worker.subid == sub.oid for worker in site.workers())
+def _running(sub: Subscription, context: CommandContext) -> bool:
+    return any(worker.subid == sub.oid for worker in context.workers())
 
 
-def _alter_slot(sub: Subscription, change: OptionsChange, site: Site) -> None:
+def _alter_slot(sub: Subscription, change: OptionsChange, context: CommandContext) -> None:
     if not change.concerns_slot:
         return
-    with closing(site.connect(sub)) as conn:
+    with closing(context.connect(sub)) as conn:
         alter_main_slot(sub, conn, failover=change.failover, two_phase=change.two_phase)
 
 
 @contextmanager
-def _passfile(sub: Subscription, connection: Conninfo, site: Site) -> Iterator[dict[str, Any]]:
+def _passfile(
+    sub: Subscription, connection: Conninfo, context: CommandContext
+) -> Iterator[dict[str, Any]]:
     """The password's column, if it changes; inside, the row is changed.
 
     Whatever happens, the file that no row names any more is removed.
@@ -172,34 +174,36 @@ def _passfile(sub: Subscription, connection: Conninfo, site: Site) -> Iterator[d
     if connection.password is None and sub.passfile is not None:
         columns["passfile"] = None
     elif connection.password is not None and not holds(sub.passfile, connection.password):
-        columns["passfile"] = write_passfile(site.data_dir, sub.subuuid, connection.password)
+        columns["passfile"] = write_passfile(context.data_dir, sub.subuuid, connection.password)
     try:
         yield columns
     finally:
         if columns:
-            now = site.store.subscription(sub.oid)
+            now = context.store.subscription(sub.oid)
             for path in (sub.passfile, columns["passfile"]):
                 if now is None or now.passfile != path:
                     remove_passfile(path)
 
 
-def _store_and_tell(sub: Subscription, columns: Mapping[str, Any], site: Site) -> Subscription:
-    with altering(sub, site) as now:
-        changed = store_columns(now, columns, site)
-    _mind_the_slot(sub, changed, site)
-    _tell(changed, site)
+def _store_and_tell(
+    sub: Subscription, columns: Mapping[str, Any], context: CommandContext
+) -> Subscription:
+    with altering(sub, context) as now:
+        changed = store_columns(now, columns, context)
+    _mind_the_slot(sub, changed, context)
+    _tell(changed, context)
     return changed
 
 
-def _mind_the_slot(before: Subscription, sub: Subscription, site: Site) -> None:
+def _mind_the_slot(before: Subscription, sub: Subscription, context: CommandContext) -> None:
     """Another slot is nobody's to drop any more; the old one stays on the publisher."""
     if sub.subslotname == before.subslotname:
         return
     # Where another connection leads is not known yet.
     same = sub.subconninfo == before.subconninfo
-    forget_leak(sub if same else replace(sub, sysid=None), site)
+    forget_leak(sub if same else replace(sub, sysid=None), context)
     if before.subslotname is not None:
-        site.notify(
+        context.notify(
             notice(
                 f'replication slot "{before.subslotname}" stays on the publisher and holds back '
                 "WAL until it is dropped there"
@@ -207,13 +211,13 @@ def _mind_the_slot(before: Subscription, sub: Subscription, site: Site) -> None:
         )
 
 
-def _tell(sub: Subscription, site: Site) -> None:
+def _tell(sub: Subscription, context: CommandContext) -> None:
     """Have the workers go by the change. It is stored: one that is late is a warning."""
-    site.wake_launcher()
+    context.wake_launcher()
     try:
-        await_workers(sub, site)
+        await_workers(sub, context)
     except ObjectInUse as error:
-        site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
+        context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
 
 
 """Columns that take what the file says."""

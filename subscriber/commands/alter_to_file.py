@@ -13,7 +13,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter import _alter_slot, _mind_the_slot, _passfile, _running, _tell
 from subscriber.commands.alter_rules import OptionsChange, check_enable, options_change
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     check_password,
     disable_subscription,
@@ -52,20 +52,22 @@ _OPTIONS: Final = {
 _WHEN_WRITTEN: Final = ("slot_name", "failover")
 
 
-def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+def bring_in_line(
+    sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
+) -> Subscription:
     """Make an existing, ready subscription what its file says; the row as it is then.
 
     A NOTICE says what changes. Only a warning: a publisher that cannot be reached (the workers go
     on trying, and the next ``up`` refreshes again), and a worker that goes by the old row for
     longer than one waits.
     """
-    raise_first(list(refusals(sub, stmt, site)))
-    check_password(stmt, site.settings)
-    change = _options_change(sub, stmt, site)
+    raise_first(list(refusals(sub, stmt, context)))
+    check_password(stmt, context.settings)
+    change = _options_change(sub, stmt, context)
     if change.concerns_slot and sub.subenabled:
         # By the file it is to be disabled, or this was refused; nobody may read from the slot.
-        disable_subscription(sub.subname, site)
-        sub = must_be_ready(sub.subname, site)
+        disable_subscription(sub.subname, context)
+        sub = must_be_ready(sub.subname, context)
     wanted = replace(new_row(stmt), subenabled=_enabled(sub, stmt))
     columns = dict(change.columns)
     columns |= {
@@ -73,10 +75,10 @@ def bring_in_line(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -
         for name in _FOLLOWED
         if getattr(wanted, name) != getattr(sub, name)
     }
-    with _passfile(sub, stmt.connection, site) as passfile:
+    with _passfile(sub, stmt.connection, context) as passfile:
         columns |= passfile
-        _alter_slot(replace(sub, **{**columns, "subslotname": sub.subslotname}), change, site)
-        return _store_and_refresh(sub, columns, stmt, site)
+        _alter_slot(replace(sub, **{**columns, "subslotname": sub.subslotname}), change, context)
+        return _store_and_refresh(sub, columns, stmt, context)
 
 
 def _enabled(sub: Subscription, stmt: CreateSubscriptionStmt) -> bool:
@@ -84,7 +86,9 @@ def _enabled(sub: Subscription, stmt: CreateSubscriptionStmt) -> bool:
     return stmt.options.enabled if "enabled" in stmt.options.specified else sub.subenabled
 
 
-def _options_change(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> OptionsChange:
+def _options_change(
+    sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
+) -> OptionsChange:
     """What ALTER SUBSCRIPTION … SET would have to say to make the options those of the file."""
     wanted, written = new_row(stmt), stmt.options.specified
     options = {
@@ -95,46 +99,49 @@ def _options_change(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site)
     }
     enabled = _enabled(sub, stmt)
     asked = sub if enabled else replace(sub, subenabled=False)
-    change = options_change(asked, options, running=lambda: _running(sub, site))
+    change = options_change(asked, options, running=lambda: _running(sub, context))
     if enabled:
         check_enable(replace(sub, **change.columns))
     return change
 
 
 def _store_and_refresh(
-    sub: Subscription, columns: Mapping[str, Any], stmt: CreateSubscriptionStmt, site: Site
+    sub: Subscription,
+    columns: Mapping[str, Any],
+    stmt: CreateSubscriptionStmt,
+    context: CommandContext,
 ) -> Subscription:
     changed, anything = sub, False
-    conn = _connect(replace(sub, **columns), site) if stmt.options.connect else None
+    conn = _connect(replace(sub, **columns), context) if stmt.options.connect else None
     if conn is None:
         if columns:
-            with altering(sub, site) as now:
-                changed = store_columns(now, columns, site)
-            _say_what(changed, columns, site)
+            with altering(sub, context) as now:
+                changed = store_columns(now, columns, context)
+            _say_what(changed, columns, context)
     else:
         with closing(conn):
             changed, anything = refresh_tables(
                 sub,
                 conn,
-                site,
+                context,
                 copy_data=stmt.options.copy_data,
                 columns=columns,
                 validate=stmt.publication,
             )
-            _say_what(changed, columns, site)
+            _say_what(changed, columns, context)
     if columns:
-        _mind_the_slot(sub, changed, site)
+        _mind_the_slot(sub, changed, context)
     if columns or anything:
-        _tell(changed, site)
+        _tell(changed, context)
     return changed
 
 
-def _connect(sub: Subscription, site: Site) -> Any:
+def _connect(sub: Subscription, context: CommandContext) -> Any:
     """The publisher, or a warning that its tables could not be looked at."""
     try:
-        return site.connect(sub)
+        return context.connect(sub)
     except ConnectionFailure as error:
-        site.notify(
+        context.notify(
             warning(
                 f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
                 detail=error.detail,
@@ -144,21 +151,21 @@ def _connect(sub: Subscription, site: Site) -> Any:
         return None
 
 
-def _say_what(sub: Subscription, columns: Mapping[str, Any], site: Site) -> None:
+def _say_what(sub: Subscription, columns: Mapping[str, Any], context: CommandContext) -> None:
     if columns:
         names = ", ".join(sorted(name.removeprefix("sub") for name in columns))
-        site.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
+        context.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
 
 
 def refusals(
-    sub: Subscription, stmt: CreateSubscriptionStmt, site: Site
+    sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
 ) -> Iterator[ReplicationError]:
     """What the file says otherwise and an existing subscription cannot become."""
     try:
-        _options_change(sub, stmt, site)
+        _options_change(sub, stmt, context)
     except ReplicationError as error:
         yield error
-    for rel in site.store.rels(sub.oid):
+    for rel in context.store.rels(sub.oid):
         ident, table = lake_ident(rel.nspname, rel.relname, stmt.tables)
         if table.shared != bool(source_of(sub, rel)):
             yield FeatureNotSupported(

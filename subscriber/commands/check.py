@@ -28,10 +28,10 @@ from config.load import Config
 from config.quantities import format_duration, parse_duration
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_to_file import refusals
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
-from subscriber.commands.open_context import open_site
+from subscriber.commands.open_context import open_command_context
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -70,21 +70,23 @@ def check_file(data_dir: Path, config: Config) -> list[Checked]:
             store = CatalogStore.open(":memory:")
             data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="pgsub")))
         stack.callback(store.close)
-        site = stack.enter_context(open_site(data_dir, store, config))
-        return [check_subscription(stmt, site, config.settings) for stmt in config.subscriptions]
+        context = stack.enter_context(open_command_context(data_dir, store, config))
+        return [check_subscription(stmt, context, config.settings) for stmt in config.subscriptions]
 
 
-def check_subscription(stmt: CreateSubscriptionStmt, site: Site, settings: Settings) -> Checked:
+def check_subscription(
+    stmt: CreateSubscriptionStmt, context: CommandContext, settings: Settings
+) -> Checked:
     """Look at one subscription from all sides."""
-    existing = site.store.subscription_by_name(stmt.name)
+    existing = context.store.subscription_by_name(stmt.name)
     if existing is not None and existing.subcreate is not SubCreate.READY:
         existing = None
     findings: list[Finding] = []
     findings += _caught(lambda: check_password(stmt, settings))
     if existing is not None:
-        findings += refusals(existing, stmt, site)
+        findings += refusals(existing, stmt, context)
     if stmt.options.connect and not findings:
-        findings += _connected(existing or new_row(stmt), stmt, site, settings, existing is None)
+        findings += _connected(existing or new_row(stmt), stmt, context, settings, existing is None)
     return Checked(stmt.name, tuple(findings))
 
 
@@ -97,7 +99,11 @@ def _caught(check: Callable[[], object]) -> list[Finding]:
 
 
 def _connected(
-    sub: Subscription, stmt: CreateSubscriptionStmt, site: Site, settings: Settings, new: bool
+    sub: Subscription,
+    stmt: CreateSubscriptionStmt,
+    context: CommandContext,
+    settings: Settings,
+    new: bool,
 ) -> list[Finding]:
     """Everything that needs the publisher; a lost connection ends it with that finding."""
     findings: list[Finding] = []
@@ -105,7 +111,7 @@ def _connected(
     try:
         with (
             temporary_passfile(stmt.connection.password) as passfile,
-            closing(site.connect(replace(sub, passfile=passfile))) as conn,
+            closing(context.connect(replace(sub, passfile=passfile))) as conn,
         ):
             if new:
                 findings += _caught(lambda: check_slot_is_free(conn, sub))
@@ -121,7 +127,7 @@ def _connected(
         findings.append(error)
     if mapped:
         try:
-            findings += lake_findings(mapped, site.lake_tables, site.store, sub)
+            findings += lake_findings(mapped, context.lake_tables, context.store, sub)
         except ReplicationError as error:
             findings.append(error)
     return findings

@@ -34,7 +34,7 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CommandContext:
     """Everything a command may touch; see the module."""
 
     data_dir: Path
@@ -44,9 +44,13 @@ class Site:
     lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
     wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
-    take_effect: Callable[[int], None]  # its workers read the catalog, or are gone; 55006 if late
+    wait_until_workers_reload: Callable[
+        [int], None
+    ]  # its workers read the catalog, or are gone; 55006 if late
     stop_sync_worker: Callable[[int, int], None]  # of (subid, relid); returns when it is gone
-    held: Callable[[int], AbstractContextManager[None]]  # no worker of the subscription runs inside
+    workers_stopped: Callable[
+        [int], AbstractContextManager[None]
+    ]  # no worker of the subscription runs inside
     notify: Callable[[Notice], None]
 
     @property

@@ -42,7 +42,7 @@ from config.guc import Settings
 from config.limits import WORKER_EXIT_POLL_SECONDS, WORKER_EXIT_SECONDS
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_rules import check_enable
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import (
     drop_sync_slots,
     leave_sync_slots,
@@ -82,28 +82,28 @@ from workers.tables.table_locks import TableLocks
 # CREATE
 
 
-def create_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+def create_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -> Subscription:
     """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
-    check_privilege(stmt.options.password_required, site.settings)
-    settle_leftover(stmt.name, site)
-    if site.store.subscription_by_name(stmt.name) is not None:
+    check_privilege(stmt.options.password_required, context.settings)
+    settle_leftover(stmt.name, context)
+    if context.store.subscription_by_name(stmt.name) is not None:
         raise DuplicateObject(
             f'subscription "{stmt.name}" already exists',
             hint=f"pgsub up brings it in line with the file, pgsub drop {stmt.name} removes it.",
         )
-    check_password(stmt, site.settings)
+    check_password(stmt, context.settings)
     sub = new_row(stmt)
     if stmt.connection.password is not None:
-        passfile = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
+        passfile = write_passfile(context.data_dir, sub.subuuid, stmt.connection.password)
         sub = dataclasses.replace(sub, passfile=passfile)
     try:
-        stored = _create(sub, stmt, site)
+        stored = _create(sub, stmt, context)
     except BaseException:
-        if site.store.subscription_by_name(stmt.name) is None:
+        if context.store.subscription_by_name(stmt.name) is None:
             remove_passfile(sub.passfile)
         raise
     if stored.subenabled:
-        site.wake_launcher()
+        context.wake_launcher()
     return stored
 
 
@@ -146,14 +146,16 @@ def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
         )
 
 
-def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+def _create(
+    sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
+) -> Subscription:
     if not stmt.options.connect:
-        with site.store.transaction():
-            stored = site.store.insert_subscription(
+        with context.store.transaction():
+            stored = context.store.insert_subscription(
                 dataclasses.replace(sub, subcreate=SubCreate.READY)
             )
-            site.store.origin_create(origin_name(stored.oid))
-        site.notify(
+            context.store.origin_create(origin_name(stored.oid))
+        context.notify(
             warning(
                 "subscription was created, but is not connected",
                 hint="To initiate replication, create the replication slot on the publisher and "
@@ -161,26 +163,26 @@ def _create(sub: Subscription, stmt: CreateSubscriptionStmt, site: Site) -> Subs
             )
         )
         return stored
-    conn = site.connect(sub)
+    conn = context.connect(sub)
     try:
         sub = dataclasses.replace(sub, **conn.identify_system().stored())
-        mapped = published_tables(conn, sub, site, validate=sub.subpublications)
+        mapped = published_tables(conn, sub, context, validate=sub.subpublications)
         for message in slot_warnings(conn, sub):
-            site.notify(message)
+            context.notify(message)
         if stmt.options.copy_data:
             for message in other_origins_warning(conn, sub):
-                site.notify(message)
+                context.notify(message)
             raise_first(list(privilege_findings(conn, mapped)))
         if mapped:
-            raise_first(list(lake_findings(mapped, site.lake_tables, site.store, sub)))
+            raise_first(list(lake_findings(mapped, context.lake_tables, context.store, sub)))
         check_slot_is_free(conn, sub)
-        return _make(sub, mapped, conn, site, copy_data=stmt.options.copy_data)
+        return _make(sub, mapped, conn, context, copy_data=stmt.options.copy_data)
     finally:
         conn.close()
 
 
 def published_tables(
-    conn: ReplicationConn, sub: Subscription, site: Site, *, validate: Sequence[str]
+    conn: ReplicationConn, sub: Subscription, context: CommandContext, *, validate: Sequence[str]
 ) -> list[MappedTable]:
     """What the publications publish; raises the first finding.
 
@@ -188,11 +190,11 @@ def published_tables(
     names.
     """
     for message in missing_publications_warning(conn, validate) if validate else ():
-        site.notify(message)
+        context.notify(message)
     mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
     raise_first(list(published_findings(mapped)))
     for message in table_warnings(mapped, sub.tables):
-        site.notify(message)
+        context.notify(message)
     return mapped
 
 
@@ -211,38 +213,38 @@ def _make(
     sub: Subscription,
     mapped: Sequence[MappedTable],
     conn: ReplicationConn,
-    site: Site,
+    context: CommandContext,
     *,
     copy_data: bool,
 ) -> Subscription:
     """Row, slot, lake tables, ready; undone as a whole if one of them fails."""
-    store = site.store
+    store = context.store
     with store.transaction():
         stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
         rels = [store.insert_rel(new_rel(stored.oid, table, copy_data)) for table in mapped]
     try:
         failpoints.reach("create.creating_stored")
-        floor = make_slot(stored, conn, site)
+        floor = make_slot(stored, conn, context)
     except BaseException as error:
-        _undo_create(stored, conn, site, slot=may_have_made_slot(error))
+        _undo_create(stored, conn, context, slot=may_have_made_slot(error))
         raise
     try:
         failpoints.reach("create.slot_created")
         if not copy_data:
             rels = [
-                make_lake_table(stored, rel, table, floor, site)
+                make_lake_table(stored, rel, table, floor, context)
                 for rel, table in zip(rels, mapped, strict=True)
             ]
         failpoints.reach("create.tables_made")
         with store.transaction():
             store.origin_create(origin_name(stored.oid))
             for rel in rels:
-                store_new_rel(rel, site)
+                store_new_rel(rel, context)
             ready = store.update_subscription(
                 stored.oid, subcreate=SubCreate.READY, max_flush_lsn=floor
             )
     except BaseException:
-        _undo_create(stored, conn, site, slot=True)
+        _undo_create(stored, conn, context, slot=True)
         raise
     failpoints.reach("create.ready_stored")
     return ready
@@ -265,29 +267,29 @@ def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
 
 
 def make_lake_table(
-    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, site: Site
+    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, context: CommandContext
 ) -> SubscriptionRel:
     """The lake table of a table that is not copied, stamped with where its changes begin."""
     epoch = str(uuid.uuid4())
     source, owner = source_of(sub, rel), owner_of(sub, rel)
     stamp = Stamp(origin_name(sub.oid), floor, epoch, floor, source)
-    lake = site.lake()
+    lake = context.lake()
     existing = lake.table(table.ident)
     if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
         columns = new_columns(table.remote, table.options, table.ident, lake)
         lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
     elif existing.owner != SHARED:
         lake.adopt_table(
-            table.ident, owner=owner, stamp=stamp, former_owners=site.store.former_owners()
+            table.ident, owner=owner, stamp=stamp, former_owners=context.store.former_owners()
         )
     if source:
-        add_source_to_table(lake, TableLocks(site.data_dir), table.ident, sub, stamp)
+        add_source_to_table(lake, TableLocks(context.data_dir), table.ident, sub, stamp)
     return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
 
 
-def store_new_rel(rel: SubscriptionRel, site: Site) -> None:
+def store_new_rel(rel: SubscriptionRel, context: CommandContext) -> None:
     """Store what ``make_lake_table`` found out about a table."""
-    site.store.update_rel(
+    context.store.update_rel(
         rel.srsubid, rel.srrelid, epoch=rel.epoch, floor=rel.floor, lake_lsn=rel.lake_lsn
     )
 
@@ -295,128 +297,130 @@ def store_new_rel(rel: SubscriptionRel, site: Site) -> None:
 # What a CREATE or DROP that failed or died left behind
 
 
-def settle_leftover(name: str, site: Site) -> None:
+def settle_leftover(name: str, context: CommandContext) -> None:
     """Undo a CREATE, or finish a DROP, of this name that never came to its end."""
-    sub = site.store.subscription_by_name(name)
+    sub = context.store.subscription_by_name(name)
     if sub is None or sub.subcreate is SubCreate.READY:
         return
     if sub.subcreate is SubCreate.DROPPING:
-        drop_subscription(name, site)
+        drop_subscription(name, context)
         return
-    conn = site.connect(sub)
+    conn = context.connect(sub)
     try:
-        _undo_create(sub, conn, site, slot=True)
+        _undo_create(sub, conn, context, slot=True)
     finally:
         conn.close()
 
 
-def _undo_create(sub: Subscription, conn: ReplicationConn, site: Site, *, slot: bool) -> None:
+def _undo_create(
+    sub: Subscription, conn: ReplicationConn, context: CommandContext, *, slot: bool
+) -> None:
     """Slot, empty lake tables, row. What cannot be undone now is left to the next CREATE."""
     try:
         if slot:
-            drop_unused_slot(sub, conn, site)
-        _drop_unused_tables(sub, site)
+            drop_unused_slot(sub, conn, context)
+        _drop_unused_tables(sub, context)
     except ReplicationError as error:
-        site.notify(
+        context.notify(
             warning(
                 f'could not undo the creation of subscription "{sub.subname}": {error}',
                 hint="Create it again, or drop it, when the cause is removed.",
             )
         )
         return
-    site.store.delete_subscription(sub.oid)
+    context.store.delete_subscription(sub.oid)
     remove_passfile(sub.passfile)
 
 
-def _drop_unused_tables(sub: Subscription, site: Site) -> None:
+def _drop_unused_tables(sub: Subscription, context: CommandContext) -> None:
     """Drop the lake tables that a failed CREATE made: ours, not adopted, never written."""
-    for rel in site.store.rels(sub.oid):
+    for rel in context.store.rels(sub.oid):
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
         options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
         if rel.srsubstate is not SubRelState.READY or options.adopt or options.shared:
             continue
-        found = site.lake().table(ident)
+        found = context.lake().table(ident)
         if found is not None and found.owner == sub.subuuid:
-            site.lake().drop_table(ident)
+            context.lake().drop_table(ident)
 
 
 # DROP, ENABLE, DISABLE
 
 
-def drop_subscription(name: str, site: Site, *, leave_slot: bool = False) -> None:
+def drop_subscription(name: str, context: CommandContext, *, leave_slot: bool = False) -> None:
     """DROP SUBSCRIPTION. The lake tables stay, as a subscriber's tables do.
 
     08006, before anything is changed, if the publisher cannot be reached to drop the slot or does
     not have it; with ``leave_slot`` it is not asked, and the slot is remembered as leaked. An
     earlier DROP may have died after dropping it: to finish that one the slot need not be there.
     """
-    sub = must_have(name, site)
+    sub = must_have(name, context)
     if sub.subcreate is SubCreate.CREATING and not leave_slot:
-        settle_leftover(name, site)
-        if site.store.subscription(sub.oid) is not None:
+        settle_leftover(name, context)
+        if context.store.subscription(sub.oid) is not None:
             raise ObjectNotInPrerequisiteState(
                 f'could not drop subscription "{name}"',
                 hint=f"Use pgsub drop --leave-slot {name} to drop it without its slot.",
             )
         return
-    conn = None if leave_slot else connect_to_drop(sub, site)
+    conn = None if leave_slot else connect_to_drop(sub, context)
     try:
-        site.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
-        site.wake_launcher()
+        context.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
+        context.wake_launcher()
         failpoints.reach("drop.dropping_stored")
-        wait_for_workers(sub, site)
-        left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
+        wait_for_workers(sub, context)
+        left = sync_slots_left(sub, context.store.rels(sub.oid), context.store)
         if conn is not None:
-            drop_sync_slots(sub, left, conn, site)
+            drop_sync_slots(sub, left, conn, context)
         else:
-            leave_sync_slots(sub, left, site)
-        leaked = release_slot(sub, conn, site)
+            leave_sync_slots(sub, left, context)
+        leaked = release_slot(sub, conn, context)
         failpoints.reach("drop.slot_dropped")
         if conn is not None:
-            retry_leaked_slots(sub, conn, site)
+            retry_leaked_slots(sub, conn, context)
     finally:
         if conn is not None:
             conn.close()
-    with site.store.transaction():
-        for rel in site.store.rels(sub.oid):
-            site.store.origin_drop(origin_name(sub.oid, rel.srrelid))
-        site.store.origin_drop(origin_name(sub.oid))
-        site.store.delete_subscription(sub.oid)
+    with context.store.transaction():
+        for rel in context.store.rels(sub.oid):
+            context.store.origin_drop(origin_name(sub.oid, rel.srrelid))
+        context.store.origin_drop(origin_name(sub.oid))
+        context.store.delete_subscription(sub.oid)
     failpoints.reach("drop.row_deleted")
     if not leaked:
         remove_passfile(sub.passfile)
-    site.wake_launcher()
+    context.wake_launcher()
 
 
-def enable_subscription(name: str, site: Site) -> None:
+def enable_subscription(name: str, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … ENABLE."""
-    with site.store.transaction():
-        sub = must_be_ready(name, site)
+    with context.store.transaction():
+        sub = must_be_ready(name, context)
         check_enable(sub)
-        site.store.update_subscription(sub.oid, subenabled=True)
-    site.wake_launcher()
+        context.store.update_subscription(sub.oid, subenabled=True)
+    context.wake_launcher()
 
 
-def disable_subscription(name: str, site: Site) -> None:
+def disable_subscription(name: str, context: CommandContext) -> None:
     """ALTER SUBSCRIPTION … DISABLE; returns when the workers have gone."""
-    sub = must_be_ready(name, site)
-    site.store.update_subscription(sub.oid, subenabled=False)
-    site.wake_launcher()
-    wait_for_workers(sub, site)
+    sub = must_be_ready(name, context)
+    context.store.update_subscription(sub.oid, subenabled=False)
+    context.wake_launcher()
+    wait_for_workers(sub, context)
 
 
-def must_have(name: str, site: Site) -> Subscription:
+def must_have(name: str, context: CommandContext) -> Subscription:
     """The subscription's row, 42704 if there is none."""
-    sub = site.store.subscription_by_name(name)
+    sub = context.store.subscription_by_name(name)
     if sub is None:
         raise UndefinedObject(f'subscription "{name}" does not exist')
     return sub
 
 
-def must_be_ready(name: str, site: Site) -> Subscription:
+def must_be_ready(name: str, context: CommandContext) -> Subscription:
     """The subscription's row, to be altered; 55000 if CREATE or DROP left it half way."""
-    sub = must_have(name, site)
-    check_privilege(sub.subpasswordrequired, site.settings)
+    sub = must_have(name, context)
+    check_privilege(sub.subpasswordrequired, context.settings)
     if sub.subcreate is not SubCreate.READY:
         raise ObjectNotInPrerequisiteState(
             f'subscription "{name}" is only half {_HALF[sub.subcreate]}',
@@ -428,11 +432,11 @@ def must_be_ready(name: str, site: Site) -> Subscription:
 _HALF: Final = {SubCreate.CREATING: "created", SubCreate.DROPPING: "dropped"}
 
 
-def wait_for_workers(sub: Subscription, site: Site) -> None:
+def wait_for_workers(sub: Subscription, context: CommandContext) -> None:
     """Until no worker of the subscription runs; they end at their next batch boundary (55006)."""
     deadline = time.monotonic() + WORKER_EXIT_SECONDS
     while True:
-        pids = [worker.pid for worker in site.workers() if worker.subid == sub.oid]
+        pids = [worker.pid for worker in context.workers() if worker.subid == sub.oid]
         if not pids:
             return
         if time.monotonic() > deadline:

@@ -14,7 +14,7 @@ from catalog.pg_subscription import Subscription, sync_slot_name, system_identif
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.launcher.passfile import remove_passfile
 from subscriber.messages import Notice, notice, warning
 from workers.publisher.interfaces import ReplicationConn
@@ -37,7 +37,7 @@ def sync_slots_left(
 
 
 def drop_sync_slots(
-    sub: Subscription, names: Iterable[str], conn: ReplicationConn, site: Site
+    sub: Subscription, names: Iterable[str], conn: ReplicationConn, context: CommandContext
 ) -> None:
     """Drop what unfinished synchronisations left; their workers are gone.
 
@@ -47,37 +47,39 @@ def drop_sync_slots(
         slot = leaked_slot(sub, name, "the connection leads to another server or database")
         try:
             if not slot.is_on(_reached(sub, conn)):
-                _remember(slot, site)
+                _remember(slot, context)
                 continue
             if _drop_when_released(conn, name):
-                site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+                context.notify(notice(f'dropped replication slot "{name}" on publisher'))
         except ReplicationError as error:
-            _remember(replace(slot, reason=error.primary), site)
+            _remember(replace(slot, reason=error.primary), context)
         else:
-            site.store.forget_leaked_slot_of_server(slot)
+            context.store.forget_leaked_slot_of_server(slot)
 
 
-def leave_sync_slots(sub: Subscription, names: Iterable[str], site: Site) -> None:
+def leave_sync_slots(sub: Subscription, names: Iterable[str], context: CommandContext) -> None:
     """The publisher is not asked: what may be there is listed, without a word."""
     for name in names:
-        site.store.put_leaked_slot(leaked_slot(sub, name, "the publisher was not asked"))
+        context.store.put_leaked_slot(leaked_slot(sub, name, "the publisher was not asked"))
 
 
-def forget_leak(sub: Subscription, site: Site) -> None:
+def forget_leak(sub: Subscription, context: CommandContext) -> None:
     """The subscription has taken its slot: nobody drops that as a leaked one any more."""
-    for slot in site.store.leaked_slots():
+    for slot in context.store.leaked_slots():
         if slot.slot_name == sub.subslotname and slot.is_on(sub):
-            _forget(slot, site)
+            _forget(slot, context)
 
 
-def _forget(slot: LeakedSlot, site: Site) -> None:
+def _forget(slot: LeakedSlot, context: CommandContext) -> None:
     """It is no leaked one any more; its password file stays if a subscription connects with it."""
-    site.store.forget_leaked_slot(slot)
-    if slot.passfile not in {sub.passfile for sub in site.store.subscriptions()}:
+    context.store.forget_leaked_slot(slot)
+    if slot.passfile not in {sub.passfile for sub in context.store.subscriptions()}:
         remove_passfile(slot.passfile)
 
 
-def leave_server(before: Subscription, now: Subscription, site: Site) -> list[LeakedSlot]:
+def leave_server(
+    before: Subscription, now: Subscription, context: CommandContext
+) -> list[LeakedSlot]:
     """What stays where the subscription was; in the transaction that stores where it goes on.
 
     Slots of synchronisations are listed from here on: nobody else knows of them. The connection
@@ -85,7 +87,7 @@ def leave_server(before: Subscription, now: Subscription, site: Site) -> list[Le
     may have been altered since, so that one of this name there may be somebody else's. A slot that
     the subscription goes on with was perhaps left when it went from there.
     """
-    store = site.store
+    store = context.store
     if before.sysid is None or leaked_slot(before, "", "").is_on(now):
         return []
     names = sync_slots_left(before, store.rels(before.oid), store)
@@ -103,7 +105,7 @@ def leave_server(before: Subscription, now: Subscription, site: Site) -> list[Le
     ]
     for slot in left:
         store.put_leaked_slot(slot)
-    forget_leak(now, site)
+    forget_leak(now, context)
     told = [*left, *listed]
     if before.subslotname is not None and before.sysid != now.sysid:
         # A server has one slot of a name, in whatever database.
@@ -112,7 +114,7 @@ def leave_server(before: Subscription, now: Subscription, site: Site) -> list[Le
 
 
 def tell_of_slots_left(
-    slots: Iterable[LeakedSlot], before: Subscription, now: Subscription, site: Site
+    slots: Iterable[LeakedSlot], before: Subscription, now: Subscription, context: CommandContext
 ) -> None:
     """A WARNING for each that ``leave_server`` found."""
     same = before.sysid == now.sysid
@@ -123,7 +125,7 @@ def tell_of_slots_left(
         else f"The server's system identifier is {before.sysid}"
     )
     for slot in slots:
-        site.notify(
+        context.notify(
             warning(
                 f'replication slot "{slot.slot_name}" may still be {place} that '
                 f'subscription "{before.subname}" was made for',
@@ -134,7 +136,7 @@ def tell_of_slots_left(
         )
 
 
-def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, site: Site) -> None:
+def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> None:
     """Drop what was leaked earlier on the publisher that ``conn`` talks to, whatever it is called.
 
     Never one whose name a subscription has, on whatever server: a slot that was made use of again
@@ -142,7 +144,7 @@ def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, site: Site) -> 
     words it was left by, or where those are forgotten on a server that is no standby: a standby has
     its primary's system identifier and slots of its own.
     """
-    store, leaked = site.store, site.store.leaked_slots()
+    store, leaked = context.store, context.store.leaked_slots()
     if not leaked:
         return
     used = {sub.subslotname}
@@ -156,7 +158,7 @@ def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, site: Site) -> 
                 and slot.is_dropped_through(here)
                 and _drop_leaked(slot, here, conn)
             ):
-                _forget(slot, site)
+                _forget(slot, context)
 
 
 def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: ReplicationConn) -> bool:
@@ -192,9 +194,9 @@ def _drop_when_released(conn: ReplicationConn, name: str) -> bool:
         time.sleep(SLOT_RELEASE_POLL_SECONDS)
 
 
-def _remember(slot: LeakedSlot, site: Site) -> None:
-    site.store.put_leaked_slot(slot)
-    site.notify(leak_warning(slot))
+def _remember(slot: LeakedSlot, context: CommandContext) -> None:
+    context.store.put_leaked_slot(slot)
+    context.notify(leak_warning(slot))
 
 
 def leak_warning(slot: LeakedSlot) -> Notice:

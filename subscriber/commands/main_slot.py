@@ -28,7 +28,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from config.guc import stored_settings
 from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import _drop_when_released, _remember, sync_slots_left
 from subscriber.messages import Notice, notice, warning
 from workers.process import failpoints
@@ -82,7 +82,7 @@ def slot_warnings(conn: ReplicationConn, sub: Subscription) -> Iterator[Notice]:
         )
 
 
-def make_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+def make_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> LSN:
     """Make the slot, or look at the one that was made before; where its changes begin.
 
     0/0 where there is none. Raises the publisher's own error: wal_level, limits, privileges.
@@ -92,10 +92,10 @@ def make_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
     if not sub.create_slot:
         slot = fetch_slot(conn, sub.subslotname)
         return (slot and slot.confirmed_flush_lsn) or InvalidXLogRecPtr
-    return create_main_slot(sub.subslotname, sub, conn, site)
+    return create_main_slot(sub.subslotname, sub, conn, context)
 
 
-def renew_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+def renew_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> LSN:
     """Drop what is left of the subscription's slot and make it anew; where its changes begin.
 
     Whoever calls this copies every table again.
@@ -105,14 +105,16 @@ def renew_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
         return InvalidXLogRecPtr
     with error_context(f'dropping replication slot "{name}" on the publisher'):
         if _drop_when_released(conn, name):
-            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+            context.notify(notice(f'dropped replication slot "{name}" on publisher'))
     failpoints.reach("recopy.slot_dropped")
-    return create_main_slot(name, sub, conn, site)
+    return create_main_slot(name, sub, conn, context)
 
 
-def create_main_slot(name: str, sub: Subscription, conn: ReplicationConn, site: Site) -> LSN:
+def create_main_slot(
+    name: str, sub: Subscription, conn: ReplicationConn, context: CommandContext
+) -> LSN:
     """Make the slot now; the consistent point. On a standby it is given up after a while."""
-    timeout = stored_settings(site.store.settings()).create_slot_timeout
+    timeout = stored_settings(context.store.settings()).create_slot_timeout
     limit = timeout if timeout and is_in_recovery(conn) else None
     with error_context(f'creating replication slot "{name}" on the publisher'):
         try:
@@ -125,7 +127,7 @@ def create_main_slot(name: str, sub: Subscription, conn: ReplicationConn, site: 
             )
         except ReplicationError as error:
             raise remedies.making_slot(error) from None
-    site.notify(notice(f'created replication slot "{name}" on publisher'))
+    context.notify(notice(f'created replication slot "{name}" on publisher'))
     return point
 
 
@@ -134,7 +136,7 @@ def may_have_made_slot(error: BaseException) -> bool:
     return not isinstance(error, ReplicationError) or error.code.startswith(_UNKNOWN_OUTCOME)
 
 
-def drop_unused_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> None:
+def drop_unused_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> None:
     """Drop the slot of a *creating* row, if it is one that CREATE may have made.
 
     On a new connection if ``conn`` is lost: that may be why it was not created.
@@ -146,7 +148,7 @@ def drop_unused_slot(sub: Subscription, conn: ReplicationConn, site: Site) -> No
     except ReplicationError as error:
         if not error.code.startswith(_UNKNOWN_OUTCOME):
             raise
-        with closing(site.connect(sub)) as fresh:
+        with closing(context.connect(sub)) as fresh:
             _drop_made_slot(sub.subslotname, fresh)
 
 
@@ -160,22 +162,22 @@ def _drop_made_slot(name: str, conn: ReplicationConn) -> None:
     conn.drop_slot(name, wait=False, missing_ok=True)
 
 
-def connect_to_drop(sub: Subscription, site: Site) -> ReplicationConn | None:
+def connect_to_drop(sub: Subscription, context: CommandContext) -> ReplicationConn | None:
     """A connection for DROP; None where nothing is to be dropped on the publisher.
 
     08006 where it cannot be had, or where the slot is missing that a DROP has not yet begun with.
     Without a slot name only slots of synchronisations are in question: they are given up silently.
     """
-    left = sync_slots_left(sub, site.store.rels(sub.oid), site.store)
+    left = sync_slots_left(sub, context.store.rels(sub.oid), context.store)
     if sub.subslotname is None and not left:
         return None
     try:
-        conn = site.connect(sub)
+        conn = context.connect(sub)
     except ReplicationError as error:
         if sub.subslotname is None:
             return None
         for name in left:
-            site.notify(warning(f'could not drop tablesync replication slot "{name}"'))
+            context.notify(warning(f'could not drop tablesync replication slot "{name}"'))
         raise ConnectionFailure(
             "could not connect to publisher when attempting to drop replication slot "
             f'"{sub.subslotname}": {error.primary}',
@@ -250,7 +252,7 @@ def _if_known(value: bool | None, option: str, since: int, version: int) -> bool
     )
 
 
-def release_slot(sub: Subscription, conn: ReplicationConn | None, site: Site) -> bool:
+def release_slot(sub: Subscription, conn: ReplicationConn | None, context: CommandContext) -> bool:
     """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
 
     One that is missing is fine here: an earlier DROP may have died after dropping it.
@@ -259,14 +261,16 @@ def release_slot(sub: Subscription, conn: ReplicationConn | None, site: Site) ->
     if name is None:
         return False
     if conn is None:
-        _remember(leaked_slot(sub, name, "it was left on purpose"), site)
+        _remember(leaked_slot(sub, name, "it was left on purpose"), context)
         return True
     try:
         if _drop_when_released(conn, name):
-            site.notify(notice(f'dropped replication slot "{name}" on publisher'))
+            context.notify(notice(f'dropped replication slot "{name}" on publisher'))
         else:
-            site.notify(notice(f'replication slot "{name}" does not exist on publisher, skipping'))
+            context.notify(
+                notice(f'replication slot "{name}" does not exist on publisher, skipping')
+            )
     except ReplicationError as error:
-        _remember(leaked_slot(sub, name, error.primary), site)
+        _remember(leaked_slot(sub, name, error.primary), context)
         return True
     return False

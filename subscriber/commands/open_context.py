@@ -12,7 +12,7 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from config.limits import BATCH_END_SECONDS
 from config.load import Config
-from subscriber.commands.context import Site, Worker
+from subscriber.commands.context import CommandContext, Worker
 from subscriber.commands.hold_workers import hold_workers
 from subscriber.commands.lake_access import CommandLake
 from subscriber.messages import Notice, notice, print_notice
@@ -27,14 +27,14 @@ from workers.publisher.password_required import check_connected, check_conninfo
 
 
 @contextmanager
-def open_site(
+def open_command_context(
     data_dir: Path,
     store: CatalogStore,
     config: Config,
     *,
     lake_url: str | None = None,
     notify: Callable[[Notice], None] = print_notice,
-) -> Iterator[Site]:
+) -> Iterator[CommandContext]:
     """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is.
 
     A launcher hears of it when its lake server turns out to be broken.
@@ -48,7 +48,7 @@ def open_site(
     def wake_launcher() -> None:
         notify_launcher(data_dir)
 
-    def take_effect(subid: int) -> None:
+    def wait_until_workers_reload(subid: int) -> None:
         try:
             notify_launcher(data_dir, subid, wait=BATCH_END_SECONDS)
         except ObjectInUse as error:
@@ -58,11 +58,11 @@ def open_site(
     def stop_sync_worker(subid: int, relid: int) -> None:
         stop_workers(data_dir, subid, relid)
 
-    def held(subid: int) -> AbstractContextManager[None]:
+    def workers_stopped(subid: int) -> AbstractContextManager[None]:
         return hold_workers(data_dir, subid, wait=BATCH_END_SECONDS, lock=lake.keep_launchers_out)
 
     try:
-        yield Site(
+        yield CommandContext(
             data_dir=data_dir,
             store=store,
             connect=lambda sub: connect_publisher(sub, config.settings),
@@ -70,9 +70,9 @@ def open_site(
             lake_tables=lake.tables,
             workers=workers,
             wake_launcher=wake_launcher,
-            take_effect=take_effect,
+            wait_until_workers_reload=wait_until_workers_reload,
             stop_sync_worker=stop_sync_worker,
-            held=held,
+            workers_stopped=workers_stopped,
             notify=notify,
         )
     except LakeBroken:

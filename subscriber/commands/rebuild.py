@@ -53,7 +53,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.limits import FENCE_AT_ONCE_TABLES
 from config.load import Config
 from config.subscription import CreateSubscriptionStmt
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     check_password,
     new_rel,
@@ -203,20 +203,20 @@ def unproven(claims: Iterable[Claim], confirmed: LSN) -> list[tuple[str, LSN]]:
 # What is done
 
 
-def rebuild(config: Config, site: Site) -> list[Subscription]:
+def rebuild(config: Config, context: CommandContext) -> list[Subscription]:
     """Rebuild each subscription that the catalog does not hold; 42710 if it holds them all."""
-    missing = [stmt for stmt in config.subscriptions if not _is_there(stmt.name, site)]
+    missing = [stmt for stmt in config.subscriptions if not _is_there(stmt.name, context)]
     if not missing:
         names = quoted(stmt.name for stmt in config.subscriptions)
         raise DuplicateObject(
             f"the catalog of this data directory holds every subscription of the file: {names}",
             hint="There is nothing to rebuild; pgsub up runs them.",
         )
-    return [rebuild_subscription(stmt, site) for stmt in missing]
+    return [rebuild_subscription(stmt, context) for stmt in missing]
 
 
-def _is_there(name: str, site: Site) -> bool:
-    sub = site.store.subscription_by_name(name)
+def _is_there(name: str, context: CommandContext) -> bool:
+    sub = context.store.subscription_by_name(name)
     if sub is None:
         return False
     if sub.subcreate is not SubCreate.READY:
@@ -227,9 +227,9 @@ def _is_there(name: str, site: Site) -> bool:
     return True
 
 
-def rebuild_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscription:
+def rebuild_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -> Subscription:
     """One subscription: its row as CREATE would make it, its tables as the lake has them."""
-    check_password(stmt, site.settings)
+    check_password(stmt, context.settings)
     sub = new_row(stmt)
     if sub.subslotname is None:
         raise ObjectNotInPrerequisiteState(
@@ -239,32 +239,32 @@ def rebuild_subscription(stmt: CreateSubscriptionStmt, site: Site) -> Subscripti
     with (
         # Its own file is named for its uuid, which is not known yet.
         temporary_passfile(stmt.connection.password) as passfile,
-        closing(site.connect(dataclasses.replace(sub, passfile=passfile))) as conn,
+        closing(context.connect(dataclasses.replace(sub, passfile=passfile))) as conn,
     ):
-        sub, claims = _gather(sub, conn, site)
+        sub, claims = _gather(sub, conn, context)
         sync_slots = fetch_sync_slots(conn, system_identifier(sub))
     if stmt.connection.password is not None:
-        written = write_passfile(site.data_dir, sub.subuuid, stmt.connection.password)
+        written = write_passfile(context.data_dir, sub.subuuid, stmt.connection.password)
         sub = dataclasses.replace(sub, passfile=written)
     try:
-        stored = _store(sub, claims, sync_slots, site)
+        stored = _store(sub, claims, sync_slots, context)
     except BaseException:
         remove_passfile(sub.passfile)
         raise
-    _report(stored, claims, site)
+    _report(stored, claims, context)
     if stored.subenabled:
-        site.wake_launcher()
+        context.wake_launcher()
     return stored
 
 
 def _gather(
-    sub: Subscription, conn: ReplicationConn, site: Site
+    sub: Subscription, conn: ReplicationConn, context: CommandContext
 ) -> tuple[Subscription, list[Claim]]:
     """The row and the tables, after every check and behind fences."""
     identity = conn.identify_system()
     name = sub.subslotname or ""
     confirmed = check_slot(sub, fetch_slot(conn, name))
-    mapped = published_tables(conn, sub, site, validate=sub.subpublications)
+    mapped = published_tables(conn, sub, context, validate=sub.subpublications)
     for table in mapped:
         if table.options.shared:
             raise FeatureNotSupported(
@@ -273,7 +273,7 @@ def _gather(
                 "was.",
                 hint=_BEGIN_ANEW,
             )
-    claims = _claims(mapped, site.lake_tables([table.ident for table in mapped]))
+    claims = _claims(mapped, context.lake_tables([table.ident for table in mapped]))
     owner = owner_of(sub.subname, claims)
     sub = dataclasses.replace(
         sub,
@@ -282,12 +282,12 @@ def _gather(
         **identity.stored(),
         max_flush_lsn=confirmed,
     )
-    _check_owner_is_free(sub, site)
-    raise_first(list(lake_findings(mapped, lambda _: [c.lake for c in claims], site.store, sub)))
+    _check_owner_is_free(sub, context)
+    raise_first(list(lake_findings(mapped, lambda _: [c.lake for c in claims], context.store, sub)))
     copied = [claim.table for claim in claims if claim.position is None]
     raise_first(list(privilege_findings(conn, copied)))
     check_position(identity, claims)
-    claims = _fenced(claims, site)
+    claims = _fenced(claims, context)
     owner_of(sub.subname, claims)
     # Committed by whoever was still at work until the fence; asked for after it.
     check_position(conn.identify_system(), claims)
@@ -298,8 +298,8 @@ def _claims(mapped: Sequence[MappedTable], found: Sequence[LakeTable | None]) ->
     return [Claim(table, lake) for table, lake in zip(mapped, found, strict=True)]
 
 
-def _check_owner_is_free(sub: Subscription, site: Site) -> None:
-    for other in site.store.subscriptions():
+def _check_owner_is_free(sub: Subscription, context: CommandContext) -> None:
+    for other in context.store.subscriptions():
         if other.subuuid == sub.subuuid:
             raise ObjectInUse(
                 f'the lake tables of subscription "{sub.subname}" belong to subscription '
@@ -308,9 +308,9 @@ def _check_owner_is_free(sub: Subscription, site: Site) -> None:
             )
 
 
-def _fenced(claims: Sequence[Claim], site: Site) -> list[Claim]:
+def _fenced(claims: Sequence[Claim], context: CommandContext) -> list[Claim]:
     """The tables as they are when no worker from before can publish any more."""
-    lake = site.lake()
+    lake = context.lake()
 
     def fenced(claim: Claim) -> Claim:
         return dataclasses.replace(claim, lake=lake.fence(claim.table.ident))
@@ -320,10 +320,10 @@ def _fenced(claims: Sequence[Claim], site: Site) -> list[Claim]:
 
 
 def _store(
-    sub: Subscription, claims: Sequence[Claim], sync_slots: Sequence[str], site: Site
+    sub: Subscription, claims: Sequence[Claim], sync_slots: Sequence[str], context: CommandContext
 ) -> Subscription:
     """Row, origin, tables, and the slots of their copies then: all of it or nothing."""
-    store = site.store
+    store = context.store
     # In use again: the next command that talks to this publisher must not drop it as a leftover.
     slots = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
     found_again = [slot for slot in slots if slot.is_on(sub)]
@@ -341,18 +341,20 @@ def _store(
     for slot in found_again:
         remove_passfile(slot.passfile)
     for slot in left:
-        site.notify(leak_warning(slot))
+        context.notify(leak_warning(slot))
     return stored
 
 
-def _report(sub: Subscription, claims: Sequence[Claim], site: Site) -> None:
+def _report(sub: Subscription, claims: Sequence[Claim], context: CommandContext) -> None:
     for claim in claims:
         position = claim.position
         said = "i: it is copied" if position is None else f"s at {position.lsn}"
-        site.notify(notice(f'table "{claim.table.name}" of subscription "{sub.subname}": {said}'))
+        context.notify(
+            notice(f'table "{claim.table.name}" of subscription "{sub.subname}": {said}')
+        )
     behind = unproven(claims, sub.max_flush_lsn)
     if behind:
-        site.notify(
+        context.notify(
             warning(
                 f'tables of subscription "{sub.subname}" end before what was confirmed to the '
                 f"publisher, {sub.max_flush_lsn}: "

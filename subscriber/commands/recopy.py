@@ -37,7 +37,7 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import must_be_ready
 from subscriber.commands.leaked_slots import leave_server, tell_of_slots_left
 from subscriber.commands.main_slot import renew_slot
@@ -61,19 +61,19 @@ class Gap:
     identity: SystemIdentity
 
 
-def recopy_tables(name: str, tables: Sequence[str], site: Site) -> None:
+def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> None:
     """Have tables of a subscription (none named: all of them) copied again.
 
     Returns when the workers go by it; the copies are theirs. Raises before anything is changed:
     42P01 for a table that is not of the subscription, 55000 for tables by name where every table
     has a gap, 08006 where the publisher cannot be asked for that.
     """
-    sub = must_be_ready(name, site)
-    chosen = _chosen(sub, tables, site)
-    with closing(site.connect(sub)) as conn:
-        gap = find_gap(sub, conn, site)
+    sub = must_be_ready(name, context)
+    chosen = _chosen(sub, tables, context)
+    with closing(context.connect(sub)) as conn:
+        gap = find_gap(sub, conn, context)
         if gap is None:
-            copying = _mark(sub, chosen, site)
+            copying = _mark(sub, chosen, context)
         elif tables:
             raise ObjectNotInPrerequisiteState(
                 f'tables of subscription "{name}" cannot be copied again one by one',
@@ -82,22 +82,24 @@ def recopy_tables(name: str, tables: Sequence[str], site: Site) -> None:
                 "new slot and copies all of them.",
             )
         else:
-            with site.held(sub.oid):
-                _begin_anew(sub, chosen, gap, conn, site)
+            with context.workers_stopped(sub.oid):
+                _begin_anew(sub, chosen, gap, conn, context)
             copying = []
     for relid in copying:
         # A copy that went on would hold up the one that replaces it.
-        site.stop_sync_worker(sub.oid, relid)
-    await_workers(must_be_ready(name, site), site)  # it may have been enabled meanwhile
+        context.stop_sync_worker(sub.oid, relid)
+    await_workers(must_be_ready(name, context), context)  # it may have been enabled meanwhile
     for rel in chosen:
-        site.notify(
+        context.notify(
             notice(f'table "{qualified_name(rel.nspname, rel.relname)}" will be copied again')
         )
 
 
-def _chosen(sub: Subscription, tables: Sequence[str], site: Site) -> list[SubscriptionRel]:
+def _chosen(
+    sub: Subscription, tables: Sequence[str], context: CommandContext
+) -> list[SubscriptionRel]:
     """The rows of the named tables, in the catalog's order."""
-    rels = site.store.rels(sub.oid)
+    rels = context.store.rels(sub.oid)
     known = {(rel.nspname, rel.relname) for rel in rels}
     wanted = {string_to_qualified_name(table): table for table in tables}
     missing = [table for key, table in wanted.items() if key not in known]
@@ -111,7 +113,7 @@ def _chosen(sub: Subscription, tables: Sequence[str], site: Site) -> list[Subscr
     return [rel for rel in rels if not tables or (rel.nspname, rel.relname) in wanted]
 
 
-def find_gap(sub: Subscription, conn: ReplicationConn, site: Site) -> Gap | None:
+def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> Gap | None:
     """Why the subscription cannot go on from its slot, None if it can.
 
     55006 if the slot's name is somebody else's, who has to be asked first.
@@ -131,9 +133,9 @@ def find_gap(sub: Subscription, conn: ReplicationConn, site: Site) -> Gap | None
             hint="Drop it on the publisher if nobody needs it, then try again.",
         )
     # Read after the slot: what a worker confirmed meanwhile was stored before it was sent.
-    sub = must_be_ready(sub.subname, site)
-    stands = site.store.origin_lsn(origin_name(sub.oid))
-    highest = highest_lsn(sub, stands, site.store.rels(sub.oid))
+    sub = must_be_ready(sub.subname, context)
+    stands = context.store.origin_lsn(origin_name(sub.oid))
+    highest = highest_lsn(sub, stands, context.store.rels(sub.oid))
     server = judge_server(sub, highest, identity, fetch_history(conn, sub, identity))
     if server is not None:
         return Gap(server.error.primary, identity)
@@ -143,15 +145,17 @@ def find_gap(sub: Subscription, conn: ReplicationConn, site: Site) -> Gap | None
     return None if unfit is None else Gap(unfit.primary, identity)
 
 
-def _mark(sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site) -> list[int]:
+def _mark(
+    sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
+) -> list[int]:
     """Store that the tables are to be copied again; those whose copy was running.
 
     A table in ``d`` stays there: its successor takes back what was published of that copy. One in
     ``f`` begins again at ``i``; its origin stays, which says that there is a slot to be dropped.
     """
-    store, copying = site.store, []
+    store, copying = context.store, []
     with store.transaction():
-        for rel in _still_there(sub, chosen, site):
+        for rel in _still_there(sub, chosen, context):
             if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
                 store.set_rel_state(
                     sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
@@ -173,11 +177,11 @@ def _mark(sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site) -> l
 
 
 def _still_there(
-    sub: Subscription, chosen: Sequence[SubscriptionRel], site: Site
+    sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
 ) -> Iterator[SubscriptionRel]:
     """The rows as they are in this transaction; a refresh may have removed one."""
     for rel in chosen:
-        now = site.store.rel(sub.oid, rel.srrelid)
+        now = context.store.rel(sub.oid, rel.srrelid)
         if now is not None:
             yield now
 
@@ -187,25 +191,25 @@ def _begin_anew(
     chosen: Sequence[SubscriptionRel],
     gap: Gap,
     conn: ReplicationConn,
-    site: Site,
+    context: CommandContext,
 ) -> None:
     """Rows, slot, positions, in this order (see the module)."""
-    store = site.store
-    site.notify(warning(f'subscription "{sub.subname}" begins anew: {gap.reason}'))
-    _mark(sub, chosen, site)
-    point = renew_slot(sub, conn, site)
+    store = context.store
+    context.notify(warning(f'subscription "{sub.subname}" begins anew: {gap.reason}'))
+    _mark(sub, chosen, context)
+    point = renew_slot(sub, conn, context)
     failpoints.reach("recopy.slot_made")
     with store.transaction():
         now = store.update_subscription(sub.oid, **gap.identity.stored(), max_flush_lsn=point)
-        left = leave_server(sub, now, site)
-        _set_origin(sub, point, site)
+        left = leave_server(sub, now, context)
+        _set_origin(sub, point, context)
         store.forget_last_error(sub.oid, 0)
-    tell_of_slots_left(left, sub, now, site)
+    tell_of_slots_left(left, sub, now, context)
 
 
-def _set_origin(sub: Subscription, point: LSN, site: Site) -> None:
+def _set_origin(sub: Subscription, point: LSN, context: CommandContext) -> None:
     name = origin_name(sub.oid)
-    if site.store.origin_by_name(name) is None:
-        site.store.origin_create(name)
+    if context.store.origin_by_name(name) is None:
+        context.store.origin_create(name)
     where = f"consistent point of replication slot {sub.subslotname}"
-    site.store.origin_advance(name, point, where, go_backward=True)
+    context.store.origin_advance(name, point, where, go_backward=True)

@@ -34,7 +34,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     make_lake_table,
     must_be_ready,
@@ -74,7 +74,7 @@ _WORKERS_COLUMNS: Final = (
 def refresh_publication(
     sub: Subscription,
     conn: ReplicationConn,
-    site: Site,
+    context: CommandContext,
     *,
     copy_data: bool,
     columns: Mapping[str, Any] | None = None,
@@ -86,34 +86,34 @@ def refresh_publication(
     missing are warned of. Returns when the workers go by the new list.
     """
     refreshed, changed = refresh_tables(
-        sub, conn, site, copy_data=copy_data, columns=columns or {}, validate=validate
+        sub, conn, context, copy_data=copy_data, columns=columns or {}, validate=validate
     )
     if changed:
-        await_workers(refreshed, site)
+        await_workers(refreshed, context)
     return refreshed
 
 
-def await_workers(sub: Subscription, site: Site) -> None:
+def await_workers(sub: Subscription, context: CommandContext) -> None:
     """Until the workers go by the catalog as it is now, or have ended; 55006 if that is late.
 
     A batch in flight would otherwise be written to a lake table that has left the subscription,
     and that somebody may have dropped and made again by then.
     """
     if sub.subenabled:
-        site.take_effect(sub.oid)
+        context.wait_until_workers_reload(sub.oid)
     else:
-        wait_for_workers(sub, site)
+        wait_for_workers(sub, context)
 
 
 @contextmanager
-def altering(sub: Subscription, site: Site) -> Iterator[Subscription]:
+def altering(sub: Subscription, context: CommandContext) -> Iterator[Subscription]:
     """A catalog transaction on the row as it is in it.
 
     55006 if another command has changed it since ``sub`` was read; what workers store in it
     meanwhile is no such change.
     """
-    with site.store.transaction():
-        now = must_be_ready(sub.subname, site)
+    with context.store.transaction():
+        now = must_be_ready(sub.subname, context)
         if replace(now, **{name: getattr(sub, name) for name in _WORKERS_COLUMNS}) != sub:
             raise ObjectInUse(
                 f'subscription "{sub.subname}" was changed meanwhile', hint="Try again."
@@ -122,7 +122,11 @@ def altering(sub: Subscription, site: Site) -> Iterator[Subscription]:
 
 
 def store_columns(
-    now: Subscription, columns: Mapping[str, Any], site: Site, *, compared: bool = False
+    now: Subscription,
+    columns: Mapping[str, Any],
+    context: CommandContext,
+    *,
+    compared: bool = False,
 ) -> Subscription:
     """Change the row, inside ``altering``; the new row.
 
@@ -132,12 +136,14 @@ def store_columns(
     published of each table is ``compared`` with what it was copied by. The fingerprint goes too:
     a copy that is running would otherwise find the one it began with.
     """
-    changed = site.store.update_subscription(now.oid, **columns)
+    changed = context.store.update_subscription(now.oid, **columns)
     others = changed.subpublications != now.subpublications and not compared
     if others or changed.suborigin != now.suborigin:
-        for rel in site.store.rels(now.oid):
+        for rel in context.store.rels(now.oid):
             fingerprint = rel.fingerprint if rel.key_unsure else None
-            site.store.update_rel(rel.srsubid, rel.srrelid, copied=False, fingerprint=fingerprint)
+            context.store.update_rel(
+                rel.srsubid, rel.srrelid, copied=False, fingerprint=fingerprint
+            )
     return changed
 
 
@@ -155,7 +161,7 @@ class _Difference:
 def refresh_tables(
     before: Subscription,
     conn: ReplicationConn,
-    site: Site,
+    context: CommandContext,
     *,
     copy_data: bool,
     columns: Mapping[str, Any],
@@ -163,28 +169,28 @@ def refresh_tables(
 ) -> tuple[Subscription, bool]:
     """Store ``columns`` and which tables are published now; the row, and is anything new?"""
     sub = replace(before, **columns)
-    mapped = published_tables(conn, sub, site, validate=validate)
-    known = {(rel.nspname, rel.relname) for rel in site.store.rels(sub.oid)}
+    mapped = published_tables(conn, sub, context, validate=validate)
+    known = {(rel.nspname, rel.relname) for rel in context.store.rels(sub.oid)}
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
     if copy_data and new:
         for message in other_origins_warning(conn, sub, known):
-            site.notify(message)
+            context.notify(message)
     if new:
-        raise_first(list(lake_findings(new, site.lake_tables, site.store, sub)))
+        raise_first(list(lake_findings(new, context.lake_tables, context.store, sub)))
     if new and not copy_data:
         # With a worker that goes on meanwhile, which of its transactions came before a table
         # joined would be one thing now and another after a crash.
-        with site.held(sub.oid):
-            floor = _stand(sub, site)
-            rels = [_with_lake_table(sub, table, floor, site) for table in new]
-            found = _store(before, columns, mapped, rels, site)
+        with context.workers_stopped(sub.oid):
+            floor = _stand(sub, context)
+            rels = [_with_lake_table(sub, table, floor, context) for table in new]
+            found = _store(before, columns, mapped, rels, context)
     else:
         for error in privilege_findings(conn, new):
             # Not refused: the tables that can be read must not wait for the one that cannot.
-            site.notify(warning(error.primary, detail=error.detail, hint=error.hint))
+            context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
         rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
-        found = _store(before, columns, mapped, rels, site)
-    _clean_up(found, conn, site)
+        found = _store(before, columns, mapped, rels, context)
+    _clean_up(found, conn, context)
     return found.sub, bool(columns or found.added or found.removed or found.distrusted)
 
 
@@ -193,14 +199,14 @@ def _store(
     columns: Mapping[str, Any],
     mapped: Sequence[MappedTable],
     rels: Sequence[SubscriptionRel],
-    site: Site,
+    context: CommandContext,
 ) -> _Difference:
     """All of it in one transaction, by the rows as they are in it."""
-    store, subid = site.store, before.oid
+    store, subid = context.store, before.oid
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
-    with altering(before, site) as now:
+    with altering(before, context) as now:
         known = {(rel.nspname, rel.relname): rel for rel in store.rels(subid)}
-        changed = store_columns(now, columns, site, compared=True) if columns else now
+        changed = store_columns(now, columns, context, compared=True) if columns else now
         added = [store.insert_rel(rel) for rel in rels if (rel.nspname, rel.relname) not in known]
         removed = [rel for name, rel in known.items() if name not in published]
         sync_slots = sync_slots_left(now, removed, store)
@@ -209,7 +215,7 @@ def _store(
             store.origin_drop(origin_name(subid, rel.srrelid))
         # Nothing but the origins knew of them: a command that ends before it has dropped them
         # leaves them to the next.
-        leave_sync_slots(now, sync_slots, site)
+        leave_sync_slots(now, sync_slots, context)
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None
@@ -221,18 +227,18 @@ def _store(
     return _Difference(changed, added, removed, sync_slots, distrusted)
 
 
-def _clean_up(found: _Difference, conn: ReplicationConn, site: Site) -> None:
+def _clean_up(found: _Difference, conn: ReplicationConn, context: CommandContext) -> None:
     """What tables that left have outside the catalog; and what the command has to say."""
     sub = found.sub
     for rel in found.added:
         name = qualified_name(rel.nspname, rel.relname)
-        site.notify(notice(f'table "{name}" added to subscription "{sub.subname}"'))
+        context.notify(notice(f'table "{name}" added to subscription "{sub.subname}"'))
     for rel in found.removed:
         # A copy that went on would be published beside the one that starts if the table returns.
-        site.stop_sync_worker(sub.oid, rel.srrelid)
-        site.notify(_removed(sub, rel))
-    drop_sync_slots(sub, found.sync_slots, conn, site)
-    retry_leaked_slots(sub, conn, site)
+        context.stop_sync_worker(sub.oid, rel.srrelid)
+        context.notify(_removed(sub, rel))
+    drop_sync_slots(sub, found.sync_slots, conn, context)
+    retry_leaked_slots(sub, conn, context)
 
 
 def _removed(sub: Subscription, rel: SubscriptionRel) -> Notice:
@@ -253,27 +259,27 @@ def _removed(sub: Subscription, rel: SubscriptionRel) -> Notice:
 
 
 def _with_lake_table(
-    sub: Subscription, table: MappedTable, floor: LSN, site: Site
+    sub: Subscription, table: MappedTable, floor: LSN, context: CommandContext
 ) -> SubscriptionRel:
     """Lake table first, then the row, whole: a row without its lake table stops the worker.
 
     A command that dies between the two leaves a lake table of ours, which the next one takes.
     """
     rel = new_rel(sub.oid, table, copy_data=False)
-    with site.store.transaction():
+    with context.store.transaction():
         # For its oid only, which the lake table's location has in it and the row gets again.
-        relid = site.store.insert_rel(rel).srrelid
-        site.store.delete_rel(sub.oid, relid)
+        relid = context.store.insert_rel(rel).srrelid
+        context.store.delete_rel(sub.oid, relid)
     rel = replace(rel, srrelid=relid)
-    _check_not_ahead(sub, rel, table, floor, site)
-    return make_lake_table(sub, rel, table, floor, site)
+    _check_not_ahead(sub, rel, table, floor, context)
+    return make_lake_table(sub, rel, table, floor, context)
 
 
 def _check_not_ahead(
-    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, site: Site
+    sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, context: CommandContext
 ) -> None:
     """55000 if the table has changes already that the subscription will receive again."""
-    lake, source = site.lake(), source_of(sub, rel)
+    lake, source = context.lake(), source_of(sub, rel)
     existing = lake.table(table.ident)
     if existing is None or (existing.owner != sub.subuuid and not source):
         return
@@ -292,7 +298,7 @@ def _check_not_ahead(
         )
 
 
-def _stand(sub: Subscription, site: Site) -> LSN:
+def _stand(sub: Subscription, context: CommandContext) -> LSN:
     """The end of the last transaction that will not be applied again."""
-    now = must_have(sub.subname, site)
-    return LSN(max(now.max_flush_lsn, site.store.origin_lsn(origin_name(sub.oid))))
+    now = must_have(sub.subname, context)
+    return LSN(max(now.max_flush_lsn, context.store.origin_lsn(origin_name(sub.oid))))

@@ -37,7 +37,7 @@ from config.statements import (
     Transaction,
 )
 from subscriber.commands import alter
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription, drop_subscription, must_have
 from subscriber.messages import Notice, as_replication_error, notice, warning
 from subscriber.sql.parser import Source, parse, sources
@@ -56,7 +56,7 @@ class Session:
     connection names are relative to the current directory.
     """
 
-    open_site: Callable[[bool], AbstractContextManager[Site]]
+    open_command_context: Callable[[bool], AbstractContextManager[CommandContext]]
     done: Callable[[str], None]  # takes the tag of a command that was carried out
     notify: Callable[[Notice], None]
     file: str | None = None
@@ -64,7 +64,7 @@ class Session:
 
     def run(self, text: str) -> None:
         """Every statement of ``text``; the first error ends it and names its place."""
-        site: Site | None = None
+        context: CommandContext | None = None
         with ExitStack() as stack:
             for source in sources(text):
                 try:
@@ -72,10 +72,10 @@ class Session:
                     if isinstance(statement, Transaction):
                         self.done(self._transaction(statement))
                         continue
-                    if site is None:
+                    if context is None:
                         make = isinstance(statement, CreateSubscription)
-                        site = stack.enter_context(self.open_site(make))
-                    self.done(self.execute(statement, site))
+                        context = stack.enter_context(self.open_command_context(make))
+                    self.done(self.execute(statement, context))
                 except Exception as error:
                     known = as_replication_error(error)
                     self._place(known, source)
@@ -100,7 +100,9 @@ class Session:
         return statement.command
 
     def execute(
-        self, statement: CreateSubscription | AlterSubscription | DropSubscription, site: Site
+        self,
+        statement: CreateSubscription | AlterSubscription | DropSubscription,
+        context: CommandContext,
     ) -> str:
         """Check what can be checked without the publisher, then carry it out; the command's tag."""
         if isinstance(statement, CreateSubscription):
@@ -108,21 +110,21 @@ class Session:
             self._not_in_block(
                 f"{CREATE} ... WITH (create_slot = true)" if stmt.options.create_slot else CREATE
             )
-            create_subscription(stmt, site)
+            create_subscription(stmt, context)
             return CREATE
         if isinstance(statement, DropSubscription):
-            if statement.if_exists and site.store.subscription_by_name(statement.name) is None:
+            if statement.if_exists and context.store.subscription_by_name(statement.name) is None:
                 self.notify(notice(f'subscription "{statement.name}" does not exist, skipping'))
                 return DROP
-            must_have(statement.name, site)
+            must_have(statement.name, context)
             self._not_in_block(DROP)
-            drop_subscription(statement.name, site)
+            drop_subscription(statement.name, context)
             return DROP
-        must_have(statement.name, site)  # first, as PostgreSQL: options come after the name
-        self._alter(statement, site)
+        must_have(statement.name, context)  # first, as PostgreSQL: options come after the name
+        self._alter(statement, context)
         return ALTER
 
-    def _alter(self, asked: AlterSubscription, site: Site) -> None:
+    def _alter(self, asked: AlterSubscription, context: CommandContext) -> None:
         name = asked.name
         match asked:
             case AlterPublications():
@@ -132,34 +134,34 @@ class Session:
                     name,
                     asked.action,
                     asked.publications,
-                    site,
+                    context,
                     refresh=options.refresh,
                     copy_data=options.copy_data,
                 )
             case AlterRefresh():
                 copy_data = refresh_copies(asked.options)
                 self._not_in_block(f"{ALTER} ... REFRESH")
-                alter.alter_refresh(name, site, copy_data=copy_data)
+                alter.alter_refresh(name, context, copy_data=copy_data)
             case AlterOptions():
                 values = set_options(asked.options)
                 self._not_in_block(_altering_the_slot(values))
-                alter.alter_options(name, values, site)
+                alter.alter_options(name, values, context)
             case AlterConnection():
                 self._not_in_block(ALTER)
-                alter.alter_connection(name, asked.conninfo, site)
+                alter.alter_connection(name, asked.conninfo, context)
             case AlterSkip():
                 lsn = skip_lsn(asked.options)
                 self._not_in_block(ALTER)
-                alter.alter_skip(name, lsn, site)
+                alter.alter_skip(name, lsn, context)
             case AlterEnabled():
                 self._not_in_block(ALTER)
-                alter.alter_enabled(name, asked.enabled, site)
+                alter.alter_enabled(name, asked.enabled, context)
             case AlterRename():
                 self._not_in_block(ALTER)
-                alter.alter_rename(name, asked.new, site)
+                alter.alter_rename(name, asked.new, context)
             case AlterOwner():
                 self._not_in_block(ALTER)
-                alter.alter_owner(name, asked.role, site)
+                alter.alter_owner(name, asked.role, context)
 
     def _not_in_block(self, command: str) -> None:
         """25001: what changes the publisher or the lake cannot be rolled back."""

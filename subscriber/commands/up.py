@@ -21,7 +21,7 @@ from config.load import Config, from_stored, load
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.check import server_findings
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     check_password,
     create_subscription,
@@ -30,7 +30,7 @@ from subscriber.commands.create_drop import (
     settle_leftover,
 )
 from subscriber.commands.main_slot import check_slot_is_free
-from subscriber.commands.open_context import open_site
+from subscriber.commands.open_context import open_command_context
 from subscriber.commands.table_mapping import (
     fetch_mapped_tables,
     privilege_findings,
@@ -56,21 +56,23 @@ def preflight(data_dir: Path, config: Config) -> None:
     """What CREATE would reject of new subscriptions, as far as the publisher can tell."""
     store = CatalogStore.open(data_dir)
     try:
-        with open_site(data_dir, store, config, notify=lambda _: None) as site:
+        with open_command_context(data_dir, store, config, notify=lambda _: None) as context:
             for stmt in config.subscriptions:
                 if store.subscription_by_name(stmt.name) is None:
-                    _ask_publisher(stmt, site, config.settings)
+                    _ask_publisher(stmt, context, config.settings)
     finally:
         store.close()
 
 
-def _ask_publisher(stmt: CreateSubscriptionStmt, site: Site, settings: Settings) -> None:
+def _ask_publisher(
+    stmt: CreateSubscriptionStmt, context: CommandContext, settings: Settings
+) -> None:
     check_password(stmt, settings)
     if not stmt.options.connect:
         return
     with temporary_passfile(stmt.connection.password) as passfile:
         sub = replace(new_row(stmt), passfile=passfile)
-        with closing(site.connect(sub)) as conn:
+        with closing(context.connect(sub)) as conn:
             check_slot_is_free(conn, sub)
             if sub.create_slot:
                 findings = server_findings(conn, sub, settings)
@@ -86,28 +88,28 @@ def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:
     store = CatalogStore.open(data_dir)
     try:
         store.put_settings(config.stored())
-        with open_site(data_dir, store, config, lake_url=lake_url) as site:
+        with open_command_context(data_dir, store, config, lake_url=lake_url) as context:
             for stmt in config.subscriptions:
-                _create_or_bring_in_line(stmt, site)
-            _warn_of_absent(config, site)
+                _create_or_bring_in_line(stmt, context)
+            _warn_of_absent(config, context)
     finally:
         store.close()
 
 
-def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, site: Site) -> None:
-    settle_leftover(stmt.name, site)
-    existing = site.store.subscription_by_name(stmt.name)
+def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, context: CommandContext) -> None:
+    settle_leftover(stmt.name, context)
+    existing = context.store.subscription_by_name(stmt.name)
     if existing is None:
-        create_subscription(stmt, site)
+        create_subscription(stmt, context)
     else:
-        bring_in_line(existing, stmt, site)
+        bring_in_line(existing, stmt, context)
 
 
-def _warn_of_absent(config: Config, site: Site) -> None:
+def _warn_of_absent(config: Config, context: CommandContext) -> None:
     named = {stmt.name for stmt in config.subscriptions}
-    for sub in site.store.subscriptions():
+    for sub in context.store.subscriptions():
         if sub.subname not in named and sub.subcreate is SubCreate.READY:
-            site.notify(
+            context.notify(
                 warning(
                     f'subscription "{sub.subname}" is not in the file and stays',
                     hint=f"pgsub drop {sub.subname} removes it.",
@@ -115,12 +117,12 @@ def _warn_of_absent(config: Config, site: Site) -> None:
             )
 
 
-def keep_settings(config: Config, site: Site) -> None:
+def keep_settings(config: Config, context: CommandContext) -> None:
     """``create`` stores what its file says besides subscriptions, unless a launcher runs by
     other settings: then only a warning, because half of the family would follow them."""
-    stored: dict[str, Any] = site.store.settings()
+    stored: dict[str, Any] = context.store.settings()
     if not stored:
-        site.store.put_settings(config.stored())
+        context.store.put_settings(config.stored())
         return
     running = from_stored(stored)
     said = {
@@ -133,7 +135,7 @@ def keep_settings(config: Config, site: Site) -> None:
     }
     different = [name for name, differs in said.items() if differs]
     if different:
-        site.notify(
+        context.notify(
             warning(
                 f"{' and '.join(different)} of the file differ from what is in force",
                 hint="They change with pgsub up, not with pgsub create.",

@@ -32,9 +32,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored, load
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription, drop_subscription
-from subscriber.commands.open_context import open_site
+from subscriber.commands.open_context import open_command_context
 from subscriber.commands.refresh import refresh_publication
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.compare import Compared, compare
@@ -255,22 +255,22 @@ class Run:
         content = {"subscriptions": {NAME: entry}, "settings": FAMILY_SETTINGS}
         file = self.family.pgsub.file(content, f"{NAME}.yaml")
 
-        def create(site: Site) -> None:
-            create_subscription(load(file).subscriptions[0], site)
+        def create(context: CommandContext) -> None:
+            create_subscription(load(file).subscriptions[0], context)
 
         self._command("create", create)
         self.family.subscriptions[NAME] = entry
 
-    def _command(self, what: str, act: Callable[[Site], None]) -> None:
+    def _command(self, what: str, act: Callable[[CommandContext], None]) -> None:
         """What a command does, in this process: starting one takes seconds."""
         self.events.add(what)
         data_dir = self.family.pgsub.data_dir
         store = CatalogStore.open(data_dir)
         try:
-            with open_site(
+            with open_command_context(
                 data_dir, store, from_stored(store.settings()), notify=lambda _: None
-            ) as site:
-                act(site)
+            ) as context:
+                act(context)
         finally:
             store.close()
 
@@ -357,12 +357,12 @@ class Run:
         self._persist("late rows", lambda: self.pub.run(rows))
         self.workload.late = True
 
-        def refresh(site: Site) -> None:
-            sub = site.store.subscription_by_name(NAME)
+        def refresh(context: CommandContext) -> None:
+            sub = context.store.subscription_by_name(NAME)
             assert sub is not None
-            conn = site.connect(sub)
+            conn = context.connect(sub)
             try:
-                refresh_publication(sub, conn, site, copy_data=True)
+                refresh_publication(sub, conn, context, copy_data=True)
             finally:
                 conn.close()
 

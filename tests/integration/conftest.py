@@ -28,7 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def world(tmp_path: Path) -> Iterator[Around]:
     """A site of twins, but for the publisher, which is a real server."""
     made = around(tmp_path)
-    object.__setattr__(made.site, "connect", lambda sub: connect_publisher(sub, made.site.settings))
+    object.__setattr__(
+        made.context, "connect", lambda sub: connect_publisher(sub, made.context.settings)
+    )
     yield made
     made.store.close()
 

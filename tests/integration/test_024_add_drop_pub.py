@@ -20,23 +20,25 @@ from subscriber.commands.alter import (
     alter_refresh,
     alter_rename,
 )
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import drop_subscription
-from subscriber.commands.open_context import open_site
+from subscriber.commands.open_context import open_command_context
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.messages import Notice
 from tests.integration.flow import Flow, n_min_max
 from tests.waiting import wait_until
 
 
-def alter(flow: Flow, act: Callable[[Site], None]) -> list[str]:
+def alter(flow: Flow, act: Callable[[CommandContext], None]) -> list[str]:
     """A command in this process; what it said."""
     said: list[Notice] = []
     data_dir = flow.pgsub.data_dir
     store = CatalogStore.open(data_dir)
     try:
-        with open_site(data_dir, store, from_stored(store.settings()), notify=said.append) as site:
-            act(site)
+        with open_command_context(
+            data_dir, store, from_stored(store.settings()), notify=said.append
+        ) as context:
+            act(context)
     finally:
         store.close()
     return [f"{notice.severity}:  {notice.primary}" for notice in said]
@@ -49,8 +51,8 @@ def publications(
     words = f"ALTER SUBSCRIPTION {name}_native {action} PUBLICATION {', '.join(named)}"
     native = flow.sub.said(f"{words} WITH (copy_data = {copy_data})")
 
-    def ours(site: Site) -> None:
-        alter_publications(name, action, named, site, refresh=True, copy_data=copy_data)
+    def ours(context: CommandContext) -> None:
+        alter_publications(name, action, named, context, refresh=True, copy_data=copy_data)
 
     flow.facts[f"{action} {' '.join(named)}"] = alter(flow, ours), native
 
@@ -92,7 +94,7 @@ def _rename_under_load(flow: Flow, name: str) -> str:
     renamed = f"{name}2"
     load = "INSERT INTO tab_2 SELECT generate_series({0}, {0} + 9)"
     flow.pub.run(*[load.format(1000 + 10 * n) for n in range(20)])
-    flow.facts["renamed"] = alter(flow, lambda site: alter_rename(name, renamed, site))
+    flow.facts["renamed"] = alter(flow, lambda context: alter_rename(name, renamed, context))
     flow.pub.run(*[load.format(2000 + 10 * n) for n in range(20)])
     flow.sub.execute(f"ALTER SUBSCRIPTION {name}_native RENAME TO {renamed}_native")
     flow.subscriptions[flow.subscriptions.index(name)] = renamed
@@ -107,7 +109,7 @@ def _missing_publication(flow: Flow, name: str) -> None:
     flow.catch_up()
     flow.pub.run("CREATE PUBLICATION tap_pub_3 FOR TABLE tab_3")
     flow.sub.execute(f"ALTER SUBSCRIPTION {name}_native REFRESH PUBLICATION")
-    alter(flow, lambda site: alter_refresh(name, site, copy_data=True))
+    alter(flow, lambda context: alter_refresh(name, context, copy_data=True))
     flow.catch_up()
     flow.pub.run("INSERT INTO tab_3 VALUES (2)")
     flow.checkpoint("publication made", "tab_3")
@@ -116,7 +118,7 @@ def _missing_publication(flow: Flow, name: str) -> None:
 def _options(flow: Flow, name: str) -> None:
     """A change that restarts the worker, in the middle of what arrives."""
     flow.pub.run("INSERT INTO tab_3 SELECT generate_series(3, 50)")
-    alter(flow, lambda site: alter_options(name, {"origin": "none"}, site))
+    alter(flow, lambda context: alter_options(name, {"origin": "none"}, context))
     flow.pub.run("INSERT INTO tab_3 SELECT generate_series(51, 99)")
     flow.checkpoint("restarted", "tab_3")
 
@@ -128,12 +130,14 @@ def _leave_the_slot(flow: Flow) -> None:
     name = flow.subscribe("leaving", ["tap_pub_4"])
     flow.catch_up()
 
-    def leave(site: Site) -> None:
-        alter_enabled(name, False, site)
-        alter_options(name, {"slot_name": None}, site)
-        drop_subscription(name, site)
+    def leave(context: CommandContext) -> None:
+        alter_enabled(name, False, context)
+        alter_options(name, {"slot_name": None}, context)
+        drop_subscription(name, context)
         flow.facts["workers left"] = [
-            worker for worker in site.workers() if site.store.subscription(worker.subid) is None
+            worker
+            for worker in context.workers()
+            if context.store.subscription(worker.subid) is None
         ]
 
     alter(flow, leave)

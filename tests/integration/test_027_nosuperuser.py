@@ -274,9 +274,9 @@ def test_s_027_11_the_environment_s_password_does_not_do(
     theirs = native(strict, NATIVE.format(conninfo))
     assert theirs[0] == "2F003"
     for command in (
-        lambda: alter_refresh("mysub", world.site, copy_data=True),
-        lambda: alter_connection("mysub", conninfo, world.site),
-        lambda: create_subscription(statement("another", connection=conninfo), world.site),
+        lambda: alter_refresh("mysub", world.context, copy_data=True),
+        lambda: alter_connection("mysub", conninfo, world.context),
+        lambda: create_subscription(statement("another", connection=conninfo), world.context),
     ):
         with pytest.raises(ReplicationError) as refused:
             command()
@@ -292,8 +292,8 @@ def test_s_027_12_a_password_in_the_connection_string_does(
     conninfo = without_password(strict)
     subscribed(world, conninfo)
     assert native(strict, NATIVE.format(f"{conninfo} password={PASSWORD}")) == ()
-    alter_connection("mysub", f"{conninfo} password={PASSWORD}", world.site)
-    alter_refresh("mysub", world.site, copy_data=True)
+    alter_connection("mysub", f"{conninfo} password={PASSWORD}", world.context)
+    alter_refresh("mysub", world.context, copy_data=True)
     (sub,) = world.store.subscriptions()
     assert [rel.relname for rel in world.store.rels(sub.oid)] == ["t"]
     strict.execute("ALTER SUBSCRIPTION regress_sub SET (slot_name = NONE)")
@@ -315,7 +315,7 @@ def test_a_server_that_does_not_ask_for_the_password(
         theirs = native_in(database, NATIVE.format(conninfo))
         no_superuser(world)
         with pytest.raises(ReplicationError) as refused:
-            create_subscription(statement(connection=conninfo), world.site)
+            create_subscription(statement(connection=conninfo), world.context)
         assert said(refused.value) == theirs
         assert theirs[0] == "2F003"
         assert world.store.subscriptions() == []
@@ -346,14 +346,14 @@ def test_who_is_no_superuser_does_not_do_without(strict: EmbeddedPublisher, worl
     world.store.update_subscription(sub.oid, subpasswordrequired=False)
     free = statement("another", connection=conninfo, with_={"password_required": False})
     for command in (
-        lambda: create_subscription(free, world.site),
-        lambda: alter_options("mysub", {"binary": True}, world.site),
-        lambda: alter_refresh("mysub", world.site, copy_data=True),
+        lambda: create_subscription(free, world.context),
+        lambda: alter_options("mysub", {"binary": True}, world.context),
+        lambda: alter_refresh("mysub", world.context, copy_data=True),
     ):
         with pytest.raises(ReplicationError) as refused:
             command()
         assert said(refused.value) == theirs
     world.store.update_subscription(sub.oid, subpasswordrequired=True)
     with pytest.raises(ReplicationError) as refused:
-        alter_options("mysub", {"password_required": False}, world.site)
+        alter_options("mysub", {"password_required": False}, world.context)
     assert said(refused.value) == theirs

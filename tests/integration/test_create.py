@@ -23,7 +23,7 @@ def test_create_and_drop_for_real(each_database: Database, world: Around) -> Non
     database.run('CREATE TABLE "T t" (id int PRIMARY KEY, v text)')
     database.run('CREATE PUBLICATION "it\'s" FOR TABLE "T t"')
     stmt = statement(NAME, connection=database.dsn, publication=["it's", "nosuch"])
-    sub: Subscription = create_subscription(stmt, world.site)
+    sub: Subscription = create_subscription(stmt, world.context)
     show = "SELECT plugin, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
     assert database.execute(show, (NAME,)) == [("pgoutput", str(sub.max_flush_lsn))]
     assert [rel.relname for rel in world.store.rels(sub.oid)] == ["T t"]
@@ -31,7 +31,7 @@ def test_create_and_drop_for_real(each_database: Database, world: Around) -> Non
         'WARNING: publication "nosuch" does not exist on the publisher',
         f'NOTICE: created replication slot "{NAME}" on publisher',
     ]
-    drop_subscription(NAME, world.site)
+    drop_subscription(NAME, world.context)
     assert database.execute(show, (NAME,)) == []
 
 
@@ -49,16 +49,16 @@ def test_origin_none_warns_of_a_publisher_that_subscribes(
         f"CREATE SUBSCRIPTION {slot} CONNECTION '{upstream.dsn}' PUBLICATION up WITH ({options})"
     )
     stmt = statement(NAME, connection=database.dsn, with_={"origin": "none"})
-    create_subscription(stmt, world.site)
+    create_subscription(stmt, world.context)
     assert any("requested copy_data with origin = NONE" in text for text in world.said())
-    drop_subscription(NAME, world.site)
+    drop_subscription(NAME, world.context)
     database.run(f"DROP SUBSCRIPTION {slot}")
 
 
 def test_check_goes_through(each_database: Database, world: Around) -> None:
     each_database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
     stmt = statement(connection=each_database.dsn)
-    found = check_subscription(stmt, world.site, Settings())
+    found = check_subscription(stmt, world.context, Settings())
     assert (found.ok, found.findings) == (True, ())
 
 
@@ -71,7 +71,7 @@ def test_check_warns(world: Around) -> None:
     with EmbeddedPublisher(16, conf=conf) as server:
         server.execute("CREATE TABLE t (id int)")
         server.execute("CREATE PUBLICATION pub FOR TABLE t")
-        found = check_subscription(statement(connection=server.dsn), world.site, Settings())
+        found = check_subscription(statement(connection=server.dsn), world.context, Settings())
         assert found.ok, found
         assert all(isinstance(finding, Notice) for finding in found.findings)
         assert [finding.primary for finding in found.findings] == [

@@ -61,7 +61,7 @@ def different_lists(world: Around) -> None:
         return answer(sql)
 
     world.publisher.publications = ("p", "q")
-    object.__setattr__(world.site, "connect", _Listing(world, exec_).connect)
+    object.__setattr__(world.context, "connect", _Listing(world, exec_).connect)
 
 
 class _Listing:

@@ -90,7 +90,7 @@ def test_refused_on_the_command_line(
 def unchanged(world: Around, before: object) -> None:
     assert world.store.subscriptions() == before
     assert (world.publisher.slots, world.lake.tables) == ({}, {})
-    assert not list(world.site.data_dir.rglob("passfile/*"))
+    assert not list(world.context.data_dir.rglob("passfile/*"))
 
 
 EACH_WARNING = [

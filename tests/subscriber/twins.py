@@ -18,7 +18,7 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.load import parse
 from config.subscription import CreateSubscriptionStmt
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.messages import Notice
 from workers.lake.destination import Destination
 from workers.lake.segment import Generated, Segment
@@ -293,7 +293,7 @@ class Around:
     wakes: list[None]
     events: list[str]
     workers: list[Sequence[WorkerTwin]]  # what the launcher answers, one after the other
-    site: Site
+    context: CommandContext
 
     def said(self) -> list[str]:
         """The notices' first lines."""
@@ -306,7 +306,7 @@ def nothing_is_left(world: Around) -> None:
     assert world.store.origins() == []
     assert world.publisher.slots == {}
     assert world.lake.tables == {}
-    assert not list(world.site.data_dir.rglob("passfile/*"))
+    assert not list(world.context.data_dir.rglob("passfile/*"))
 
 
 def around(data_dir: Path) -> Around:
@@ -319,14 +319,14 @@ def around(data_dir: Path) -> Around:
     workers: list[Sequence[WorkerTwin]] = []
 
     @contextmanager
-    def held(subid: int) -> Iterator[None]:
+    def workers_stopped(subid: int) -> Iterator[None]:
         events.append("hold")
         try:
             yield
         finally:
             events.append("let go")
 
-    site = Site(
+    context = CommandContext(
         data_dir=data_dir,
         store=store,
         connect=publisher.connect,
@@ -334,12 +334,12 @@ def around(data_dir: Path) -> Around:
         lake_tables=lambda idents: [lake.table(ident) for ident in idents],
         workers=lambda: workers.pop(0) if workers else (),
         wake_launcher=lambda: wakes.append(None),
-        take_effect=lambda subid: events.append("take effect"),
+        wait_until_workers_reload=lambda subid: events.append("take effect"),
         stop_sync_worker=lambda subid, relid: events.append(f"stop {relid}"),
-        held=held,
+        workers_stopped=workers_stopped,
         notify=notices.append,
     )
-    return Around(store, publisher, lake, notices, wakes, events, workers, site)
+    return Around(store, publisher, lake, notices, wakes, events, workers, context)
 
 
 def statement(name: str = "mysub", **keys: Any) -> CreateSubscriptionStmt:

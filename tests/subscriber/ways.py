@@ -11,7 +11,7 @@ import pytest
 
 from config.load import parse
 from subscriber import cli
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription, drop_subscription
 from subscriber.commands.run_sql import altering
 from subscriber.commands.up import _create_or_bring_in_line
@@ -39,12 +39,12 @@ class Ask:
         """The command line on the twins; what is noticed goes where a user reads it."""
 
         @contextmanager
-        def site(*_: Any, **__: Any) -> Iterator[Site]:
-            yield replace(world.site, notify=print_notice)
+        def context(*_: Any, **__: Any) -> Iterator[CommandContext]:
+            yield replace(world.context, notify=print_notice)
 
         words = [shell.file(self.file) if word == FILE else word for word in self.words]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli, "_site", site)
+            patch.setattr(cli, "_site", context)
             return shell(*words)
 
 
@@ -58,14 +58,14 @@ def alter(name: str, *words: str) -> Ask:
 
 
 def drop(name: str) -> Ask:
-    return Ask(lambda world: drop_subscription(name, world.site), ("drop", name))
+    return Ask(lambda world: drop_subscription(name, world.context), ("drop", name))
 
 
 def create(body: str, name: str = "t", connection: str = "dbname=nowhere") -> Ask:
     """``pgsub create`` of a file with that subscription."""
     text = _file(body, name, connection)
     return Ask(
-        lambda world: create_subscription(_statement(text), world.site), ("create", FILE), text
+        lambda world: create_subscription(_statement(text), world.context), ("create", FILE), text
     )
 
 
@@ -73,7 +73,7 @@ def up(body: str, name: str = "t", connection: str = "dbname=nowhere") -> Ask:
     """``pgsub up`` of a file with that subscription."""
     text = _file(body, name, connection)
     return Ask(
-        lambda world: _create_or_bring_in_line(_statement(text), world.site), ("up", FILE), text
+        lambda world: _create_or_bring_in_line(_statement(text), world.context), ("up", FILE), text
     )
 
 

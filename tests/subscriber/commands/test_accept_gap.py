@@ -23,7 +23,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.commands.accept_gap import accept_gap, anchor
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription
 from tests.subscriber.twins import Around, PublishedTable, Slot, around, statement
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
@@ -44,7 +44,7 @@ class Left:
 
     world: Around
     lake: MemoryLake
-    site: Site
+    context: CommandContext
 
     @property
     def sub(self) -> Subscription:
@@ -72,7 +72,7 @@ class Left:
     def accept(self) -> list[str]:
         """What was said; afterwards everything fits, and a worker would start."""
         self.world.notices.clear()
-        accept_gap("mysub", self.site)
+        accept_gap("mysub", self.context)
         assert self.world.events[-2:] == ["hold", "let go"]
         rels = [rel for rel in self.world.store.rels(self.sub.oid) if rel.relname != "new"]
         for rel in rels:
@@ -83,7 +83,7 @@ class Left:
         identity: Any = self.world.publisher.identity
         assert judge_server(self.sub, highest, identity, ()) is None
         with pytest.raises(ObjectNotInPrerequisiteState, match="there is no gap to accept"):
-            accept_gap("mysub", self.site)
+            accept_gap("mysub", self.context)
         return [f"{line.primary} {line.detail or ''}" for line in self.world.notices]
 
 
@@ -92,7 +92,7 @@ def left(tmp_path: Path) -> Iterator[Left]:
     world, lake = around(tmp_path), MemoryLake()
     world.publisher.tables = {name: PublishedTable() for name in STATES}
     world.publisher.identity = replace(world.publisher.identity, xlogpos=LSN(100))
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     dest = MemoryDestination(lake)
     for rel in world.store.rels(sub.oid):
         if rel.relname == "new":
@@ -118,12 +118,12 @@ def left(tmp_path: Path) -> Iterator[Left]:
     world.store.origin_advance(origin_name(sub.oid), LSN(500), "")
     world.publisher.slots["mysub"].confirmed = LSN(470)
     world.publisher.identity = replace(world.publisher.identity, xlogpos=LSN(1000))
-    site = replace(
-        world.site,
+    context = replace(
+        world.context,
         lake=lambda: MemoryDestination(lake),
         lake_tables=lambda idents: [MemoryDestination(lake).table(ident) for ident in idents],
     )
-    yield Left(world, lake, site)
+    yield Left(world, lake, context)
     world.store.close()
     assert world.publisher.connections == 0
 
@@ -139,7 +139,7 @@ def test_on_its_own_server_nothing_is_left(left: Left, changes: dict[str, Any]) 
 def test_without_a_gap_it_refuses_and_changes_nothing(left: Left) -> None:
     before = (left.sub, left.world.store.rels(left.sub.oid), left.stamp("ready"))
     with pytest.raises(ObjectNotInPrerequisiteState, match="there is no gap to accept") as caught:
-        accept_gap("mysub", left.site)
+        accept_gap("mysub", left.context)
     assert caught.value.code == "55000"
     assert (left.sub, left.world.store.rels(left.sub.oid), left.stamp("ready")) == before
     assert left.world.publisher.slots["mysub"].confirmed == 470
@@ -181,7 +181,7 @@ def test_a_slot_that_is_gone_or_lost_is_made_again(left: Left, slot: Slot | None
 def test_somebody_else_s_slot_is_left_alone(left: Left) -> None:
     left.world.publisher.slots["mysub"].plugin = "wal2json"
     with pytest.raises(ObjectNotInPrerequisiteState, match="is not one of pgoutput"):
-        accept_gap("mysub", left.site)
+        accept_gap("mysub", left.context)
     assert left.world.publisher.slots["mysub"].plugin == "wal2json"
     assert_tables_stay(left, trusted=True)
 
@@ -340,7 +340,7 @@ def test_a_table_that_somebody_else_made_is_refused(left: Left) -> None:
     dest.drop_table(ident)
     dest.create_table(ident, COLUMNS, owner="x", relid=1, stamp=Stamp("o", LSN(1), "e", LSN(1)))
     with pytest.raises(ObjectInUse, match="does not belong to"):
-        accept_gap("mysub", left.site)
+        accept_gap("mysub", left.context)
 
 
 def test_a_shared_lake_table_is_left_alone(left: Left) -> None:
@@ -350,7 +350,7 @@ def test_a_shared_lake_table_is_left_alone(left: Left) -> None:
     left.server(xlogpos=LSN(200))
     before = left.stamp("ready")
     with pytest.raises(FeatureNotSupported, match="shares its lake table"):
-        accept_gap("mysub", left.site)
+        accept_gap("mysub", left.context)
     assert (left.stamp("ready"), left.rel("ready").lake_lsn) == (before, before.lsn)
 
 
@@ -358,7 +358,7 @@ def test_a_table_that_is_gone_is_told_and_left(left: Left) -> None:
     MemoryDestination(left.lake).drop_table(LakeIdent("public", "ready"))
     left.server(xlogpos=LSN(200))
     left.world.notices.clear()
-    accept_gap("mysub", left.site)
+    accept_gap("mysub", left.context)
     assert 'lake table "public.ready" does not exist' in left.world.notices[0].primary
     assert (left.rel("ready").lake_lsn, left.stamp("done").lsn) == (200, 200)
 
@@ -397,7 +397,7 @@ def test_a_command_that_dies_leaves_an_error_and_the_next_finishes(
     with monkeypatch.context() as dying:
         dying.setattr("workers.process.failpoints.reach", die)
         try:
-            accept_gap("mysub", left.site)
+            accept_gap("mysub", left.context)
         except ConnectionFailure:
             pass
         else:
@@ -428,7 +428,7 @@ def test_what_workers_confirm_after_the_death_of_a_launcher_is_not_forgotten(
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr("workers.process.failpoints.reach", confirm)
-        accept_gap("mysub", left.site)
+        accept_gap("mysub", left.context)
     assert left.sub.max_flush_lsn == 700
     assert not _something_does_not_fit(left)
 

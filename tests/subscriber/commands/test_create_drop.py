@@ -39,7 +39,7 @@ from workers.lake.table import LakeIdent
 
 def test_create_with_copy(world: Around) -> None:
     world.publisher.tables["B"] = PublishedTable()
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     assert world.store.subscription(sub.oid) == sub
     assert (sub.subcreate, sub.subslotname, sub.max_flush_lsn) == (SubCreate.READY, "mysub", POINT)
     assert (sub.sysid, sub.timeline) == ("7329764006882527550", 1)
@@ -61,7 +61,7 @@ def test_create_without_copy_makes_stamped_tables(world: Around) -> None:
         with_={"copy_data": False},
         tables={"public.a": {"to": "Lake.A"}},
     )
-    sub = create_subscription(stmt, world.site)
+    sub = create_subscription(stmt, world.context)
     (rel,) = world.store.rels(sub.oid)
     assert (rel.srsubstate, rel.srsublsn, rel.copied) == (SubRelState.READY, None, False)
     assert (rel.floor, rel.lake_lsn) == (POINT, POINT)
@@ -82,7 +82,7 @@ def test_create_without_copy_makes_stamped_tables(world: Around) -> None:
 
 def test_a_table_that_is_made_has_what_is_generated(world: Around) -> None:
     tables = {"public.a": {"generated": {"twice": "id * 2"}}}
-    create_subscription(statement(with_={"copy_data": False}, tables=tables), world.site)
+    create_subscription(statement(with_={"copy_data": False}, tables=tables), world.context)
     columns = world.lake.tables[LakeIdent("public", "a")].columns
     assert [(column.name, column.type) for column in columns] == [
         ("id", pa.int32()),
@@ -111,7 +111,7 @@ def test_what_cannot_be_generated(
         world.lake.add("a", ("id", "v", "g", "h", "_pos"))
     tables = {"public.a": {"adopt": made, "generated": generated}}
     with pytest.raises(ReplicationError) as refused:
-        create_subscription(statement(tables=tables), world.site)
+        create_subscription(statement(tables=tables), world.context)
     assert refused.value.code == code
     assert world.store.subscriptions() == []
 
@@ -121,9 +121,9 @@ def test_an_adopted_table_has_what_is_generated(world: Around) -> None:
     tables = {"public.a": {"adopt": True, "generated": {"g": "id + own"}}}
     world.lake.add("a", ("id", "v", "own"))
     with pytest.raises(ObjectNotInPrerequisiteState, match='missing generated column: "g"'):
-        create_subscription(statement(tables=tables), world.site)
+        create_subscription(statement(tables=tables), world.context)
     world.lake.add("a", ("id", "v", "own", "g"))
-    create_subscription(statement(tables=tables), world.site)
+    create_subscription(statement(tables=tables), world.context)
 
 
 def test_row_is_there_before_the_slot(world: Around) -> None:
@@ -134,13 +134,13 @@ def test_row_is_there_before_the_slot(world: Around) -> None:
         seen.append((row.subcreate, len(world.store.rels(row.oid))))
 
     world.publisher.on_create_slot = look
-    create_subscription(statement(), world.site)
+    create_subscription(statement(), world.context)
     assert seen == [("creating", 1)]
 
 
 def test_connect_false(world: Around) -> None:
     world.publisher.fail["connect"] = AssertionError()
-    sub = create_subscription(statement(with_={"connect": False}), world.site)
+    sub = create_subscription(statement(with_={"connect": False}), world.context)
     assert (sub.subcreate, sub.subenabled, sub.subslotname) == ("ready", False, "mysub")
     assert world.store.rels(sub.oid) == []
     assert world.said() == ["WARNING: subscription was created, but is not connected"]
@@ -150,28 +150,28 @@ def test_connect_false(world: Around) -> None:
 def test_table_that_cannot_be_read(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable(readable=False)
     with pytest.raises(InsufficientPrivilege, match=r'denied for table "public\.b"') as caught:
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
     assert "GRANT SELECT" in (caught.value.hint or "")
     nothing_is_left(world)
-    create_subscription(statement(with_={"copy_data": False}), world.site)
+    create_subscription(statement(with_={"copy_data": False}), world.context)
 
 
 def test_missing_publications_only_warn(world: Around) -> None:
-    create_subscription(statement(publication=["x", "pub", "y"]), world.site)
+    create_subscription(statement(publication=["x", "pub", "y"]), world.context)
     assert world.said()[0] == 'WARNING: publications "x", "y" do not exist on the publisher'
-    create_subscription(statement("two", publication="z"), world.site)
+    create_subscription(statement("two", publication="z"), world.context)
     assert 'WARNING: publication "z" does not exist on the publisher' in world.said()
 
 
 def test_origin_warning(world: Around) -> None:
     world.publisher.other_origins = [("public", "a", "pub")]
-    create_subscription(statement(with_={"origin": "none"}), world.site)
+    create_subscription(statement(with_={"origin": "none"}), world.context)
     assert "requested copy_data with origin = NONE" in world.said()[0]
 
 
 def test_warnings_about_tables(world: Around) -> None:
     world.publisher.tables = {"a": PublishedTable(key=0), "b": PublishedTable(letters="tfff")}
-    create_subscription(statement(tables={"public.nosuch": {}}), world.site)
+    create_subscription(statement(tables={"public.nosuch": {}}), world.context)
     assert world.said()[:2] == [
         'WARNING: table "public.nosuch" of the configuration is not published',
         'WARNING: table "public.a" has no replica identity and publishes updates or deletes',
@@ -183,7 +183,7 @@ def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
         "a": PublishedTable(columns=("id",), key=2),
         "b": PublishedTable(columns=("id",), key=2, letters="tfft"),
     }
-    create_subscription(statement(), world.site)
+    create_subscription(statement(), world.context)
     assert [said for said in world.said() if "replica identity" in said] == [
         'WARNING: table "public.a" publishes updates or deletes but only part of its '
         "replica identity"
@@ -191,28 +191,28 @@ def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
 
 
 def test_password_goes_to_a_private_file(world: Around) -> None:
-    sub = create_subscription(statement(connection="host=db password=secret"), world.site)
+    sub = create_subscription(statement(connection="host=db password=secret"), world.context)
     assert sub.passfile is not None
     path = Path(sub.passfile)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == "*:*:*:*:secret\n"
     assert "secret" not in repr(world.store.subscriptions())
-    drop_subscription("mysub", world.site)
+    drop_subscription("mysub", world.context)
     assert not path.exists()
 
 
 def test_password_env_must_be_there(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidParameterValue, match='"NO_SUCH_THING" is not set'):
-        create_subscription(statement(password_env="NO_SUCH_THING"), world.site)
+        create_subscription(statement(password_env="NO_SUCH_THING"), world.context)
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
-    sub = create_subscription(statement(password_env="SHOP_PASSWORD"), world.site)
+    sub = create_subscription(statement(password_env="SHOP_PASSWORD"), world.context)
     assert (sub.password_env, sub.passfile) == ("SHOP_PASSWORD", None)
 
 
 def test_name_taken(world: Around) -> None:
-    create_subscription(statement(), world.site)
+    create_subscription(statement(), world.context)
     with pytest.raises(DuplicateObject, match='subscription "mysub" already exists'):
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_name_taken(world: Around) -> None:
 def test_errors_of_the_publisher(world: Around, call: str, error: ReplicationError) -> None:
     world.publisher.fail[call] = error
     with pytest.raises(ReplicationError) as caught:
-        create_subscription(statement(connection="host=db password=x"), world.site)
+        create_subscription(statement(connection="host=db password=x"), world.context)
     assert caught.value is error
     nothing_is_left(world)
 
@@ -235,7 +235,7 @@ def test_errors_of_the_publisher(world: Around, call: str, error: ReplicationErr
 def test_lake_not_writable(world: Around) -> None:
     world.lake.fail["create_table"] = IoError("no space left on device")
     with pytest.raises(IoError):
-        create_subscription(statement(with_={"copy_data": False}), world.site)
+        create_subscription(statement(with_={"copy_data": False}), world.context)
     nothing_is_left(world)
 
 
@@ -243,7 +243,7 @@ def test_second_lake_table_fails(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable()
     world.lake.fail["create_table b"] = IoError("no space left on device")
     with pytest.raises(IoError):
-        create_subscription(statement(with_={"copy_data": False}), world.site)
+        create_subscription(statement(with_={"copy_data": False}), world.context)
     nothing_is_left(world)
 
 
@@ -260,7 +260,7 @@ def test_tables_that_cannot_be_written(
 ) -> None:
     world.publisher.tables = tables
     with pytest.raises(error) as caught:
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
     assert getattr(caught.value, "code", None) == sqlstate
     nothing_is_left(world)
 
@@ -269,7 +269,7 @@ def test_s_001_8_a_table_without_columns_is_refused(world: Around) -> None:
     """H-31: no COPY without columns is ever asked for."""
     world.publisher.tables["empty"] = PublishedTable(columns=())
     with pytest.raises(FeatureNotSupported, match=r'"public\.empty" has no published'):
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
     nothing_is_left(world)
 
 
@@ -279,7 +279,7 @@ def test_all_findings_are_told(world: Around) -> None:
         "b": PublishedTable(columns=()),
     }
     with pytest.raises(InvalidName, match='"_pos"') as caught:
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
     assert '"_file"' in (caught.value.detail or "")
     assert '"public.b" has no published columns' in (caught.value.detail or "")
 
@@ -287,28 +287,28 @@ def test_all_findings_are_told(world: Around) -> None:
 def test_two_tables_into_one(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable()
     with pytest.raises(DuplicateTable, match="both mapped to lake table"):
-        create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.site)
+        create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.context)
     nothing_is_left(world)
     both = {name: {"to": "x.y", "shared": True} for name in ("public.a", "public.b")}
-    sub = create_subscription(statement(tables=both), world.site)
+    sub = create_subscription(statement(tables=both), world.context)
     assert len({rel.srrelid for rel in world.store.rels(sub.oid)}) == 2
 
 
 def test_two_subscriptions_into_one(world: Around) -> None:
-    create_subscription(statement(), world.site)
+    create_subscription(statement(), world.context)
     with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
-        create_subscription(statement("two"), world.site)
+        create_subscription(statement("two"), world.context)
     assert list(world.publisher.slots) == ["mysub"]
     sharing = {"public.a": {"shared": True}}
     with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
-        create_subscription(statement("two", tables=sharing), world.site)
+        create_subscription(statement("two", tables=sharing), world.context)
 
 
 def test_two_subscriptions_share_a_lake_table(world: Around) -> None:
     sharing = {"public.a": {"shared": True, "generated": {"whose": "upper(_pgsub_source)"}}}
     no_copy = {"copy_data": False}
-    one = create_subscription(statement("one", tables=sharing, with_=no_copy), world.site)
-    create_subscription(statement("two", tables=sharing, with_=no_copy), world.site)
+    one = create_subscription(statement("one", tables=sharing, with_=no_copy), world.context)
+    create_subscription(statement("two", tables=sharing, with_=no_copy), world.context)
     found = world.lake.tables[LakeIdent("public", "a")]
     assert found.owner == "shared"
     assert [column.name for column in found.columns] == ["id", "v", "whose", "_pgsub_source"]
@@ -319,7 +319,7 @@ def test_two_subscriptions_share_a_lake_table(world: Around) -> None:
     (rel,) = world.store.rels(one.oid)
     assert position.epoch == rel.epoch
     with pytest.raises(ObjectInUse, match="belongs to subscription") as caught:
-        create_subscription(statement("three"), world.site)
+        create_subscription(statement("three"), world.context)
     assert "shared: true" in (caught.value.hint or "")
 
 
@@ -328,62 +328,62 @@ def test_a_shared_lake_table_that_exists(world: Around) -> None:
     world.lake.add("a", columns, owner="shared")
     for adopt in (False, True):
         with pytest.raises(ObjectInUse, match="is shared"):
-            create_subscription(statement(tables={"public.a": {"adopt": adopt}}), world.site)
-    create_subscription(statement("one", tables={"public.a": {"shared": True}}), world.site)
+            create_subscription(statement(tables={"public.a": {"adopt": adopt}}), world.context)
+    create_subscription(statement("one", tables={"public.a": {"shared": True}}), world.context)
     world.lake.add("a", columns, owner="somebody")
     world.store.delete_subscription(world.store.subscriptions()[0].oid)
     with pytest.raises(DuplicateTable):
-        create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.site)
+        create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.context)
     both = {"public.a": {"shared": True, "adopt": True}}
     with pytest.raises(ObjectInUse, match="written by another subscription"):
-        create_subscription(statement("two", tables=both), world.site)
+        create_subscription(statement("two", tables=both), world.context)
     world.lake.add("a", ("id", "v"))
     with pytest.raises(ObjectNotInPrerequisiteState, match=r'missing .*"_pgsub_source"'):
-        create_subscription(statement("two", tables=both), world.site)
+        create_subscription(statement("two", tables=both), world.context)
 
 
 def test_a_column_of_the_publisher_in_the_way(world: Around) -> None:
     world.publisher.tables["a"] = PublishedTable(columns=("id", "_pgsub_source"))
     with pytest.raises(ReplicationError, match="in the way") as caught:
-        create_subscription(statement(tables={"public.a": {"shared": True}}), world.site)
+        create_subscription(statement(tables={"public.a": {"shared": True}}), world.context)
     assert caught.value.code == "42701"
-    create_subscription(statement(), world.site)
+    create_subscription(statement(), world.context)
     world.publisher.tables["a"] = PublishedTable(columns=("id", "v"))
     generating = {"public.a": {"shared": True, "generated": {"_pgsub_source": "v"}}}
     with pytest.raises(ReplicationError, match="in the way"):
-        create_subscription(statement("two", tables=generating), world.site)
+        create_subscription(statement("two", tables=generating), world.context)
 
 
 def test_lake_table_exists(world: Around) -> None:
     world.lake.add("a")
     with pytest.raises(DuplicateTable, match=r'lake table "public\.a" already exists'):
-        create_subscription(statement(), world.site)
+        create_subscription(statement(), world.context)
     adopt = {"public.a": {"adopt": True}}
-    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.context)
     assert world.lake.tables[LakeIdent("public", "a")].snapshot_id == 2
 
 
 def test_adopted_table_lacks_columns(world: Around) -> None:
     world.lake.add("a", columns=("id",))
     with pytest.raises(ObjectNotInPrerequisiteState, match='"v"'):
-        create_subscription(statement(tables={"public.a": {"adopt": True}}), world.site)
+        create_subscription(statement(tables={"public.a": {"adopt": True}}), world.context)
 
 
 def test_adopting_what_somebody_else_writes(world: Around) -> None:
     world.lake.add("a", owner="somebody else")
     adopt = {"public.a": {"adopt": True}}
     with pytest.raises(ObjectInUse, match="written by another subscription"):
-        create_subscription(statement(tables=adopt), world.site)
+        create_subscription(statement(tables=adopt), world.context)
 
 
 def test_table_of_a_dropped_subscription_is_adopted(world: Around) -> None:
     no_copy = {"copy_data": False}
-    create_subscription(statement(with_=no_copy), world.site)
-    drop_subscription("mysub", world.site)
+    create_subscription(statement(with_=no_copy), world.context)
+    drop_subscription("mysub", world.context)
     with pytest.raises(DuplicateTable):
-        create_subscription(statement(with_=no_copy), world.site)
+        create_subscription(statement(with_=no_copy), world.context)
     adopt = {"public.a": {"adopt": True}}
-    sub = create_subscription(statement(with_=no_copy, tables=adopt), world.site)
+    sub = create_subscription(statement(with_=no_copy, tables=adopt), world.context)
     assert world.lake.tables[LakeIdent("public", "a")].owner == sub.subuuid
 
 
@@ -393,10 +393,10 @@ def test_adopted_table_survives_a_failed_create(world: Around) -> None:
     world.lake.fail["create_table"] = IoError("no space left on device")
     adopt = {"public.a": {"adopt": True}}
     with pytest.raises(IoError):
-        create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+        create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.context)
     assert list(world.lake.tables) == [LakeIdent("public", "a")]
     world.lake.fail.clear()
-    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.site)
+    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.context)
 
 
 class Killed(BaseException):
@@ -409,7 +409,7 @@ def die_in_create(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(create_drop, "_undo_create", lambda *args, **kwargs: None)
         patch.setattr(create_drop, "store_new_rel", _killed)
         with pytest.raises(Killed):
-            create_subscription(statement(with_={"copy_data": False}), world.site)
+            create_subscription(statement(with_={"copy_data": False}), world.context)
     (row,) = world.store.subscriptions()
     assert row.subcreate is SubCreate.CREATING
     assert list(world.publisher.slots) == ["mysub"]
@@ -423,8 +423,8 @@ def _killed(*args: object) -> None:
 def test_killed_create_starts_over(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     die_in_create(world, monkeypatch)
     with pytest.raises(ObjectNotInPrerequisiteState, match="only half created"):
-        enable_subscription("mysub", world.site)
-    sub = create_subscription(statement(with_={"copy_data": False}), world.site)
+        enable_subscription("mysub", world.context)
+    sub = create_subscription(statement(with_={"copy_data": False}), world.context)
     assert sub.subcreate is SubCreate.READY
     assert [row.oid for row in world.store.subscriptions()] == [sub.oid]
 
@@ -433,66 +433,66 @@ def test_killed_create_can_be_dropped(world: Around, monkeypatch: pytest.MonkeyP
     die_in_create(world, monkeypatch)
     world.publisher.fail["drop_slot"] = ReplicationError("permission denied", sqlstate="42501")
     with pytest.raises(ObjectNotInPrerequisiteState, match="could not drop"):
-        drop_subscription("mysub", world.site)
+        drop_subscription("mysub", world.context)
     world.publisher.fail.clear()
-    drop_subscription("mysub", world.site)
+    drop_subscription("mysub", world.context)
     nothing_is_left(world)
 
 
 def test_drop(world: Around) -> None:
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     world.store.origin_create(f"pg_{sub.oid}_{world.store.rels(sub.oid)[0].srrelid}")
     world.workers[:] = [[WorkerTwin(sub.oid), WorkerTwin(1)], [WorkerTwin(1)]]
-    drop_subscription("mysub", world.site)
+    drop_subscription("mysub", world.context)
     assert world.workers == []
     nothing_is_left(world)
     with pytest.raises(UndefinedObject, match='subscription "mysub" does not exist'):
-        drop_subscription("mysub", world.site)
+        drop_subscription("mysub", world.context)
 
 
 def test_drop_cannot_reach_the_publisher(world: Around) -> None:
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
     with pytest.raises(ConnectionFailure, match="attempting to drop replication slot") as caught:
-        drop_subscription("mysub", world.site)
+        drop_subscription("mysub", world.context)
     assert "--leave-slot" in (caught.value.hint or "")
     assert world.store.subscription(sub.oid) == sub
-    drop_subscription("mysub", world.site, leave_slot=True)
+    drop_subscription("mysub", world.context, leave_slot=True)
     assert world.store.subscriptions() == []
     assert [slot.slot_name for slot in world.store.leaked_slots()] == ["mysub"]
     assert "stays on the publisher" in world.said()[-1]
 
 
 def test_killed_drop_is_finished(world: Around) -> None:
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     world.store.update_subscription(sub.oid, subcreate=SubCreate.DROPPING, subenabled=False)
     world.publisher.slots.clear()
-    again = create_subscription(statement(), world.site)
+    again = create_subscription(statement(), world.context)
     assert again.oid != sub.oid
     world.store.update_subscription(again.oid, subcreate=SubCreate.DROPPING)
-    drop_subscription("mysub", world.site)
+    drop_subscription("mysub", world.context)
     nothing_is_left(world)
 
 
 def test_enable_and_disable(world: Around) -> None:
-    sub = create_subscription(statement(with_={"enabled": False}), world.site)
+    sub = create_subscription(statement(with_={"enabled": False}), world.context)
     assert not sub.subenabled
     assert world.wakes == []
-    enable_subscription("mysub", world.site)
+    enable_subscription("mysub", world.context)
     assert world.store.subscription_by_name("mysub") != sub
     world.workers[:] = [[WorkerTwin(sub.oid)], []]
-    disable_subscription("mysub", world.site)
+    disable_subscription("mysub", world.context)
     assert world.store.subscription_by_name("mysub") == sub
     assert len(world.wakes) == 2
     for command in (enable_subscription, disable_subscription):
         with pytest.raises(UndefinedObject):
-            command("nobody", world.site)
+            command("nobody", world.context)
 
 
 def test_worker_that_does_not_end(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create_drop, "WORKER_EXIT_SECONDS", 0.0)
-    sub = create_subscription(statement(), world.site)
+    sub = create_subscription(statement(), world.context)
     world.workers[:] = [[WorkerTwin(sub.oid, 77)]] * 2
     with pytest.raises(ObjectInUse, match="do not end") as caught:
-        disable_subscription("mysub", world.site)
+        disable_subscription("mysub", world.context)
     assert caught.value.detail == "Processes: 77."

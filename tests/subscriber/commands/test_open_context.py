@@ -11,7 +11,7 @@ from catalog.errcodes import ConnectionFailure, FamilyProcessGone, LakeBroken, R
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored
 from subscriber.commands import open_context
-from subscriber.commands.open_context import open_site
+from subscriber.commands.open_context import open_command_context
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import report_broken_lake
 
@@ -50,7 +50,10 @@ def test_a_command_tells_the_launcher_of_a_broken_lake_server(
         return True
 
     monkeypatch.setattr(open_context, "report_broken_lake", hear)
-    with pytest.raises(type(error)) as caught, open_site(tmp_path, store, from_stored({})):
+    with (
+        pytest.raises(type(error)) as caught,
+        open_command_context(tmp_path, store, from_stored({})),
+    ):
         raise error
     assert caught.value is error
     assert heard == [tmp_path] * told

@@ -59,16 +59,16 @@ def lost(world: Around) -> Around:
 def refused(world: Around, **keys: Any) -> ReplicationError:
     """The error of a rebuild, which leaves nothing in the catalog."""
     with pytest.raises(ReplicationError) as caught:
-        rebuild_subscription(statement(**keys), world.site)
+        rebuild_subscription(statement(**keys), world.context)
     assert world.store.subscriptions() == []
     assert world.store.origins() == []
     assert world.publisher.connections == 0
-    assert not list(world.site.data_dir.rglob("passfile/*"))
+    assert not list(world.context.data_dir.rglob("passfile/*"))
     return caught.value
 
 
 def test_tables_claim_what_lake_and_slot_prove(lost: Around) -> None:
-    sub = rebuild_subscription(statement(), lost.site)
+    sub = rebuild_subscription(statement(), lost.context)
     assert lost.store.subscription(sub.oid) == sub
     assert (sub.subuuid, sub.subcreate, sub.subslotname) == (UUID, SubCreate.READY, "mysub")
     assert (sub.sysid, sub.timeline, sub.max_flush_lsn) == ("7329764006882527550", 1, lsn(500))
@@ -90,7 +90,7 @@ def test_tables_claim_what_lake_and_slot_prove(lost: Around) -> None:
 
 
 def test_what_it_did_is_said_and_tables_behind_the_slot_are_listed(lost: Around) -> None:
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
     assert lost.said() == [
         'NOTICE: table "public.a" of subscription "mysub": s at 0/2BC',
         'NOTICE: table "public.b" of subscription "mysub": s at 0/12C',
@@ -103,7 +103,7 @@ def test_what_it_did_is_said_and_tables_behind_the_slot_are_listed(lost: Around)
 
 def test_a_table_at_the_slot_s_position_is_proven(lost: Around) -> None:
     lost.publisher.slots["mysub"].confirmed = lsn(300)
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
     assert not [said for said in lost.said() if said.startswith("WARNING")]
 
 
@@ -114,7 +114,7 @@ def test_what_was_published_until_the_fence_counts(lost: Around) -> None:
         return dataclasses.replace(table, stamp=stamp(800, "late"))
 
     lost.lake.on_fence = late
-    sub = rebuild_subscription(statement(), lost.site)
+    sub = rebuild_subscription(statement(), lost.context)
     known = lost.store.rels(sub.oid)[:3]
     assert [(rel.srsubstate, rel.lake_lsn, rel.epoch) for rel in known] == [
         (SubRelState.SYNCDONE, lsn(800), "late")
@@ -122,14 +122,14 @@ def test_what_was_published_until_the_fence_counts(lost: Around) -> None:
 
 
 def test_a_password_gets_a_file_named_for_the_old_uuid(lost: Around) -> None:
-    sub = rebuild_subscription(statement(connection="host=db dbname=shop password=x"), lost.site)
+    sub = rebuild_subscription(statement(connection="host=db dbname=shop password=x"), lost.context)
     assert sub.passfile is not None
     assert Path(sub.passfile).name.startswith(UUID)
-    assert [str(path) for path in lost.site.data_dir.rglob("passfile/*")] == [sub.passfile]
+    assert [str(path) for path in lost.context.data_dir.rglob("passfile/*")] == [sub.passfile]
 
 
 def test_disabled_stays_disabled(lost: Around) -> None:
-    assert not rebuild_subscription(statement(with_={"enabled": False}), lost.site).subenabled
+    assert not rebuild_subscription(statement(with_={"enabled": False}), lost.context).subenabled
     assert lost.wakes == []
 
 
@@ -168,7 +168,7 @@ def test_a_publisher_that_stands_before_a_table(lost: Around) -> None:
     assert error.detail.startswith("It stands at 0/2BB; a table is at 0/2BC.")
     assert lost.lake.fenced == []
     lost.publisher.identity = Identity(xlogpos=lsn(700))
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
 
 
 @pytest.mark.parametrize("owner", [OTHER, None])
@@ -190,7 +190,7 @@ def test_a_lake_without_any_of_the_tables(lost: Around) -> None:
 def test_a_table_of_nobody_s(lost: Around) -> None:
     lost.lake.add("d")
     assert isinstance(refused(lost), DuplicateTable)
-    sub = rebuild_subscription(statement(tables={"public.d": {"adopt": True}}), lost.site)
+    sub = rebuild_subscription(statement(tables={"public.d": {"adopt": True}}), lost.context)
     assert lost.store.rels(sub.oid)[3].srsubstate is SubRelState.INIT
     assert "d" not in lost.lake.fenced
 
@@ -205,20 +205,20 @@ def test_a_table_to_be_copied_that_cannot_be_read(lost: Around) -> None:
     lost.publisher.tables["d"] = PublishedTable(readable=False)
     assert isinstance(refused(lost), InsufficientPrivilege)
     del lost.publisher.tables["d"]
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
 
 
 def test_tables_of_another_subscription_of_this_directory(lost: Around) -> None:
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
     lost.publisher.slots["two"] = Slot(confirmed=lsn(500))
     with pytest.raises(ObjectInUse, match='belong to subscription "mysub"'):
-        rebuild_subscription(statement("two"), lost.site)
+        rebuild_subscription(statement("two"), lost.context)
 
 
 def test_shared_tables(lost: Around) -> None:
     stmt = statement(tables={"public.a": {"shared": True}})
     with pytest.raises(FeatureNotSupported, match="shared = true"):
-        rebuild_subscription(stmt, lost.site)
+        rebuild_subscription(stmt, lost.context)
 
 
 def test_a_store_that_fails_leaves_no_password(
@@ -240,34 +240,34 @@ def config(*names: str) -> Config:
 
 
 def test_those_that_are_there_are_left_alone(lost: Around) -> None:
-    (first,) = rebuild(config("mysub"), lost.site)
+    (first,) = rebuild(config("mysub"), lost.context)
     with pytest.raises(DuplicateObject) as caught:
-        rebuild(config("mysub"), lost.site)
+        rebuild(config("mysub"), lost.context)
     assert caught.value.code == "42710"
     with pytest.raises(UndefinedObject):  # the other one has no slot
-        rebuild(config("mysub", "two"), lost.site)
+        rebuild(config("mysub", "two"), lost.context)
     assert lost.store.subscriptions() == [first]
 
 
 def test_one_that_is_half_created_keeps_its_slot(lost: Around) -> None:
-    (sub,) = rebuild(config("mysub"), lost.site)
+    (sub,) = rebuild(config("mysub"), lost.context)
     lost.store.update_subscription(sub.oid, subcreate=SubCreate.CREATING)
     with pytest.raises(ObjectNotInPrerequisiteState) as caught:
-        rebuild(config("mysub"), lost.site)
+        rebuild(config("mysub"), lost.context)
     assert "pgsub drop --leave-slot mysub" in (caught.value.hint or "")
     assert "mysub" in lost.publisher.slots
 
 
 def test_a_slot_that_was_left_is_in_use_again(lost: Around) -> None:
     """Else the next command on this publisher would drop it while no worker holds it."""
-    rebuild(config("mysub"), lost.site)
-    drop_subscription("mysub", lost.site, leave_slot=True)
+    rebuild(config("mysub"), lost.context)
+    drop_subscription("mysub", lost.context, leave_slot=True)
     lost.store.put_leaked_slot(LeakedSlot("another", "host=db", "x", None, "left"))
-    rebuild(config("mysub"), lost.site)
+    rebuild(config("mysub"), lost.context)
     assert [slot.slot_name for slot in lost.store.leaked_slots()] == ["another"]
     lost.publisher.tables = {"e": PublishedTable()}
-    create_subscription(statement("two"), lost.site)
-    drop_subscription("two", lost.site)
+    create_subscription(statement("two"), lost.context)
+    drop_subscription("two", lost.context)
     assert "mysub" in lost.publisher.slots
 
 
@@ -275,7 +275,7 @@ def test_a_table_whose_copy_was_not_finished_is_copied_in_its_place(lost: Around
     """It was shown in f, and the stream that it needed is lost with the catalog."""
     unfinished = Stamp("pg_16385_16390", lsn(900), "epoch a", lsn(50))
     lost.lake.add("a", owner=UUID, stamp=unfinished)
-    sub = rebuild_subscription(statement(), lost.site)
+    sub = rebuild_subscription(statement(), lost.context)
     rels = {rel.relname: (rel.srsubstate, rel.recopy) for rel in lost.store.rels(sub.oid)}
     assert (rels["a"], rels["c"]) == (("i", True), ("i", False))
     assert 'NOTICE: table "public.a" of subscription "mysub": i: it is copied' in lost.said()
@@ -298,7 +298,7 @@ def test_slots_of_synchronisations_are_listed_with_what_drops_them(lost: Around)
         sync_slot_name(16385, 16395, NUMBER): Slot(database="other"),
     }
     lost.publisher.slots |= stays
-    sub = rebuild_subscription(statement(), lost.site)
+    sub = rebuild_subscription(statement(), lost.context)
     assert system_identifier(sub) == NUMBER
     listed = lost.store.leaked_slots()
     assert [slot.slot_name for slot in listed] == ours
@@ -307,12 +307,12 @@ def test_slots_of_synchronisations_are_listed_with_what_drops_them(lost: Around)
     for name, message in zip(ours, told, strict=True):
         assert f'"{name}"' in message.primary
         assert f"SELECT pg_drop_replication_slot('{name}')" in (message.hint or "")
-    alter_refresh("mysub", lost.site, copy_data=True)
+    alter_refresh("mysub", lost.context, copy_data=True)
     assert set(lost.publisher.slots) == {"mysub", *stays}
     assert lost.store.leaked_slots() == []
 
 
 def test_none_are_listed_that_are_not_there(lost: Around) -> None:
     lost.lake.add("a", owner=UUID, stamp=Stamp("pg_16385_16390", lsn(900), "epoch a", lsn(50)))
-    rebuild_subscription(statement(), lost.site)
+    rebuild_subscription(statement(), lost.context)
     assert lost.store.leaked_slots() == []

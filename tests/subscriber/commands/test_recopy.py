@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> Iterator[Around]:
     """Tables a to d, which stand in r, s, d and i; all but the last have rows."""
     made = around(tmp_path)
     made.publisher.tables = {name: PublishedTable() for name in "abcd"}
-    create_subscription(statement(), made.site)
+    create_subscription(statement(), made.context)
     store, subid = made.store, row(made).oid
     for name in "abc":
         store.set_rel_state(subid, rel(made, name).srrelid, D, None, Setter.TABLESYNC)
@@ -80,7 +80,7 @@ def position(world: Around) -> LSN:
 
 def test_one_table(world: Around) -> None:
     before = {name: rel(world, name) for name in "abcd"}
-    recopy_tables("mysub", ["public.a"], world.site)
+    recopy_tables("mysub", ["public.a"], world.context)
     assert states(world) == {"a": "i*", "b": "s", "c": "d", "d": "i"}
     now = rel(world, "a")
     assert now.epoch not in (None, "a")
@@ -92,15 +92,15 @@ def test_one_table(world: Around) -> None:
 
 
 def test_every_table_and_a_copy_that_runs_is_stopped(world: Around) -> None:
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     assert states(world) == {"a": "i*", "b": "i*", "c": "d*", "d": "i*"}
     assert rel(world, "c").epoch != "c", "the running copy is nobody's"
     assert world.events == [f"stop {rel(world, 'c').srrelid}", "take effect"]
 
 
 def test_twice_is_as_good_as_once(world: Around) -> None:
-    recopy_tables("mysub", ["public.a", "public.c"], world.site)
-    recopy_tables("mysub", ["public.a", "public.c"], world.site)
+    recopy_tables("mysub", ["public.a", "public.c"], world.context)
+    recopy_tables("mysub", ["public.a", "public.c"], world.context)
     assert states(world) == {"a": "i*", "b": "s", "c": "d*", "d": "i"}
 
 
@@ -109,7 +109,7 @@ def test_upkeep_that_failed_was_of_the_rows_that_go(world: Around) -> None:
     for name in "ab":
         failed = LakeUpkeep(row(world).oid, rel(world, name).srrelid, COMPACTION, 3, 5, 9, "no")
         world.store.add_lake_upkeep(failed)
-    recopy_tables("mysub", ["public.a"], world.site)
+    recopy_tables("mysub", ["public.a"], world.context)
     known = world.store.lake_upkeep(row(world).oid)
     assert {(each.relid, each.times, each.done, each.error) for each in known} == {
         (rel(world, "a").srrelid, 3, 5, None),
@@ -119,7 +119,7 @@ def test_upkeep_that_failed_was_of_the_rows_that_go(world: Around) -> None:
 
 def test_a_disabled_subscription_is_marked(world: Around) -> None:
     world.store.update_subscription(row(world).oid, subenabled=False)
-    recopy_tables("mysub", ["public.a"], world.site)
+    recopy_tables("mysub", ["public.a"], world.context)
     assert states(world)["a"] == "i*"
     assert world.events == []
 
@@ -127,7 +127,7 @@ def test_a_disabled_subscription_is_marked(world: Around) -> None:
 def test_a_table_that_is_not_there_changes_nothing(world: Around) -> None:
     before = states(world)
     with pytest.raises(UndefinedTable) as caught:
-        recopy_tables("mysub", ["public.a", "public.nosuch"], world.site)
+        recopy_tables("mysub", ["public.a", "public.nosuch"], world.context)
     assert caught.value.primary == ('table "public.nosuch" is not part of subscription "mysub"')
     assert caught.value.detail == "Its tables are: public.a, public.b, public.c, public.d."
     assert (states(world), world.events) == (before, [])
@@ -136,13 +136,13 @@ def test_a_table_that_is_not_there_changes_nothing(world: Around) -> None:
 def test_half_a_subscription(world: Around) -> None:
     world.store.update_subscription(row(world).oid, subcreate=SubCreate.DROPPING)
     with pytest.raises(ObjectNotInPrerequisiteState, match="half dropped"):
-        recopy_tables("mysub", [], world.site)
+        recopy_tables("mysub", [], world.context)
 
 
 def test_without_the_publisher_nobody_knows_whether_there_is_a_gap(world: Around) -> None:
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
     with pytest.raises(ConnectionFailure):
-        recopy_tables("mysub", ["public.a"], world.site)
+        recopy_tables("mysub", ["public.a"], world.context)
     assert states(world)["a"] == "r"
 
 
@@ -187,7 +187,7 @@ def test_a_gap_concerns_every_table(world: Around, break_: Break) -> None:
     break_(world)
     before = (row(world), states(world), dict(world.publisher.slots))
     with pytest.raises(ObjectNotInPrerequisiteState) as caught:
-        recopy_tables("mysub", ["public.a"], world.site)
+        recopy_tables("mysub", ["public.a"], world.context)
     assert "one by one" in caught.value.primary
     assert "pgsub refresh mysub --recopy" in (caught.value.hint or "")
     assert (row(world), states(world), dict(world.publisher.slots)) == before
@@ -199,7 +199,7 @@ def test_after_a_gap_everything_begins_anew(world: Around, break_: Break) -> Non
     subid = row(world).oid
     world.store.put_last_error(LastError(subid, 0, 1, "55000", "the slot is lost"))
     break_(world)
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     begin_anew(world)
     assert world.store.last_errors() == []
     assert world.events == ["hold", "let go", "take effect"]
@@ -218,7 +218,7 @@ def begin_anew(world: Around) -> None:
     assert position(world) == sub.max_flush_lsn == identity.xlogpos
     assert world.publisher.slots["mysub"].confirmed == identity.xlogpos
     conn = world.publisher.connect(sub)
-    assert recopy.find_gap(sub, conn, world.site) is None
+    assert recopy.find_gap(sub, conn, world.context) is None
     conn.close()
 
 
@@ -239,13 +239,13 @@ def test_a_command_that_dies_is_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
         with pytest.raises(Killed):
-            recopy_tables("mysub", [], world.site)
+            recopy_tables("mysub", [], world.context)
     # No row rests on a position any more, and the gap is still seen.
     assert states(world) == {"a": "i*", "b": "i*", "c": "d*", "d": "i*"}
     conn = world.publisher.connect(row(world))
-    assert recopy.find_gap(row(world), conn, world.site) is not None
+    assert recopy.find_gap(row(world), conn, world.context) is not None
     conn.close()
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     begin_anew(world)
 
 
@@ -261,7 +261,7 @@ def test_a_subscription_that_is_enabled_meanwhile_has_workers_that_stay(
             world.store.update_subscription(row(world).oid, subenabled=True)
 
     monkeypatch.setattr(failpoints, "reach", enable)
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     assert world.events == ["hold", "let go", "take effect"]
 
 
@@ -269,10 +269,10 @@ def test_a_slot_that_cannot_be_made(world: Around) -> None:
     drop(world)
     world.publisher.fail["create_slot"] = ReplicationError("no free slot", sqlstate="53400")
     with pytest.raises(ReplicationError, match="no free slot") as caught:
-        recopy_tables("mysub", [], world.site)
+        recopy_tables("mysub", [], world.context)
     assert "max_replication_slots" in (caught.value.hint or "")
     del world.publisher.fail["create_slot"]
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     begin_anew(world)
 
 
@@ -280,7 +280,7 @@ def test_a_slot_that_cannot_be_made(world: Around) -> None:
 def test_somebody_else_s_slot_is_left_alone(world: Around, slot: Slot) -> None:
     world.publisher.slots["mysub"] = slot
     with pytest.raises(ObjectInUse, match="is not one of pgoutput"):
-        recopy_tables("mysub", [], world.site)
+        recopy_tables("mysub", [], world.context)
     assert world.publisher.slots["mysub"] is slot
     assert states(world)["a"] == "r"
 
@@ -291,7 +291,7 @@ def test_an_old_slot_on_another_server_is_told_of(world: Around) -> None:
     world.store.origin_create(origin_name(before.oid, rel(world, "c").srrelid))
     sync = sync_slot_name(before.oid, rel(world, "c").srrelid, system_identifier(before))
     another_server(world)
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     told = [n for n in world.notices if "may still be on the server" in n.primary]
     assert len(told) == 2
     for name, message in zip(("mysub", sync), told, strict=True):
@@ -307,10 +307,10 @@ def test_an_old_slot_on_another_server_is_told_of(world: Around) -> None:
 
 def test_a_slot_of_another_s_with_the_name_that_was_given_last_is_not_ours(world: Around) -> None:
     """The name may have been altered together with the connection: there, it is a stranger's."""
-    alter_connection("mysub", "host=other dbname=shop", world.site)
+    alter_connection("mysub", "host=other dbname=shop", world.context)
     world.store.update_subscription(row(world).oid, subslotname="app")
     another_server(world)
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     (told,) = [n for n in world.notices if "may still be on the server" in n.primary]
     assert (told.hint or "").startswith("If nobody else uses it: ")
     assert world.store.leaked_slots() == [], "so no command drops it there"
@@ -319,13 +319,13 @@ def test_a_slot_of_another_s_with_the_name_that_was_given_last_is_not_ours(world
 @pytest.mark.parametrize("break_", [drop, behind])
 def test_nothing_is_left_on_the_server_that_it_stays_on(world: Around, break_: Break) -> None:
     break_(world)
-    recopy_tables("mysub", [], world.site)
+    recopy_tables("mysub", [], world.context)
     assert world.store.leaked_slots() == []
 
 
 def test_refresh_by_name(world: Around) -> None:
     world.publisher.tables["e"] = PublishedTable()
-    alter_refresh("mysub", world.site, copy_data=True)
+    alter_refresh("mysub", world.context, copy_data=True)
     assert states(world)["e"] == "i"
     assert world.events == ["take effect"]
 
@@ -337,7 +337,7 @@ def test_a_finished_copy_is_stopped_and_begins_again(world: Around) -> None:
     store.origin_create(origin)
     f = SubRelState.FINISHEDCOPY
     store.set_rel_state(subid, rel(world, "c").srrelid, f, None, Setter.TABLESYNC)
-    recopy_tables("mysub", ["public.c"], world.site)
+    recopy_tables("mysub", ["public.c"], world.context)
     assert states(world)["c"] == "i*"
     assert rel(world, "c").epoch != "c", "what its worker still writes is nobody's"
     assert store.origin_by_name(origin) is not None

@@ -43,7 +43,7 @@ from workers.lake.table import LakeIdent, LakeTable, Stamp
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Around]:
     made = around(tmp_path)
-    create_subscription(statement(), made.site)
+    create_subscription(statement(), made.context)
     made.notices.clear()
     made.wakes.clear()
     yield made
@@ -63,7 +63,7 @@ def names(world: Around) -> list[tuple[str, str]]:
 
 def test_nothing_to_do(world: Around) -> None:
     before = row(world)
-    assert bring_in_line(before, statement(), world.site) == before
+    assert bring_in_line(before, statement(), world.context) == before
     assert (row(world), world.said()) == (before, [])
     assert world.events == []
 
@@ -76,7 +76,7 @@ def test_changed_options(world: Around) -> None:
             with_={"streaming": "off", "disable_on_error": True, "enabled": False},
             tables={"public.a": {"on_unrepresentable": "null"}},
         ),
-        world.site,
+        world.context,
     )
     assert changed == row(world)
     assert (changed.subconninfo, changed.substream, changed.subenabled) == (
@@ -97,21 +97,21 @@ def test_expressions_that_are_none_are_refused(world: Around) -> None:
     for text, code in (("id +", "42601"), ("sum(id)", "42803"), ("now()", "42P17")):
         with pytest.raises(ReplicationError) as refused:
             bring_in_line(
-                before, statement(tables={"public.a": {"generated": {"g": text}}}), world.site
+                before, statement(tables={"public.a": {"generated": {"g": text}}}), world.context
             )
         assert refused.value.code == code
     assert row(world) == before
     told = {"public.a": {"generated": {"g": "id * 2"}}}
-    assert bring_in_line(before, statement(tables=told), world.site).tables == {
+    assert bring_in_line(before, statement(tables=told), world.context).tables == {
         "public.a": TableOptions(generated=(("g", "id * 2"),))
     }
 
 
 def test_a_change_returns_when_the_workers_go_by_it(world: Around) -> None:
-    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.context)
     assert world.events == ["take effect"]
     world.workers[:] = [[WorkerTwin(row(world).oid)], []]
-    bring_in_line(row(world), statement(with_={"enabled": False}), world.site)
+    bring_in_line(row(world), statement(with_={"enabled": False}), world.context)
     assert world.workers == []
     assert world.events == ["take effect"]
 
@@ -120,22 +120,22 @@ def test_a_worker_that_is_late_is_a_warning(world: Around) -> None:
     def late(_subid: int) -> None:
         raise ObjectInUse("a worker has not come to a batch boundary in time", hint="It will.")
 
-    object.__setattr__(world.site, "take_effect", late)
-    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.site)
+    object.__setattr__(world.context, "wait_until_workers_reload", late)
+    bring_in_line(row(world), statement(with_={"streaming": "off"}), world.context)
     assert world.said()[-1] == "WARNING: a worker has not come to a batch boundary in time"
     world.publisher.tables["b"] = PublishedTable()
     with pytest.raises(ObjectInUse):
         refresh_publication(
-            row(world), world.publisher.connect(row(world)), world.site, copy_data=True
+            row(world), world.publisher.connect(row(world)), world.context, copy_data=True
         )
     world.publisher.close()
 
 
 def test_enabled_is_left_alone_unless_said(world: Around) -> None:
     world.store.update_subscription(row(world).oid, subenabled=False)
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert not row(world).subenabled
-    bring_in_line(row(world), statement(with_={"enabled": True}), world.site)
+    bring_in_line(row(world), statement(with_={"enabled": True}), world.context)
     assert row(world).subenabled
 
 
@@ -143,28 +143,28 @@ def test_the_tables_of_a_disabled_one_are_compared_too(world: Around) -> None:
     """A-9 refuses it by REFRESH; a file says what is to be, enabled or not."""
     world.store.update_subscription(row(world).oid, subenabled=False)
     world.publisher.tables["b"] = PublishedTable()
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert (names(world), row(world).subenabled) == ([("a", "i"), ("b", "i")], False)
 
 
 def test_new_password(world: Around) -> None:
     with_password = statement(connection="host=db dbname=shop password=one")
-    first = bring_in_line(row(world), with_password, world.site).passfile
-    assert bring_in_line(row(world), with_password, world.site).passfile == first
+    first = bring_in_line(row(world), with_password, world.context).passfile
+    assert bring_in_line(row(world), with_password, world.context).passfile == first
     second = statement(connection="host=db dbname=shop password=two")
-    changed = bring_in_line(row(world), second, world.site).passfile
+    changed = bring_in_line(row(world), second, world.context).passfile
     assert first is not None
     assert changed is not None
     assert not Path(first).exists()
     assert Path(changed).read_text() == "*:*:*:*:two\n"
-    assert bring_in_line(row(world), statement(), world.site).passfile is None
+    assert bring_in_line(row(world), statement(), world.context).passfile is None
     assert not Path(changed).exists()
 
 
 def test_tables_come_and_go(world: Around) -> None:
     (gone,) = world.store.rels(row(world).oid)
     world.publisher.tables = {"b": PublishedTable(), "c": PublishedTable()}
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("b", "i"), ("c", "i")]
     assert world.events == [f"stop {gone.srrelid}", "take effect"]
     assert world.said() == [
@@ -179,10 +179,10 @@ def test_a_renamed_table_of_a_shared_lake_table(world: Around) -> None:
     old, own = ("was", "a `$HOME`"), {"to": "public.all", "shared": True}
     tables = {f"public.{name}": own for name in (*old, "moved")}
     world.publisher.tables = {name: PublishedTable() for name in old}
-    bring_in_line(row(world), statement(tables=tables), world.site)
+    bring_in_line(row(world), statement(tables=tables), world.context)
     world.notices.clear()
     world.publisher.tables = {"moved": PublishedTable()}
-    bring_in_line(row(world), statement(tables=tables), world.site)
+    bring_in_line(row(world), statement(tables=tables), world.context)
     assert names(world) == [("moved", "i")]
     told = {each.primary: each for each in world.notices if "removed" in each.primary}
     for name in old:
@@ -200,7 +200,7 @@ def test_table_added_without_copy(world: Around) -> None:
     world.store.update_subscription(row(world).oid, max_flush_lsn=LSN(500))
     world.store.origin_advance(f"pg_{row(world).oid}", LSN(400), "x")
     world.publisher.tables["b"] = PublishedTable()
-    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.context)
     assert names(world) == [("a", "i"), ("b", "r")]
     stamp = world.lake.tables[LakeIdent("public", "b")].stamp
     assert stamp is not None
@@ -220,7 +220,7 @@ def test_no_worker_runs_while_a_table_joins_without_copy(
         return create_table(lake, *args, **keys)
 
     monkeypatch.setattr(LakeTwin, "create_table", look)
-    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.context)
     assert world.events == ["hold", "let go", "take effect"]
 
 
@@ -236,11 +236,11 @@ def test_killed_while_a_table_joins_without_copy(
     with monkeypatch.context() as patch:
         patch.setattr(LakeTwin, "create_table", _made_and_killed)
         with pytest.raises(Killed):
-            bring_in_line(row(world), no_copy, world.site)
+            bring_in_line(row(world), no_copy, world.context)
     assert names(world) == [("a", "i")]  # no row that no lake table stands behind
     assert row(world).subenabled
     assert LakeIdent("public", "b") in world.lake.tables
-    bring_in_line(row(world), no_copy, world.site)
+    bring_in_line(row(world), no_copy, world.context)
     assert names(world) == [("a", "i"), ("b", "r")]
     stamp = world.lake.tables[LakeIdent("public", "b")].stamp
     rel = world.store.rels(row(world).oid)[1]
@@ -257,7 +257,7 @@ def _made_and_killed(
 
 def test_added_table_cannot_be_read(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable(readable=False)
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("a", "i"), ("b", "i")]
     assert 'WARNING: permission denied for table "public.b"' in world.said()
 
@@ -266,27 +266,27 @@ def test_added_table_exists_in_the_lake(world: Around) -> None:
     world.lake.add("b")
     world.publisher.tables["b"] = PublishedTable()
     with pytest.raises(DuplicateTable):
-        bring_in_line(row(world), statement(), world.site)
+        bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("a", "i")]
 
 
 def test_table_comes_back(world: Around) -> None:
     own = row(world).subuuid
     world.publisher.tables = {"b": PublishedTable()}
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     world.lake.add("a", owner=own)
     world.publisher.tables = {"a": PublishedTable(), "b": PublishedTable()}
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("a", "i"), ("b", "i")]
 
 
 def test_publication_publishes_something_else(world: Around) -> None:
     (rel,) = world.store.rels(row(world).oid)
     world.store.update_rel(rel.srsubid, rel.srrelid, copied=True)
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert world.store.rels(row(world).oid)[0].copied
     world.publisher.tables["a"].row_filter = "(id > 5)"
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     (rel,) = world.store.rels(row(world).oid)
     assert (rel.copied, (rel.fingerprint or "")[:17]) == (False, "iudt- OR (id > 5)")
 
@@ -294,16 +294,16 @@ def test_publication_publishes_something_else(world: Around) -> None:
 def test_a_key_that_may_be_a_part_stays_one_until_the_table_is_copied(world: Around) -> None:
     (rel,) = world.store.rels(row(world).oid)
     world.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=KEY_UNSURE)
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     world.publisher.tables["a"].row_filter = "(id > 5)"
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     (rel,) = world.store.rels(row(world).oid)
     assert (rel.copied, rel.key_unsure) == (False, True)
 
 
 def test_publisher_away(world: Around) -> None:
     world.publisher.fail["connect"] = ConnectionFailure("connection refused")
-    bring_in_line(row(world), statement(with_={"streaming": "on"}), world.site)
+    bring_in_line(row(world), statement(with_={"streaming": "on"}), world.context)
     assert row(world).substream is Stream.ON
     assert "were not refreshed: connection refused" in world.said()[0]
 
@@ -318,7 +318,7 @@ def test_publisher_away(world: Around) -> None:
 def test_what_cannot_change(world: Around, keys: dict[str, Any]) -> None:
     before = row(world)
     with pytest.raises(FeatureNotSupported):
-        bring_in_line(before, statement(**keys), world.site)
+        bring_in_line(before, statement(**keys), world.context)
     assert row(world) == before
 
 
@@ -329,11 +329,11 @@ def joined_again(world: Around, *, lsn: int, stand: int) -> None:
     """``a`` left with its lake table at ``lsn``, the subscription stands at ``stand``."""
     sub = row(world)
     world.publisher.tables = {"b": PublishedTable()}
-    bring_in_line(sub, statement(), world.site)
+    bring_in_line(sub, statement(), world.context)
     world.store.update_subscription(sub.oid, max_flush_lsn=LSN(stand))
     world.lake.add("a", owner=sub.subuuid, stamp=Stamp(f"pg_{sub.oid}", LSN(lsn), "old", LSN(1)))
     world.publisher.tables = {"a": PublishedTable(), "b": PublishedTable()}
-    bring_in_line(row(world), statement(with_={"copy_data": False}), world.site)
+    bring_in_line(row(world), statement(with_={"copy_data": False}), world.context)
 
 
 def test_a_table_returns_without_copy_where_the_subscription_stands(world: Around) -> None:
@@ -367,9 +367,9 @@ def test_a_copied_table_may_return_whatever_it_holds(world: Around) -> None:
     sub = row(world)
     world.lake.add("a", owner=sub.subuuid, stamp=Stamp("x", LSN(500), "old", LSN(1)))
     world.publisher.tables = {"b": PublishedTable()}
-    bring_in_line(sub, statement(), world.site)
+    bring_in_line(sub, statement(), world.context)
     world.publisher.tables = {"a": PublishedTable()}
-    bring_in_line(row(world), statement(), world.site)
+    bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("a", "i")]
     assert world.lake.fenced == []
 
@@ -382,7 +382,7 @@ def test_slots_of_synchronisations_that_were_taken_away(world: Around) -> None:
     world.publisher.slots[sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))] = Slot()
     world.publisher.tables = {"b": PublishedTable()}
     with closing(world.publisher.connect(sub)) as conn:
-        refresh_publication(sub, conn, world.site, copy_data=True)
+        refresh_publication(sub, conn, world.context, copy_data=True)
     assert list(world.publisher.slots) == ["mysub"]
     assert world.store.origin_by_name(origin) is None
     assert world.store.leaked_slots() == []
@@ -401,13 +401,13 @@ def test_a_slot_that_a_command_did_not_come_to_drop(world: Around) -> None:
     def end(subid: int, relid: int) -> None:
         raise KeyboardInterrupt
 
-    interrupted = replace(world.site, stop_sync_worker=end)
+    interrupted = replace(world.context, stop_sync_worker=end)
     with closing(world.publisher.connect(sub)) as conn, pytest.raises(KeyboardInterrupt):
         refresh_publication(sub, conn, interrupted, copy_data=True)
     assert names(world) == [("b", "i")]
     assert [each.slot_name for each in world.store.leaked_slots()] == [slot]
     with closing(world.publisher.connect(sub)) as conn:
-        refresh_publication(row(world), conn, world.site, copy_data=True)
+        refresh_publication(row(world), conn, world.context, copy_data=True)
     assert list(world.publisher.slots) == ["mysub"]
     assert world.store.leaked_slots() == []
 
@@ -418,10 +418,10 @@ def test_two_commands_at_once(world: Around) -> None:
     world.store.update_subscription(before.oid, max_flush_lsn=LSN(7), sysid="7")  # a worker's
     world.publisher.tables["b"] = PublishedTable()
     with closing(world.publisher.connect(before)) as conn:
-        refresh_publication(before, conn, world.site, copy_data=True)
+        refresh_publication(before, conn, world.context, copy_data=True)
         world.store.update_subscription(before.oid, subenabled=False)
         with pytest.raises(ObjectInUse, match="was changed meanwhile"):
-            refresh_publication(before, conn, world.site, copy_data=True)
+            refresh_publication(before, conn, world.context, copy_data=True)
     assert names(world) == [("a", "i"), ("b", "i")]
 
 
@@ -429,13 +429,13 @@ def test_the_origin_warning_is_about_tables_that_join(world: Around) -> None:
     sub = world.store.update_subscription(row(world).oid, suborigin="none")
     world.publisher.other_origins = [("public", "a", "pub"), ("public", "ta b", "pub")]
     with closing(world.publisher.connect(sub)) as conn:
-        refresh_publication(sub, conn, world.site, copy_data=True)
+        refresh_publication(sub, conn, world.context, copy_data=True)
         assert world.said() == []
         world.publisher.tables["c"] = PublishedTable()
-        refresh_publication(sub, conn, world.site, copy_data=False)
+        refresh_publication(sub, conn, world.context, copy_data=False)
         assert not any("origin = NONE" in said for said in world.said())
         world.publisher.tables["ta b"] = PublishedTable()
-        refresh_publication(sub, conn, world.site, copy_data=True)
+        refresh_publication(sub, conn, world.context, copy_data=True)
     assert [said for said in world.said() if "requested copy_data with origin = NONE" in said]
 
 
@@ -444,10 +444,10 @@ def test_the_origin_warning_is_about_tables_that_join(world: Around) -> None:
 
 def test_failover_of_a_subscription_that_the_file_disables(world: Around) -> None:
     with pytest.raises(ObjectNotInPrerequisiteState, match='"failover" for enabled'):
-        bring_in_line(row(world), statement(with_={"failover": True}), world.site)
+        bring_in_line(row(world), statement(with_={"failover": True}), world.context)
     assert (row(world).subfailover, world.publisher.altered) == (False, [])
     stmt = statement(with_={"failover": True, "enabled": False})
-    assert bring_in_line(row(world), stmt, world.site) == row(world)
+    assert bring_in_line(row(world), stmt, world.context) == row(world)
     assert (row(world).subfailover, row(world).subenabled) == (True, False)
     assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( FAILOVER true )"]
 
@@ -456,23 +456,23 @@ def test_a_file_cannot_enable_what_has_no_slot(world: Around) -> None:
     """A-8; with a slot in the file it can, at once."""
     before = world.store.update_subscription(row(world).oid, subslotname=None, subenabled=False)
     with pytest.raises(ObjectNotInPrerequisiteState, match="does not have a slot name"):
-        bring_in_line(before, statement(with_={"enabled": True}), world.site)
+        bring_in_line(before, statement(with_={"enabled": True}), world.context)
     assert row(world) == before
     stmt = statement(with_={"enabled": True, "slot_name": "mysub"})
-    bring_in_line(before, stmt, world.site)
+    bring_in_line(before, stmt, world.context)
     assert (row(world).subenabled, row(world).subslotname) == (True, "mysub")
 
 
 def test_a_file_disables_and_disassociates_at_once(world: Around) -> None:
     options = {"enabled": False, "slot_name": "NONE", "create_slot": False}
-    bring_in_line(row(world), statement(with_=options), world.site)
+    bring_in_line(row(world), statement(with_=options), world.context)
     assert (row(world).subenabled, row(world).subslotname) == (False, None)
     assert 'NOTICE: subscription "mysub" was brought in line: enabled, slotname' in world.said()
 
 
 def test_another_slot_keeps_the_positions(world: Around) -> None:
     sub = world.store.update_subscription(row(world).oid, max_flush_lsn=LSN(500))
-    bring_in_line(sub, statement(with_={"slot_name": "other"}), world.site)
+    bring_in_line(sub, statement(with_={"slot_name": "other"}), world.context)
     assert (row(world).subslotname, row(world).max_flush_lsn) == ("other", LSN(500))
     assert 'NOTICE: subscription "mysub" was brought in line: slotname' in world.said()
     assert any('"mysub" stays on the publisher' in said for said in world.said())
@@ -484,7 +484,9 @@ def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
     world.publisher.tables["b"] = PublishedTable()
     with pytest.raises(DuplicateTable):
         bring_in_line(
-            before, statement(connection="host=x password=y", publication=["pub", "p2"]), world.site
+            before,
+            statement(connection="host=x password=y", publication=["pub", "p2"]),
+            world.context,
         )
     assert row(world) == before
-    assert not list(world.site.data_dir.rglob("passfile/*"))
+    assert not list(world.context.data_dir.rglob("passfile/*"))

@@ -12,7 +12,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream, SubCreate, Subscription
 from subscriber.commands import run_sql
-from subscriber.commands.context import Site
+from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import must_have
 from subscriber.commands.run_sql import Session, altering
 from tests.subscriber.alter_twin import AlterTwin
@@ -52,7 +52,7 @@ def prepared(world: Around) -> Around:
         ),
     ):
         world.store.insert_subscription(stored)
-    origin = origin_name(must_have("s", world.site).oid)
+    origin = origin_name(must_have("s", world.context).oid)
     world.store.origin_create(origin)
     world.store.origin_advance(origin, LSN.parse("0/1F4"), "x")
     return world
@@ -62,11 +62,11 @@ def session(world: Around, said: list[str], file: str | None = None) -> Session:
     """A session on the twins; ``said`` takes the tags and the NOTICEs."""
 
     @contextmanager
-    def site(make: bool) -> Iterator[Site]:
-        yield world.site
+    def context(make: bool) -> Iterator[CommandContext]:
+        yield world.context
 
     return Session(
-        open_site=site,
+        open_command_context=context,
         done=said.append,
         notify=lambda notice: said.append(f"{notice.severity}: {notice.primary}"),
         file=file,
@@ -218,7 +218,7 @@ def test_create_and_drop(world: Around) -> None:
         "  PUBLICATION pub WITH (copy_data = false, streaming = off, run_as_owner);"
     )
     said, _ = run(world, text)
-    sub = must_have("mysub", world.site)
+    sub = must_have("mysub", world.context)
     assert said == ["CREATE SUBSCRIPTION"]
     assert (sub.subslotname, sub.substream, sub.subrunasowner) == ("mysub", Stream.OFF, True)
     assert (sub.subconninfo, sub.tables) == ("host=db dbname=shop", {})
@@ -240,7 +240,7 @@ def test_files_of_a_connection_are_found_from_anywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(world, f"{OFFLINE})".replace("dbname=nowhere", "sslcert=c.pem"))
-    assert must_have("t", world.site).subconninfo == f"sslcert={tmp_path}/c.pem"
+    assert must_have("t", world.context).subconninfo == f"sslcert={tmp_path}/c.pem"
 
 
 def test_the_first_error_ends_it_and_what_ran_stays(world: Around) -> None:
@@ -280,7 +280,9 @@ def test_nothing_is_opened_for_text_without_a_statement(world: Around) -> None:
         raise AssertionError
 
     for text in ("", " ;; -- nothing\n/* at all */ ;", "BEGIN; COMMIT"):
-        Session(open_site=opened, done=lambda tag: None, notify=lambda notice: None).run(text)
+        Session(open_command_context=opened, done=lambda tag: None, notify=lambda notice: None).run(
+            text
+        )
 
 
 @pytest.mark.parametrize(
