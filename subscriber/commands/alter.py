@@ -55,7 +55,7 @@ from subscriber.commands.create_drop import (
 from subscriber.commands.leaked_slots import forget_leak
 from subscriber.commands.main_slot import alter_main_slot
 from subscriber.commands.refresh import altering, await_workers, refresh_publication, store_columns
-from subscriber.launcher.passfile import holds, remove_passfile, write_passfile
+from subscriber.launcher.passfile import has_password, remove_passfile, write_passfile
 from subscriber.messages import notice, warning
 from workers.publisher.password_required import check_conninfo, check_privilege
 
@@ -173,7 +173,7 @@ def _passfile(
     columns: dict[str, Any] = {}
     if connection.password is None and sub.passfile is not None:
         columns["passfile"] = None
-    elif connection.password is not None and not holds(sub.passfile, connection.password):
+    elif connection.password is not None and not has_password(sub.passfile, connection.password):
         columns["passfile"] = write_passfile(context.data_dir, sub.subuuid, connection.password)
     try:
         yield columns

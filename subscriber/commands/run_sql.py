@@ -51,7 +51,7 @@ DROP: Final = "DROP SUBSCRIPTION"
 class Session:
     """Where statements run and what they say.
 
-    ``open_site`` is entered for the first statement that needs one; its argument says whether a
+    ``open_command_context`` is entered for the first statement that needs one; its argument says whether a
     data directory that is not there is to be made. ``file`` names the text in errors. Files that a
     connection names are relative to the current directory.
     """

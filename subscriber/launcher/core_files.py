@@ -1,4 +1,4 @@
-"""No core files: a process of ours that crashes leaves none of the passwords and rows it held."""
+"""No core files: a process that crashes leaves no passwords and rows in a file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import resource
 from typing import Final
 
 _ONE_BYTE: Final = 1
-"""Too little for a core in a file. Linux hands one to a program (a ``core_pattern`` that begins
-with ``|``) whatever the limit is, 0 included, unless it is 1."""
+"""Too little for a core file. A limit of 0 would not do: Linux still hands the core to a program (a
+``core_pattern`` beginning with ``|``) at any limit but 1."""
 
 
 def switch_off_core_files() -> None:
-    """For this process and all that it starts: workers, the lake server, Spark's Python.
+    """Switch core files off for the calling process and its children: workers, lake server, Spark.
 
-    The hard limit stays, so that who hunts a crash can have a core: ``prlimit --core=… --pid …``.
+    The hard limit stays. A developer who needs a core can raise the soft limit again:
+    ``prlimit --core=… --pid …``.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != 0:

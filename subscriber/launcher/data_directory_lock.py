@@ -1,9 +1,10 @@
-"""One family of processes per data directory: the lock that all of them hold together.
+"""The lock of a data directory: the launcher and its processes hold the lock together.
 
-The lock is ``flock`` on an open file which every child of the launcher inherits, the lake server
-too. It is free only when the last of them is gone, so a new launcher cannot start while a worker
-of a killed one is still inside a commit. The pid in the file is for people, and told only where it
-means something: in a container it is always 1, and another host's pids mean nothing here.
+The lock is ``flock`` on an open file. Every child of the launcher inherits the file, the lake
+server too. The lock is free only after the last process has ended: a new launcher cannot start
+while a worker of a killed launcher is still inside a commit. The file also has the launcher's pid,
+for messages. A message names the pid only if the launcher ran in the reader's PID namespace: in a
+container the pid is always 1, and pids of another host are of no use here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NOT_SUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIN
 
 
 class DataDirectoryLock:
-    """The lock while it is held; ``fd`` is what children inherit."""
+    """A lock that was taken; children inherit ``fd``."""
 
     def __init__(self, data_dir: Path, fd: int) -> None:
         self.fd = fd
@@ -38,10 +39,10 @@ class DataDirectoryLock:
         wait: float = PREDECESSOR_EXIT_SECONDS,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> DataDirectoryLock:
-        """Take the lock; ``on_wait`` is told once whom it waits for.
+        """Take the lock; a wait calls ``on_wait`` once, with the holders.
 
-        Raises 55006 naming the processes that hold it after ``wait`` seconds, 55000 where the file
-        system has no working flock, 58030 where the file cannot be made.
+        After ``wait`` seconds raises 55006 with the holders; 55000 where the file system has no
+        working flock, 58030 where the file cannot be created.
         """
         fd = _open(data_dir)
         try:
@@ -65,15 +66,15 @@ class DataDirectoryLock:
         return cls(data_dir, fd)
 
     def describe(self, info: LockInfo | None) -> None:
-        """Write who holds the lock into the file; None: nobody does any more."""
+        """Write the holder into the file; None: empty the file."""
         content = b"" if info is None else info.to_json()
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, content, 0)
 
     def release(self) -> None:
-        """Close our descriptor; the lock is free once every child has ended as well.
+        """Close the launcher's descriptor; the lock is free once every child has ended as well.
 
-        The file stays: removing it would let two launchers lock two files of one name.
+        The file stays: after a removal, two launchers could lock two files of the same name.
         """
         os.close(self.fd)
 
@@ -103,7 +104,7 @@ def _try(fd: int, data_dir: Path) -> bool:
 
 
 def _must_exclude(data_dir: Path) -> None:
-    """A second open of the file must not get the lock that we hold: some mounts pretend."""
+    """Check that a second open of the file cannot take the lock: some mounts grant both."""
     fd = _open(data_dir)
     try:
         if _try(fd, data_dir):
@@ -121,7 +122,7 @@ def _no_flock(data_dir: Path) -> ObjectNotInPrerequisiteState:
 
 
 def _holders(data_dir: Path) -> str:
-    """The processes that hold the lock, for people."""
+    """The processes with the lock, in words for a message."""
     info = read_lock_file(data_dir)
     pids = _open_in(data_dir / LOCK_FILE)
     if info is not None and info.pid_space != own_pid_space():
@@ -137,7 +138,7 @@ def _holders(data_dir: Path) -> str:
 
 
 def _open_in(path: Path) -> list[int]:
-    """Other processes that have the file open, as far as /proc shows them to us."""
+    """The pids with the file open, but for the calling process, as far as /proc may be read."""
     found = []
     try:
         wanted = path.stat()
@@ -145,12 +146,12 @@ def _open_in(path: Path) -> list[int]:
         return []
     for folder in Path("/proc").glob("[0-9]*/fd"):
         pid = int(folder.parent.name)
-        if pid != os.getpid() and _holds(folder, wanted):
+        if pid != os.getpid() and _has_open(folder, wanted):
             found.append(pid)
     return sorted(found)
 
 
-def _holds(folder: Path, wanted: os.stat_result) -> bool:
+def _has_open(folder: Path, wanted: os.stat_result) -> bool:
     try:
         entries = list(folder.iterdir())
     except OSError:

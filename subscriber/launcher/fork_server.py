@@ -1,16 +1,16 @@
-"""Workers forked from a process that has everything loaded.
+"""Forks workers from a process with all modules loaded.
 
-A worker started from nothing spends four seconds of CPU on imports; ``multiprocessing``'s fork
-server, with ``workers.fork_server_preload`` in it, starts one in a few hundredths of a second.
-Measured on two cores: 4.2 s from start to first query with a fresh interpreter, 0.25 s forked.
+A fresh Python interpreter spends four seconds of CPU on a worker's imports. ``multiprocessing``'s
+fork server imports ``workers.fork_server_preload`` once and forks a worker in a few hundredths of a
+second. Measured on two cores, from start to first query: 4.2 s fresh, 0.25 s forked.
 
-The fork server opens no connection and starts no thread; the one it has is the allocator's, which
-minds a fork. It ends with the launcher, and a worker ends with the fork server
-(``die_with_parent``), so a killed launcher still takes everybody along. Workers inherit the family
-lock's descriptor as every child of the launcher does.
+The fork server opens no connection and starts no thread. Its only thread belongs to the memory
+allocator and is prepared for forks. The fork server ends with the launcher, and a worker ends with
+the fork server (``die_with_parent``): a killed launcher takes all processes along. Like every child
+of the launcher, workers inherit the descriptor of the data directory's lock.
 
-Asking the fork server for a process waits until it has loaded, which takes seconds at the start,
-so each worker has a thread that asks, waits for the end, and wakes the launcher's loop for both.
+At the start the fork server loads for seconds, and a request for a process waits. For every worker
+a thread makes the request, waits for the worker's end, and wakes the launcher's loop after both.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from workers.process.parent_death import die_with_parent
 log = logging.getLogger(__name__)
 
 _PRELOAD: Final = ["__main__", "workers.fork_server_signals", "workers.fork_server_preload"]
-"""``__main__`` is the launcher's own script, which every forked process would import by itself."""
+"""``__main__`` is the launcher's script: without the preload every forked process imports it."""
 
 _ENVIRONMENT: Final = {
-    # A module named like one of ours in the current directory is never imported.
+    # Python never imports from the current directory, even a module with a name of pgsub.
     "PYTHONSAFEPATH": "1",
-    # Nobody multiplies matrices here; a pool of threads for it would only be in a fork's way.
+    # No code multiplies matrices; a pool of threads would only be in the way of a fork.
     "OPENBLAS_NUM_THREADS": "1",
 }
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _MULTIPROCESSING: Final = threading.Lock()
-"""``multiprocessing`` reads an exit status once, and any of its calls may do so for any process."""
+"""Held for calls of ``multiprocessing``: any call may read the exit status of any process, once."""
 
 _STATUS_UNKNOWN: Final = 255
-"""What ``multiprocessing`` says of a process whose fork server is gone."""
+"""``multiprocessing``'s exit status for a process after the end of the fork server."""
 
 STATUS: Final = "status"
-"""Not a worker's kind: the forked process writes status tables, and ends."""
+"""Instead of a worker's kind: the forked process writes the status tables and ends."""
 
 _PR_SET_NAME: Final = 15
 
 
 def begin_loading() -> None:
-    """See to it that a fork server runs; it loads while the lake server is starting.
+    """Start the fork server unless running; loading overlaps with the start of the lake server.
 
-    Must run in the main thread, to which the kernel ties the fork server's death signal.
+    Call from the main thread: the kernel ties the fork server's death signal to the thread.
     """
     _CONTEXT.set_forkserver_preload(_PRELOAD)
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
@@ -78,24 +78,24 @@ def begin_loading() -> None:
 
 
 class _Descriptor:
-    """A file descriptor that travels to the forked process."""
+    """A file descriptor on the way to the forked process."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]:
-        return _received, (reduction.DupFd(self.fd),)
+        return _receive_descriptor, (reduction.DupFd(self.fd),)
 
 
-def _received(duplicate: Any) -> _Descriptor:
+def _receive_descriptor(duplicate: Any) -> _Descriptor:
     return _Descriptor(duplicate.detach())
 
 
 class ForkedWorker:
-    """A worker process as ``subprocess.Popen`` would show it.
+    """A worker process with the methods of ``subprocess.Popen``.
 
-    ``pid`` is None until it is forked. ``on_change`` runs in a thread, when it is forked and when
-    it has ended. A process that could not be forked has ended with status 1.
+    ``pid`` is None before the fork. ``on_change`` runs in a thread, after the fork and after the
+    end. A process that could not be forked counts as ended with status 1.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class ForkedWorker:
         self._thread.start()
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs or is about to."""
+        """The exit status, negative for a signal; None before the end."""
         return self._status
 
     def wait(self) -> int:
-        """Until it has ended."""
+        """Wait for the end; the exit status."""
         self._thread.join()
         return self._status or 0
 
     def send_signal(self, number: int) -> None:
-        """Send it, if need be as soon as the process is forked; nothing if it has ended."""
+        """Send a signal, before the fork as soon as the process exists, after the end never."""
         with self._lock:
             if self._status is not None:
                 return
@@ -168,7 +168,7 @@ class ForkedWorker:
             status = self._process.exitcode
             self._process.close()
         if status is None or status == _STATUS_UNKNOWN:
-            _make_sure(self.pid, watch)
+            _end_orphan(self.pid, watch)
         if watch is not None:
             os.close(watch)
         return _STATUS_UNKNOWN if status is None else status
@@ -181,7 +181,7 @@ def _kill(pid: int | None, number: int) -> None:
 
 
 def _pidfd(pid: int | None) -> int | None:
-    """A descriptor that tells when exactly this process has ended, where the system has them."""
+    """A descriptor to wait for the end of exactly one process, on systems with pidfds."""
     if pid is None or sys.platform != "linux":
         return None
     try:
@@ -190,8 +190,8 @@ def _pidfd(pid: int | None) -> int | None:
         return None  # gone already, or an old kernel
 
 
-def _make_sure(pid: int | None, watch: int | None) -> None:
-    """The fork server is gone and cannot say how a worker is: end it, and wait for that."""
+def _end_orphan(pid: int | None, watch: int | None) -> None:
+    """End a worker whose fork server is gone, and wait: the exit status cannot be known."""
     if watch is None:
         return
     ended = select.poll()
@@ -207,8 +207,8 @@ def _run_worker(
     console: _Descriptor | None,
     inherited: list[_Descriptor],
 ) -> None:
-    """In the forked process: become the worker. ``inherited`` stays open as long as it lives."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until the worker takes it over
+    """Become the worker, in the forked process. ``inherited`` stays open until the end."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until the worker sets a handler
     os.setsid()
     for fd in (1, 2):
         os.dup2(log_file.fd, fd)
@@ -223,8 +223,8 @@ def _run_worker(
     except SystemExit as reason:
         status = reason.code if isinstance(reason.code, int) else 1
     finally:
-        # Without the interpreter's own end: a lake call that a thread is still in must not hold
-        # it. After another error the traceback would go to the log, and may quote a row.
+        # Skip the interpreter's shutdown, which would wait for a thread inside a lake call. An
+        # unexpected error leaves no traceback in the log: a traceback may quote a row.
         del inherited
         os._exit(status)
 
@@ -233,7 +233,7 @@ def _main(argv: list[str]) -> int:
     if argv[0] == STATUS:
         from subscriber.status.lake_tables import main as write_status_tables
 
-        die_with_parent()  # it has no connection to the launcher that would tell
+        die_with_parent()  # without a connection, the process cannot notice the launcher's death
         return write_status_tables(argv[1:])
     from workers.main import main
 
@@ -241,6 +241,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _set_name(name: str) -> None:
-    """What ``ps -o comm`` and ``top`` show: at most 15 bytes."""
+    """Set the name for ``ps -o comm`` and ``top``: at most 15 bytes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)

@@ -1,8 +1,8 @@
-"""The launcher's lake server: started early, watched, and started again when it dies.
+"""The launcher's lake server: started early, watched, and started again after a crash.
 
-``poll`` is called from the launcher's loop and never blocks; what takes long before a server can be
-started (finding Java, fetching jars once) runs in a thread. The process itself is started from the
-main thread, to which the kernel ties its death signal.
+``poll`` is called from the launcher's loop and never blocks. Slow preparations (finding Java,
+fetching jars once) run in a thread. The main thread starts the process: the kernel ties the death
+signal of a child to the starting thread.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ log = logging.getLogger(__name__)
 
 
 class ChildProcess(Protocol):
-    """What is needed of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` in use here."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """The exit status, None before the end."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
 
 
 class RunningLake(Protocol):
-    """A server that was started (``LakeServer``)."""
+    """A started server (``LakeServer``)."""
 
     @property
     def process(self) -> ChildProcess:
-        """Its process."""
+        """The server's process."""
 
     def poll_ready(self) -> str | None:
-        """Its URL once it listens; raises 08006 when it has ended."""
+        """The URL once the server listens; raises 08006 after the server's end."""
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """End it."""
+        """End the server."""
 
 
 class LakeStarter(Protocol):
-    """How a server is started; the tests have one without Java."""
+    """Starts a server; the tests have a starter without Java."""
 
     def prepare(self) -> None:
-        """What may take long; runs in a thread of its own."""
+        """Slow preparations; runs in a thread."""
 
     def start(self, pass_fds: Sequence[int]) -> RunningLake:
         """Start the process and return at once; runs in the main thread."""
@@ -77,7 +77,7 @@ class EmbeddedLake:
     settings: Settings
 
     def prepare(self) -> None:
-        """Find Java and have the jars in place, which takes a download the first time."""
+        """Find Java and the jars; the first time the jars are downloaded."""
         resolved_jars(find_java(), self.spark.conf)
 
     def start(self, pass_fds: Sequence[int]) -> RunningLake:
@@ -92,17 +92,17 @@ class EmbeddedLake:
 
 
 class LakeEvent(Enum):
-    """What ``poll`` found."""
+    """A change found by ``poll``."""
 
     UP = "up"
     DOWN = "down"
 
 
 class LakeChild:
-    """One lake server, or the URL of somebody else's (``remote``).
+    """The launcher's lake server, or the URL of a remote server (``remote``).
 
-    ``url`` is None while there is none to connect to. ``wake`` is called from another thread when
-    a ``poll`` is due.
+    ``url`` is None while no server accepts connections. A thread calls ``wake`` when a ``poll`` is
+    due.
     """
 
     def __init__(
@@ -128,19 +128,19 @@ class LakeChild:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, while there is one."""
+        """The server's process id, None without a server."""
         return None if self._server is None else self._server.process.pid
 
     def begin(self) -> None:
-        """Start to start."""
+        """Begin with the preparations."""
         if self._remote is None:
             self._prepare()
 
     def poll(self, now: float) -> LakeEvent | None:
-        """Look how the server is, start it when that is due.
+        """Check the server, and start a server when due.
 
-        Raises what kept it from coming up the first time; later such errors are logged and it is
-        tried again after ``retry_interval``.
+        Raises the error of a first start. An error of a later start is logged, and ``poll`` tries
+        again after ``retry_interval``.
         """
         if self._remote is not None:
             if self.url is not None:
@@ -158,13 +158,13 @@ class LakeChild:
             return None
 
     def next_deadline(self, now: float) -> float | None:
-        """When ``poll`` has something to do that no signal tells."""
+        """When the next ``poll`` is due without a signal."""
         if self._server is not None and self.url is None:
             return now + LAKE_START_POLL_SECONDS
         return self._start_at
 
     def replace(self, now: float) -> None:
-        """End a server that a worker found broken; ``poll`` starts the next as after a crash."""
+        """End a server reported broken by a worker; ``poll`` starts the next as after a crash."""
         age = now - self._started_at
         if self._server is None or not self.url or age <= self._young:
             return
@@ -176,7 +176,7 @@ class LakeChild:
         self._server.process.kill()
 
     def stop(self) -> None:
-        """End the server, if there is one; waits for it."""
+        """End the server, if any, and wait for the end."""
         if self._server is not None:
             self._server.stop()
         self._server, self.url = None, None

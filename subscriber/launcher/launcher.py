@@ -135,7 +135,7 @@ class Launcher:
         )
         self._socket = make_socket_path(self.data_dir)
         self._server = LocalServer(
-            selector, self._socket, self._loop.requests.take, self._loop.hung_up
+            selector, self._socket, self._loop.requests.take, self._loop.lose_client
         )
         lock.describe(LockInfo.own(self._socket, self._start_time))
         self._wake_up.catch_signals(selector, self._loop.take_signals)

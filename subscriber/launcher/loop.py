@@ -9,10 +9,10 @@ One turn:
    its apply worker. After an exit on purpose (status 0, or after a stop) the subscription's start
    time is forgotten, after an error the start time stays.
 3. The lake server: starting, up, or dead and due again.
-4. The catalog, if anything gave a reason to look (``subscription_workers``).
+4. The catalog, if a reason to look has arrived (``subscription_workers``).
 
-The turn ends in a wait for the local socket, for signals, and for the time when something is due.
-Nothing before the wait blocks.
+The turn ends in a wait: for the local socket, for signals, and for the next deadline. No step
+before the wait blocks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LauncherLoop:
         self._on_running = on_running
         self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
         self._subscriptions = SubscriptionWorkers(
-            store, workers, lambda: configuration.settings, lambda: self.requests.held
+            store, workers, lambda: configuration.settings, lambda: self.requests.held_subscriptions
         )
         self._in_a_hurry = False
 
@@ -128,10 +128,10 @@ class LauncherLoop:
             else:
                 self.workers.stop(tenant)
 
-    def hung_up(self, client: Client) -> None:
+    def lose_client(self, client: Client) -> None:
         """A connection on the launcher's socket has ended."""
-        self.workers.hung_up(client)
-        self.requests.let_go(client)
+        self.workers.lose_client(client)
+        self.requests.end_hold(client)
 
     def _fail(self, error: ReplicationError) -> None:
         server_log.report(error)
@@ -187,7 +187,7 @@ class LauncherLoop:
         if event is LakeEvent.UP and self.lake_pid is not None:
             with suppress(ReplicationError):  # of a full disk, say; an old session costs some time
                 self._store.forget_idle_spark_sessions()
-        self.workers.tell_lake(self._lake.url)
+        self.workers.announce_lake(self._lake.url)
         if event is not LakeEvent.UP:
             return
         starting = self.phase == "starting"

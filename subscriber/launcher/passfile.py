@@ -1,7 +1,7 @@
-"""Where a password lives that was written into a connection: a 0600 file of the data directory.
+"""Password files: a password given with a connection goes to a 0600 file of the data directory.
 
-libpq reads it (``passfile=``), our code never does. A new password gets a new file name, so that a
-running worker sees the change as one of its connection.
+libpq reads the file (``passfile=``), pgsub never does. A new password gets a new file name: a
+running worker sees a changed connection.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def write_passfile(data_dir: Path, subuuid: str, password: str) -> str:
     return str(path)
 
 
-def holds(path: str | None, password: str) -> bool:
-    """Whether the file holds just this password."""
+def has_password(path: str | None, password: str) -> bool:
+    """Does the file have exactly the given password?"""
     if path is None:
         return False
     try:
@@ -55,10 +55,10 @@ def remove_passfile(path: str | None) -> None:
 
 
 def sweep_passfiles(data_dir: Path, used: Collection[str | None]) -> None:
-    """Remove what a killed CREATE or DROP left; young files may belong to one that runs.
+    """Remove the files of killed CREATEs and DROPs; a young file may belong to a running command.
 
-    Names are compared, not paths: a data directory may be reached by several, and a name is given
-    once.
+    Names are compared, not paths: a data directory may have several paths, and every name is
+    unique.
     """
     names = {Path(path).name for path in used if path is not None}
     for path in (data_dir / FOLDER).glob("*"):
@@ -73,7 +73,7 @@ def sweep_passfiles(data_dir: Path, used: Collection[str | None]) -> None:
 
 @contextmanager
 def temporary_passfile(password: str | None) -> Iterator[str | None]:
-    """A password file for one command only; None without a password."""
+    """A password file for a single command; None without a password."""
     if password is None:
         yield None
         return

@@ -1,12 +1,12 @@
-"""The launcher's answers: one method per ``op`` of the protocol of ``launcher_link``.
+"""The launcher's answers: a method for every ``op`` of the protocol of ``launcher_link``.
 
-Everything runs in the launcher's main thread between two waits, so an answer is consistent by
-itself. What cannot be answered at once (a worker has to reach a batch boundary, or to end) becomes
-a ``Waiter``, looked at again whenever something happened.
+All answers are computed in the launcher's main thread between two waits and are consistent. Some
+requests have to wait, for a worker to reach a batch boundary or to end: a ``Waiter`` remembers the
+request, and every turn of the loop checks the waiters.
 
-One op more than told there is for commands only: ``hold`` (subid, wait) stops a subscription's
-workers, and none is started before the connection that asked ends. Nothing of it is stored, so a
-command that is killed inside holds nobody up.
+``launcher_link`` does not describe ``hold`` (subid, wait), an op for commands only: the launcher
+stops the subscription's workers and starts no worker before the command's connection ends. Holds
+are not stored, and end with a killed command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.process.worker_slots import REPORTED, LogicalRepWorker, Tenant, Wor
 
 
 class Launcher(Protocol):
-    """What the answers need of the launcher."""
+    """The part of the launcher that the answers use."""
 
     @property
     def workers(self) -> WorkerProcesses:
@@ -35,11 +35,11 @@ class Launcher(Protocol):
 
     @property
     def lake_url(self) -> str | None:
-        """Where the lake is, if it is up."""
+        """The lake's URL, None while the lake is down."""
 
     @property
     def staging(self) -> str | None:
-        """Where that lake's Spark sees staged rows; None: in the data directory."""
+        """The folder in which the lake's Spark sees staged rows; None: in the data directory."""
 
     @property
     def lake_pid(self) -> int | None:
@@ -54,24 +54,24 @@ class Launcher(Protocol):
         """Microseconds since 1970."""
 
     def launch_sync(self, subid: int, relid: int) -> str | None:
-        """Start a sync worker; why not, None if it was started."""
+        """Start a sync worker; the refusal, None if the worker was started."""
 
     def forget_start_time(self, subid: int) -> None:
         """Let the apply worker's next start come at once."""
 
     def replace_lake(self) -> None:
-        """End a lake server that cannot go on; another one follows."""
+        """End a lake server that cannot go on; a new server follows."""
 
     def look_at_catalog(self) -> None:
-        """Read pg_subscription in this turn."""
+        """Read pg_subscription in the current turn of the loop."""
 
     def begin_stop(self) -> None:
-        """End the family."""
+        """End the launcher and its processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A request whose reply is due when ``awaited`` is empty, or late at ``deadline``."""
+    """A request to answer once ``awaited`` is empty, and to refuse at ``deadline``."""
 
     client: Client
     number: Any
@@ -81,7 +81,7 @@ class Waiter:
 
 
 Answer = Mapping[str, Any] | Waiter | None
-"""Fields of a reply; None: there is none to give."""
+"""Fields of a reply; None: no reply."""
 
 
 class Requests:
@@ -111,7 +111,7 @@ class Requests:
         }
 
     def take(self, client: Client, message: Mapping[str, Any]) -> None:
-        """Answer one message; a wrong one gets an error, never ends the launcher."""
+        """Answer a message; a wrong message gets an error and never ends the launcher."""
         number = message.get("id")
         try:
             op = self._ops.get(str(message.get("op")))
@@ -130,7 +130,7 @@ class Requests:
                 client.send({"id": number, **(answer or {})})
 
     def settle(self) -> None:
-        """Answer those whose wait is over."""
+        """Answer the waiters with nothing left to wait for, and those past the deadline."""
         now = time.monotonic()
         still = []
         for waiter in self._waiters:
@@ -150,12 +150,12 @@ class Requests:
         return min((waiter.deadline for waiter in self._waiters), default=None)
 
     @property
-    def held(self) -> set[int]:
-        """Subscriptions whose workers a command keeps from running."""
+    def held_subscriptions(self) -> set[int]:
+        """The subscriptions with workers stopped by a command."""
         return set(self._holds.values())
 
-    def let_go(self, client: Client) -> None:
-        """A connection ended: what it held may run again."""
+    def end_hold(self, client: Client) -> None:
+        """End the connection's hold: the subscription's workers may run again."""
         subid = self._holds.pop(client, None)
         if subid is not None:
             self._launcher.forget_start_time(subid)
@@ -270,7 +270,7 @@ class Requests:
         subid = int(message["subid"])
         workers = self._launcher.workers
         self._holds[client] = subid
-        self._launcher.look_at_catalog()  # it stops those that run
+        self._launcher.look_at_catalog()  # the look stops running workers
 
         def awaited() -> list[LogicalRepWorker]:
             return workers.slots.of(subid)
@@ -303,9 +303,10 @@ def _tenant(client: Client) -> Tenant:
 
 
 def _is_copying(row: LogicalRepWorker) -> bool:
-    """A sync worker inside a copy, which may take hours and ends in reading the catalog again.
+    """Is the worker a sync worker inside a copy?
 
-    Whoever takes its table away stops it; no other change concerns it earlier.
+    A copy may take hours, and the worker reads the catalog at the end. No change concerns a copy
+    earlier: a command that takes the table away stops the worker.
     """
     return row.type is WorkerType.TABLESYNC and row.relstate in (None, SubRelState.DATASYNC)
 

@@ -1,8 +1,8 @@
-"""The launcher's end of its socket: many clients, one thread, and nobody can make it wait.
+"""The server side of the launcher's socket: many clients, a single thread, no blocking call.
 
-Nothing here blocks. What a client does not read stays with that client: its requests are not read
-until it has taken the replies to the earlier ones, and of each kind of push only the latest waits.
-So a frozen client holds a few kilobytes and no more.
+A slow client delays no other client. The server reads a client's next request only after the client
+has taken the reply to the last, and keeps only the latest push of every kind. A frozen client
+therefore holds a few kilobytes and no more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Client:
-    """One connection. ``tenant`` is set once a worker has attached through it."""
+    """A connection. ``tenant`` is set once a worker has attached."""
 
     def __init__(self, server: LocalServer, sock: socket.socket) -> None:
         self.tenant: Tenant | None = None
@@ -47,13 +47,13 @@ class Client:
             self._watch()
 
     def push(self, kind: str, **arguments: Any) -> None:
-        """Queue an unasked message, in place of one of its kind that still waits."""
+        """Queue a message without a request; replaces a waiting message of the same kind."""
         if not self.closed:
             self._pushes[kind] = {"push": kind, **arguments}
             self._watch()
 
     def close(self) -> None:
-        """Hang up; a reply that fits into the socket still goes out."""
+        """Close the connection; a reply still goes out if the socket has room."""
         if not self.closed:
             self.closed = True
             with suppress(OSError):
@@ -63,7 +63,7 @@ class Client:
             self._server.forget(self)
 
     def _watch(self) -> None:
-        """Ask the selector for what can be done: write what waits, else read."""
+        """Tell the selector to wait for writing if messages wait, else for reading."""
         writes = bool(self._out or self._pushes)
         interest = selectors.EVENT_WRITE if writes else selectors.EVENT_READ
         if interest != self._interest:
@@ -71,7 +71,7 @@ class Client:
             self._server.selector.modify(self._sock, interest, self._ready)
 
     def _ready(self, mask: int) -> None:
-        if self.closed:  # by another event of the same turn
+        if self.closed:  # by an earlier event of the turn
             return
         try:
             if mask & selectors.EVENT_WRITE:
@@ -108,7 +108,7 @@ class Client:
             self._requests.extend(self._reader.feed(data))
 
     def _serve(self) -> None:
-        """Answer what has been read, one request after the other was answered and taken."""
+        """Answer the requests in turn, the next after the client has taken the last reply."""
         while self._requests and not self._out and not self.closed:
             self._server.on_message(self, self._requests.popleft())
 
@@ -131,7 +131,7 @@ class LocalServer:
         selector.register(self._sock, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
-        """Hang up on everybody and stop listening."""
+        """Close all connections and stop listening."""
         for client in list(self._clients):
             client.close()
         self.selector.unregister(self._sock)
@@ -146,7 +146,7 @@ class LocalServer:
         try:
             sock, _ = self._sock.accept()
         except OSError:
-            return  # it hung up already, or we are out of descriptors
+            return  # the client has hung up already, or no descriptor is free
         if len(self._clients) >= LAUNCHER_CLIENTS:
             sock.close()
             return
@@ -155,7 +155,7 @@ class LocalServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # a dead launcher's: we hold the family lock
+    path.unlink(missing_ok=True)  # of a dead launcher: the caller holds the data directory's lock
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:

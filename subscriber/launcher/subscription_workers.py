@@ -1,4 +1,4 @@
-"""Starts and stops the workers of subscriptions, as the catalog wants them.
+"""Starts and stops the workers of subscriptions, following the catalog.
 
 ``look`` is steps L1 to L3: compare the catalog with the worker slots, launch and stop. Every
 enabled subscription has an apply worker, and an apply worker asks for its sync workers.
@@ -11,8 +11,8 @@ altered::
     2.0  b exits with 0         (b read the altered row) start time of b forgotten: launch b now
     5.0  a is due               start time a = 5.0; launch a
 
-Each subscription waits for its own start time only. The loop always comes back to a reason to look
-that arrived while the loop was busy: no wait exists in which the reason could be lost.
+A subscription waits for its own start time only. A reason to look may arrive while the loop is
+busy: the next turn finds the reason, and no wait can lose a reason.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class SubscriptionWorkers:
-    """Decides when each subscription's workers start.
+    """Decides when the workers of subscriptions start.
 
-    ``held`` returns the subscriptions whose workers a command keeps stopped.
+    ``held`` returns the subscriptions with workers stopped by a command.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SubscriptionWorkers:
         self._subscriptions: list[Subscription] = []
 
     def look_soon(self) -> None:
-        """Read pg_subscription in this turn of the loop."""
+        """Read pg_subscription in the current turn of the loop."""
         self.next_look = 0.0
 
     def forget_start_time(self, subid: int) -> None:
@@ -104,7 +104,7 @@ class SubscriptionWorkers:
         return None if self._launch(subid, relid) else SyncRefusal.NO_SLOT.value
 
     def take_exit(self, exited: Exited) -> None:
-        """A worker has ended: when may its successor start? The subscription's others wake."""
+        """After a worker's end set the successor's start time; wake the subscription's others."""
         row = exited.row
         if row.type is WorkerType.APPLY and exited.on_purpose:
             self._last_start_times.pop(row.subid, None)

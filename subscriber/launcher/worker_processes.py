@@ -1,8 +1,8 @@
-"""The launcher's children: a process for each worker slot in use, started, stopped and reaped.
+"""The launcher's worker processes: started, stopped and reaped.
 
-A slot is free again only when its process is reaped, so a successor never runs beside it. Every
-stop names a tenant, and a tenant's kill time lives with its process: neither can hit whoever gets
-the slot next.
+A worker slot is free again only after the process is reaped: a successor never runs beside the old
+process. A stop names a tenant, and the time of a kill is stored with the process: neither can hit
+the next tenant of the slot.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ WorkerArgv = Callable[[Path, LogicalRepWorker], Sequence[str]]
 
 
 class WorkerProcess(Protocol):
-    """A child as ``subprocess.Popen`` shows it."""
+    """A child process with the methods of ``subprocess.Popen``."""
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it is not known."""
+        """The process id, None while unknown."""
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None before the end."""
 
     def wait(self) -> int:
-        """Until it has ended."""
+        """Wait for the end; the exit status."""
 
     def send_signal(self, sig: int, /) -> None:
-        """Nothing if it has ended."""
+        """Send a signal; after the end do nothing."""
 
     def kill(self) -> None:
         """SIGKILL."""
 
 
-def worker_words(data_dir: Path, row: LogicalRepWorker) -> list[str]:
-    """What a worker is told: numbers and a path, nothing secret."""
+def worker_arguments(data_dir: Path, row: LogicalRepWorker) -> list[str]:
+    """A worker's command line: numbers and a path, no secret."""
     return [
         row.type.value,
         *("--data-dir", str(data_dir)),
@@ -68,8 +68,8 @@ def worker_words(data_dir: Path, row: LogicalRepWorker) -> list[str]:
 class Child:
     """A worker's process. Times are of the monotonic clock.
 
-    ``announced``: its pid is known. Only from there on is it to attach in time: the fork server
-    may have had to load first.
+    ``announced``: the pid is known. The time to attach counts from there on: the fork server may
+    have had to load first.
     """
 
     tenant: Tenant
@@ -86,7 +86,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A worker that is gone; ``on_purpose``: its successor need not wait."""
+    """A worker's end; ``on_purpose``: the successor need not wait."""
 
     row: LogicalRepWorker
     status: int
@@ -94,7 +94,7 @@ class Exited:
 
 
 class WorkerProcesses:
-    """Slots and processes together; the launcher's main thread uses them."""
+    """The worker slots and processes; for the launcher's main thread only."""
 
     def __init__(
         self,
@@ -120,10 +120,10 @@ class WorkerProcesses:
     def launch(
         self, subid: int, relid: int, generation: int, wal_receiver_timeout: float
     ) -> LogicalRepWorker | None:
-        """``logicalrep_worker_launch``; None if no slot is free or no process can be made.
+        """``logicalrep_worker_launch``; None if no slot is free or no process can start.
 
-        Must run in the main thread: the kernel's death signal follows the thread that forked.
-        The process may not be there yet on return; it is announced in the log when it is.
+        Call from the main thread: the kernel ties a child's death signal to the forking thread.
+        The process may start after the return; the log announces the start.
         """
         row = self.slots.claim(subid, relid, generation, time.time_ns() // 1000)
         if row is None:
@@ -145,7 +145,7 @@ class WorkerProcesses:
         return row
 
     def _announce(self, child: Child) -> None:
-        """Put the process into its slot and into the log, once, when it is known."""
+        """Put a known pid into the slot and into the log, once."""
         if child.announced or child.process.pid is None:
             return
         child.announced = True
@@ -158,7 +158,7 @@ class WorkerProcesses:
             )
 
     def fork_status_writer(self, words: Sequence[str]) -> ForkedWorker:
-        """A process without a slot that writes status tables and ends; the caller's to watch."""
+        """Start a process without a slot to write status tables; the caller watches the process."""
         return self._fork([STATUS, str(self._data_dir), *words])
 
     def _fork(self, words: Sequence[str]) -> ForkedWorker:
@@ -171,9 +171,9 @@ class WorkerProcesses:
         )
 
     def _spawn(self, row: LogicalRepWorker) -> WorkerProcess:
-        """Fork a worker; a test's own command is started as a program."""
+        """Fork a worker; a command of a test is started as a program."""
         if self._argv is None:
-            return self._fork(worker_words(self._data_dir, row))
+            return self._fork(worker_arguments(self._data_dir, row))
         env, fds = dict(os.environ), self._pass_fds
         if self._console_fd is not None:
             env[CONSOLE_ENV] = str(self._console_fd)
@@ -185,29 +185,29 @@ class WorkerProcesses:
             stderr=self._log_fd,
             env=env,
             pass_fds=fds,
-            start_new_session=True,  # a terminal's Ctrl-C is ours to hand on
+            start_new_session=True,  # a terminal's Ctrl-C reaches the launcher alone
         )
 
     def attach(self, tenant: Tenant, client: Client, catalog_seq: int) -> LogicalRepWorker | None:
-        """A worker reports for its slot; None if the slot is not waiting for it."""
+        """Attach a worker to its slot; None if the slot is not waiting for the worker."""
         child = self.children.get(tenant)
         if child is None or child.attached:
             return None
         self._announce(child)
         child.attached, child.client, child.catalog_seen = True, client, catalog_seq
         client.tenant = tenant
-        # A relstate of an earlier tenant must never be taken for an answer to this one.
+        # The relstate of an earlier tenant must never pass for an answer to the new tenant.
         return self.slots.update(tenant, attached=True, relstate=None, relstate_lsn=None)
 
     def tenant_of(self, slot: int, generation: int) -> Tenant | None:
-        """Who has a slot now, if it is of that generation."""
+        """The tenant of a slot, if of the given generation."""
         for row in self.slots.rows():
             if (row.slot, row.generation) == (slot, generation):
                 return row.tenant
         return None
 
     def wake(self, subid: int, relid: int | None = None, *, but: Tenant | None = None) -> bool:
-        """Set the latch of a worker, or of all of a subscription's; whether there was one."""
+        """Set the latch of a worker, or of a subscription's workers; False without a worker."""
         rows = [row for row in self.slots.of(subid) if relid is None or row.relid == relid]
         for row in rows:
             client = self.children[row.tenant].client
@@ -215,14 +215,14 @@ class WorkerProcesses:
                 client.push("wakeup")
         return bool(rows)
 
-    def tell_lake(self, url: str | None) -> None:
-        """Where the lake server is now, None while there is none, to everybody."""
+    def announce_lake(self, url: str | None) -> None:
+        """Send the lake server's URL to all workers; None while the lake is down."""
         for child in self.children.values():
             if child.client is not None:
                 child.client.push("lake", url=url)
 
     def stop(self, tenant: Tenant, *, grace: float = WORKER_STOP_SECONDS) -> None:
-        """SIGTERM now, SIGKILL after ``grace`` seconds; nothing if the tenant is gone."""
+        """Send SIGTERM now and SIGKILL after ``grace`` seconds, unless the tenant is gone."""
         child = self.children.get(tenant)
         if child is None or (child.stopping and grace):
             return
@@ -230,8 +230,8 @@ class WorkerProcesses:
         child.kill_at = time.monotonic() + grace
         child.process.send_signal(signal.SIGTERM if grace else signal.SIGKILL)
 
-    def hung_up(self, client: Client) -> None:
-        """A worker's socket ended: it is about to be reaped, or will be made to end."""
+    def lose_client(self, client: Client) -> None:
+        """A worker's connection has ended: the worker ends by itself, or is killed later."""
         child = self.children.get(client.tenant) if client.tenant else None
         if child is not None and child.client is client:
             child.client = None
@@ -239,14 +239,14 @@ class WorkerProcesses:
             child.kill_at = min(child.kill_at or deadline, deadline)
 
     def reap(self) -> list[Exited]:
-        """Free the slots of workers that have ended, and end those that are overdue."""
+        """Free the slots of ended workers, and kill overdue workers."""
         now = time.monotonic()
         gone = []
         for child in list(self.children.values()):
             self._announce(child)
             status = child.process.poll()
             if status is not None:
-                gone.append(self._bury(child, status))
+                gone.append(self._release(child, status))
             elif child.kill_at is not None and child.kill_at <= now:
                 child.process.kill()
                 child.kill_at = now + KILL_AGAIN_SECONDS
@@ -260,7 +260,7 @@ class WorkerProcesses:
         return gone
 
     def next_deadline(self) -> float | None:
-        """When ``reap`` has something to do that no signal tells."""
+        """When the next ``reap`` is due without a signal."""
         times = []
         for child in self.children.values():
             if child.kill_at is not None:
@@ -269,7 +269,7 @@ class WorkerProcesses:
                 times.append(child.attach_by)
         return min(times, default=None)
 
-    def _bury(self, child: Child, status: int) -> Exited:
+    def _release(self, child: Child, status: int) -> Exited:
         row = self.slots.release(child.tenant)
         if row is None:
             raise InternalError("a worker's slot was released before its process ended")
@@ -279,13 +279,13 @@ class WorkerProcesses:
         if status and not child.stopping:
             log.info(
                 "action=worker_exit subid=%d relid=%d pid=%s %s %s",
-                *(row.subid, row.relid, row.pid, KIND_NAMES[row.type], _how(status)),
+                *(row.subid, row.relid, row.pid, KIND_NAMES[row.type], _exit_description(status)),
             )
         on_purpose = child.stopping or (status == 0 and child.attached)
         return Exited(row, status, on_purpose)
 
 
-def _how(status: int) -> str:
+def _exit_description(status: int) -> str:
     if status > 0:
         return f"exited with exit code {status}"
     return f"was terminated by signal {-status}: {signal.strsignal(-status)}"

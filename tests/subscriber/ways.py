@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from config.load import parse
-from subscriber import cli
+from subscriber.cli import reading_verbs, subscription_verbs
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription, drop_subscription
 from subscriber.commands.run_sql import altering
@@ -44,7 +44,8 @@ class Ask:
 
         words = [shell.file(self.file) if word == FILE else word for word in self.words]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli, "_site", context)
+            for verbs in (reading_verbs, subscription_verbs):
+                patch.setattr(verbs, "open_context", context)
             return shell(*words)
 
 
