@@ -225,8 +225,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "docs/decisions": 12.8,
     "subscriber/commands": 14.9,
     "subscriber/demo": 11.1,
-    "subscriber/launcher": 10.1,
-    "subscriber/sql": 14.1,
     "subscriber/status": 14.4,
     "workers": 14.3,
     "workers/apply": 14.1,

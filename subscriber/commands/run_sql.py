@@ -49,11 +49,11 @@ DROP: Final = "DROP SUBSCRIPTION"
 
 @dataclass(slots=True)
 class Session:
-    """Where statements run and what they say.
+    """Runs statements and reports their results.
 
-    ``open_command_context`` is entered for the first statement that needs one; its argument says whether a
-    data directory that is not there is to be made. ``file`` names the text in errors. Files that a
-    connection names are relative to the current directory.
+    The first statement that needs a context enters ``open_command_context``; the argument is True
+    if a missing data directory is to be created. ``file`` names the text in errors. Files named in
+    a connection are relative to the current directory.
     """
 
     open_command_context: Callable[[bool], AbstractContextManager[CommandContext]]

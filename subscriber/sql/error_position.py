@@ -1,7 +1,7 @@
-"""Where in SQL text an error is, as psql shows it: the line, and a caret under the place.
+"""Shows the position of an error in SQL text like psql: the line, and a caret below.
 
-libpq's ``reportErrorPosition``: tabs count as spaces, wide characters as two columns, and of a
-long line only the part around the place is shown.
+libpq's ``reportErrorPosition``: tabs count as spaces, wide characters as two columns, and a long
+line is cut around the position.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def excerpt(query: str, place: int) -> str:
 
 
 def _window(columns: Sequence[int], at: int) -> tuple[int, int]:
-    """The part of the line that is shown, as first character and the one after the last."""
+    """The part of the line to show: the first character, and the end."""
     first, last = 0, len(columns) - 1
     if columns[last] <= DISPLAY_SIZE:
         return first, last
@@ -67,10 +67,10 @@ def _width(char: str) -> int:
 
 
 def without_secrets(text: str, tokens: Sequence[Token], place: int) -> str:
-    """``text`` with asterisks for what may be a password; no character moves.
+    """``text`` with asterisks for possible passwords; no character moves.
 
-    What follows a connection string at ``place`` may be the rest of one whose quote ended too
-    early, so from there on nothing is shown.
+    An error directly after a connection string may mean a quote that ended too early: the text from
+    ``place`` on may belong to the connection string, and is hidden.
     """
     chars = list(text)
 
@@ -86,12 +86,12 @@ def without_secrets(text: str, tokens: Sequence[Token], place: int) -> str:
                 hide(after.start, len(text))
     last = tokens[-1]
     if last.kind is Kind.BAD and may_hold_secret(text[last.end :]):
-        hide(last.end, len(text))  # no token has been made of it
+        hide(last.end, len(text))  # text after the last token
     for match in _PASSWORD.finditer("".join(chars)):
         hide(match.start(2) if match[2] else match.start(4), match.end())
     return "".join(chars)
 
 
 def follows_connection(token: Token) -> bool:
-    """Whether the token is one that nobody's password goes on with: it can be shown."""
+    """Is the token no continuation of a password, and safe to show?"""
     return token.text == "" or token.text in ";,()" or str(token.value).startswith("pub")

@@ -1,7 +1,7 @@
-"""SQL text to statements: the part of PostgreSQL's ``gram.y`` that is about subscriptions.
+"""SQL text to statements: the rules of PostgreSQL's ``gram.y`` about subscriptions.
 
-The text is cut into statements where psql cuts it, and each is parsed when it is asked for, so that
-what stands before a mistake can run. Errors have PostgreSQL's words and point at the token.
+The text is cut into statements where psql cuts. A statement is parsed only when its turn comes: the
+statements before a mistake run. Errors have PostgreSQL's words and point at the token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from subscriber.sql.error_position import excerpt, follows_connection, without_s
 from subscriber.sql.tokens import Kind, Token, token_error, tokens, truncate
 
 Notify = Callable[[str], None]
-"""Takes the text of a NOTICE."""
+"""Receives the text of a NOTICE."""
 
 _PUBLICATION_ACTIONS: Final[dict[str, PublicationAction]] = {
     "set": "set",
@@ -56,7 +56,7 @@ _COMMANDS: Final = frozenset(
     prepare reassign refresh reindex release reset revoke savepoint security select set show table
     truncate unlisten update vacuum values with""".split()  # noqa: SIM905  # one per line is 46
 )
-"""What a statement of PostgreSQL's can begin with; none of them is for a subscriber only."""
+"""First words of PostgreSQL's statements, but for those about subscriptions."""
 
 _OBJECTS: Final = frozenset(
     """access aggregate cast collation constraint conversion database default domain event extension
@@ -65,12 +65,12 @@ _OBJECTS: Final = frozenset(
     system table tablespace temp temporary text transform trigger trusted type unique unlogged user
     view""".split()  # noqa: SIM905  # one per line is 53
 )
-"""What PostgreSQL can create, alter or drop besides."""
+"""Kinds of objects that PostgreSQL can create, alter or drop, without subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One statement's text, its tokens, and where it begins in the whole."""
+    """A statement's text, tokens, and position in the whole text."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -78,14 +78,14 @@ class Source:
     last_line: int
 
     def point(self, error: ReplicationError) -> None:
-        """Let an error with a position show the place."""
+        """Give an error with a position its excerpt of the text."""
         if error.cursorpos is not None:
             shown = without_secrets(self.text, self.tokens, error.cursorpos)
             error.excerpt = excerpt(shown, error.cursorpos)
 
 
 def sources(text: str) -> list[Source]:
-    """The statements of ``text``, at its semicolons outside parentheses; empty ones left out."""
+    """``text`` cut at semicolons outside parentheses; empty statements are left out."""
     found: list[Source] = []
     current: list[Token] = []
     depth = 0
@@ -118,7 +118,7 @@ def _moved(token: Token, start: int) -> Token:
 
 
 def parse(source: Source, notify: Notify) -> Statement:
-    """The statement; an error shows its place already."""
+    """Parse a statement; an error has its excerpt already."""
     parser = _Parser(source.tokens, notify)
     try:
         return parser.statement()
@@ -129,7 +129,7 @@ def parse(source: Source, notify: Notify) -> Statement:
 
 @dataclass(slots=True)
 class _Parser:
-    """Recursive descent over one statement's tokens."""
+    """Recursive descent over a statement's tokens."""
 
     tokens: Sequence[Token]
     notify: Notify
@@ -141,7 +141,7 @@ class _Parser:
         return self.tokens[min(self.at, len(self.tokens) - 1)]
 
     def statement(self) -> Statement:
-        """The whole statement and its semicolon."""
+        """The whole statement with the semicolon."""
         first = self.token
         if not self.is_word():
             raise self.unexpected()
@@ -168,7 +168,7 @@ class _Parser:
         return found
 
     def is_misspelt(self) -> bool:
-        """CREATE, ALTER or DROP before something that PostgreSQL does not know either."""
+        """Does an object follow CREATE, ALTER or DROP that PostgreSQL does not know either?"""
         second = self.tokens[self.at + 1]
         return self.is_word("create", "alter", "drop") and (
             second.kind is not Kind.WORD or second.value not in _OBJECTS
@@ -259,7 +259,7 @@ class _Parser:
         raise self.unexpected()
 
     def identifier(self) -> str:
-        """The next token as a name; one that is too long is cut, with a NOTICE."""
+        """The next token as a name; a name too long is cut, with a NOTICE."""
         name = str(self.token.value)
         self.at += 1
         short = truncate(name)
@@ -280,7 +280,7 @@ class _Parser:
         return self.definition() if self.accept("with") else ()
 
     def definition(self) -> Options:
-        """``definition``: one or more in parentheses."""
+        """``definition``: options in parentheses, at least a single option."""
         self.expect_symbol("(")
         found = [self.option()]
         while self.accept_symbol(","):
@@ -289,7 +289,7 @@ class _Parser:
         return tuple(found)
 
     def option(self) -> DefElem:
-        """``def_elem``: any word is good for a name."""
+        """``def_elem``: any word may be a name."""
         if self.token.kind not in (Kind.WORD, Kind.NAME):
             raise self.unexpected()
         location = self.token.start
@@ -298,7 +298,7 @@ class _Parser:
         return DefElem(name, value, location)
 
     def value(self) -> str | int:
-        """``def_arg``, without the types and operators that no option of ours takes."""
+        """``def_arg``, without types and operators: no option of a subscription takes any."""
         token = self.token
         if token.kind is Kind.STRING:
             return self.string()
@@ -331,37 +331,37 @@ class _Parser:
     # Tokens
 
     def is_word(self, *words: str) -> bool:
-        """Whether the next token is an unquoted word, one of ``words`` if there are any."""
+        """Is the next token an unquoted word, and among ``words`` if any are given?"""
         return self.token.kind is Kind.WORD and (not words or self.token.value in words)
 
     def is_next_word(self, word: str) -> bool:
-        """The same of the token after it."""
+        """Is the token after the next an unquoted ``word``?"""
         following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         return following.kind is Kind.WORD and following.value == word
 
     def is_symbol(self, *symbols: str) -> bool:
-        """Whether the next token is one of these."""
+        """Is the next token among these symbols?"""
         return self.token.kind is Kind.SYMBOL and self.token.text in symbols
 
     def accept(self, word: str) -> bool:
-        """Take ``word`` if it comes next."""
+        """Take ``word`` if next; False if not."""
         found = self.is_word(word)
         self.at += found
         return found
 
     def accept_symbol(self, symbol: str) -> bool:
-        """Take ``symbol`` if it comes next."""
+        """Take ``symbol`` if next; False if not."""
         found = self.is_symbol(symbol)
         self.at += found
         return found
 
     def expect(self, word: str) -> None:
-        """Take ``word``, which must come next."""
+        """Take ``word``, or raise a syntax error."""
         if not self.accept(word):
             raise self.unexpected()
 
     def expect_symbol(self, symbol: str) -> None:
-        """Take ``symbol``, which must come next."""
+        """Take ``symbol``, or raise a syntax error."""
         if not self.accept_symbol(symbol):
             raise self.unexpected()
 

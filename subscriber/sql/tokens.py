@@ -1,9 +1,9 @@
 """SQL text as tokens: PostgreSQL's ``scan.l`` on top of sqlglot's tokenizer.
 
-sqlglot finds where tokens begin and where a quoted one ends; what a token is and what it is worth
-is decided here, by PostgreSQL's rules: only A-Z is folded, an operator takes as many characters as
-it can, a number must not run into a name. Text that cannot be a token becomes one all the same, of
-kind ``BAD``: the parser reaches it after what comes before, as PostgreSQL's does.
+sqlglot finds the beginnings of tokens and the ends of quoted tokens. The module decides kind and
+value by PostgreSQL's rules: only A-Z is folded, an operator takes as many characters as possible, a
+number must not run into a name. Text that cannot be a token becomes a token of kind ``BAD``: like
+PostgreSQL's, the parser handles the tokens before first.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a token is to the grammar."""
+    """The kind of a token in the grammar."""
 
     WORD = "word"  # an unquoted name or keyword; the value is folded
     NAME = "name"  # a name in double quotes
     STRING = "string"
     NUMBER = "number"
     SYMBOL = "symbol"
-    BAD = "bad"  # no token: ``error`` is what is wrong with it, if there are words for it
+    BAD = "bad"  # no token: ``error`` has the reason, if PostgreSQL has words for the mistake
     END = "end"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: ``text`` as it is written, ``value`` what it says, ``start`` counted from 0."""
+    """A token: ``text`` as written, ``value`` by the rules, ``start`` counted from 0."""
 
     kind: Kind
     text: str
@@ -50,19 +50,19 @@ class Token:
 
     @property
     def end(self) -> int:
-        """Where the next character is."""
+        """The position after the token."""
         return self.start + len(self.text)
 
     @property
     def private(self) -> bool:
-        """Quoted text that looks like a connection string with a password."""
+        """Does quoted text look like a connection string with a password?"""
         return self.kind in (Kind.STRING, Kind.NAME, Kind.BAD) and may_hold_secret(
             self.text.lstrip("eE").strip("'\"$")
         )
 
 
 class _Tokenizer(Postgres.Tokenizer):
-    """Without sqlglot's keywords: it would take some to the end of the statement as one."""
+    """sqlglot's tokenizer without keywords: some would swallow the rest of the statement."""
 
     KEYWORDS: ClassVar[dict[str, Any]] = {}
     COMMANDS: ClassVar[set[Any]] = set()
@@ -96,13 +96,13 @@ _UNTERMINATED: Final = {
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of ``text``; the last is of kind ``END``, after a ``BAD`` one if it came so far.
+    """The tokens of ``text``; the last is of kind ``END``, or ``BAD`` where the text has no token.
 
-    String constants that go on on another line are one, as PostgreSQL joins them.
+    String constants continued on the next line become a single token, as in PostgreSQL.
     """
     pending: Token | None = None
     for token in _tokens(text):
-        if pending is not None and _goes_on(pending, token, text):
+        if pending is not None and _continues(pending, token, text):
             joined = text[pending.start : token.end]
             pending = Token(Kind.STRING, joined, f"{pending.value}{token.value}", pending.start)
             continue
@@ -113,7 +113,7 @@ def tokens(text: str) -> Iterator[Token]:
         yield pending
 
 
-def _goes_on(first: Token, second: Token, text: str) -> bool:
+def _continues(first: Token, second: Token, text: str) -> bool:
     between = text[first.end : second.start]
     return (
         (first.kind, second.kind) == (Kind.STRING, Kind.STRING)
@@ -128,20 +128,20 @@ def _tokens(text: str) -> Iterator[Token]:
     at = 0
     for token in found:
         if token.start < at:
-            continue  # part of the one before, by PostgreSQL's rules
+            continue  # part of the token before, by PostgreSQL's rules
         blank = _skip_blank(text, at)
         if blank < token.start:
             yield _bad(text, blank, blank + 1)
             return
-        ours = (
+        exact = (
             _unterminated(text, token.start)
             if token.start == open_at
             else _token(text, token.start, token.end + 1)
         )
-        yield ours
-        if ours.kind is Kind.BAD:
+        yield exact
+        if exact.kind is Kind.BAD:
             return
-        at = ours.end
+        at = exact.end
     blank = _skip_blank(text, at)
     if blank < len(text):
         comment = text.startswith("/*", blank)
@@ -151,13 +151,13 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 def _split(text: str) -> tuple[list[SqlglotToken], int | None]:
-    """sqlglot's tokens, and where one begins that has no end (the last; None: there is none)."""
+    """sqlglot's tokens, and the start of an unterminated last token (None: all are terminated)."""
     tokenizer = _Tokenizer(dialect="postgres")
     try:
         return tokenizer.tokenize(text), None
     except TokenError:
         pass
-    # Nothing says where it began; so it is closed, each way there is, and looked at.
+    # sqlglot does not report the start. Try every closing quote, and take the last token.
     for closing in ("'", "''", '"', *sorted(set(_DOLLAR_QUOTE.findall(text)))):
         try:
             found = tokenizer.tokenize(text + closing)
@@ -172,7 +172,7 @@ def _split(text: str) -> tuple[list[SqlglotToken], int | None]:
 
 
 def _skip_blank(text: str, at: int) -> int:
-    """The first character from ``at`` on that is neither space nor in a comment that ends."""
+    """The first position from ``at`` on outside spaces and terminated comments."""
     while at < len(text):
         if text[at] in _SPACE:
             at += 1
@@ -199,7 +199,7 @@ def _comment_end(text: str, at: int) -> int | None:
 
 
 def _token(text: str, start: int, end: int) -> Token:
-    """The token at ``start``; ``end`` is where sqlglot saw its end, right for quoted ones."""
+    """The token at ``start``; ``end`` is sqlglot's end, correct for quoted tokens."""
     first = text[start]
     quoted = text[start:end]
     if first == '"':
@@ -220,21 +220,25 @@ def _token(text: str, start: int, end: int) -> Token:
         return Token(Kind.SYMBOL, match[0], match[0], start)
     if first == "\\":
         command = _META_COMMAND.match(text, start)
-        said = command[0] if command else first
-        return Token(Kind.BAD, said, said, start, f"psql command {said} is not supported", "0A000")
+        written = command[0] if command else first
+        return Token(
+            Kind.BAD, written, written, start, f"psql command {written} is not supported", "0A000"
+        )
     if match := _OPERATOR.match(text, start):
         operator = _operator(match[0])
         return Token(Kind.SYMBOL, operator, operator, start)
     match = _PUNCTUATION.match(text, start)
-    said = match[0] if match else first
-    return Token(Kind.SYMBOL, said, said, start)
+    written = match[0] if match else first
+    return Token(Kind.SYMBOL, written, written, start)
 
 
 def _word(text: str, word: str, start: int) -> Token:
     following = text[start + len(word) : start + len(word) + 2]
     if word in ("u", "U") and following in ("&'", '&"'):
-        said = word + following
-        return Token(Kind.BAD, said, said, start, "Unicode escapes (U&) are not supported", "0A000")
+        written = word + following
+        return Token(
+            Kind.BAD, written, written, start, "Unicode escapes (U&) are not supported", "0A000"
+        )
     bits = _BIT_STRING.match(text, start)
     if bits:
         return _bad(text, start, bits.end())
@@ -242,7 +246,7 @@ def _word(text: str, word: str, start: int) -> Token:
 
 
 def _operator(run: str) -> str:
-    """The operator at the beginning of a run of its characters."""
+    """The operator at the beginning of a run of operator characters."""
     comment = re.search(r"--|/\*", run)
     if comment:
         run = run[: comment.start()]
@@ -252,16 +256,16 @@ def _operator(run: str) -> str:
 
 
 def _number(text: str, match: re.Match[str]) -> Token:
-    said, start = match[0], match.start()
+    written, start = match[0], match.start()
     junk = _IDENTIFIER.match(text, match.end())
     if junk:
         return _bad(text, start, junk.end(), "trailing junk after numeric literal")
-    digits = said.replace("_", "")
+    digits = written.replace("_", "")
     base = {"x": 16, "o": 8, "b": 2}.get(digits[1:2].lower(), 10)
     value = int(digits, base) if base != 10 or digits.isdecimal() else None
     if value is None or value > _MAX_INTEGER:
-        return Token(Kind.NUMBER, said, said, start)
-    return Token(Kind.NUMBER, said, value, start)
+        return Token(Kind.NUMBER, written, written, start)
+    return Token(Kind.NUMBER, written, value, start)
 
 
 _ESCAPE: Final = re.compile(
@@ -271,7 +275,7 @@ _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def _escape_string(quoted: str, start: int) -> Token:
-    """``E'…'`` with its escapes; they may be bytes, which have to be UTF-8 together."""
+    """``E'…'`` with escapes; escapes may be bytes, and all bytes together must be UTF-8."""
     out = bytearray()
     at = 0
     body = quoted[2:-1]
@@ -292,30 +296,30 @@ def _escape_string(quoted: str, start: int) -> Token:
             out += _LETTERS.get(other, other).encode() if other else b"'"
     out += body[at:].encode()
     try:
-        # A pair of surrogates is one character; a single one is none.
+        # A pair of surrogates is a character; a single surrogate is not.
         halves = out.decode("utf-8", "surrogatepass")
         value = halves.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeError:
         value = "\0"
     if "\0" in value:
-        said = 'invalid byte sequence for encoding "UTF8"'
-        return Token(Kind.BAD, quoted, "", start, said, "22021")
+        written = 'invalid byte sequence for encoding "UTF8"'
+        return Token(Kind.BAD, quoted, "", start, written, "22021")
     return Token(Kind.STRING, quoted, value, start)
 
 
 def _unterminated(text: str, start: int) -> Token:
-    said = text[start:]
-    mark = said[1] if said[0] in "eE" else said[0]
+    written = text[start:]
+    mark = written[1] if written[0] in "eE" else written[0]
     return _bad(text, start, len(text), _UNTERMINATED[mark])
 
 
 def _bad(text: str, start: int, end: int, error: str = "") -> Token:
-    said = text[start:end]
-    return Token(Kind.BAD, said, said, start, error)
+    written = text[start:end]
+    return Token(Kind.BAD, written, written, start, error)
 
 
 def fold(word: str) -> str:
-    """An unquoted name in lower case, as PostgreSQL folds it: A-Z and nothing else."""
+    """An unquoted name in lower case; like PostgreSQL, folds A-Z only."""
     return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in word)
 
 
@@ -325,7 +329,7 @@ def truncate(name: str) -> str:
 
 
 def token_error(token: Token) -> ReplicationError:
-    """What PostgreSQL says about a token that does not belong where it is."""
+    """PostgreSQL's error about a token out of place."""
     error: ReplicationError
     if token.kind is Kind.END:
         error = SyntaxErrorOrAccess("syntax error at end of input")
@@ -342,7 +346,7 @@ def token_error(token: Token) -> ReplicationError:
 
 
 def shown(token: Token) -> str:
-    """A token's text for a message, without what may be a password."""
+    """A token's text for a message, without possible passwords."""
     if not token.private:
         return token.text
     closing = "" if token.kind is Kind.BAD else token.text[-1]
