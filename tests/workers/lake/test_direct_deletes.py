@@ -25,7 +25,7 @@ FEW = 3
 @pytest.fixture
 def sixty(iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch) -> Watched:
     """Rows 0 to 59 in one file."""
-    monkeypatch.setattr(deletes, "DELETE_FILES", FEW)
+    monkeypatch.setattr(deletes, "BATCH_DELETE_FILES", FEW)
     return with_rows(Watched(iceberg(), lake_ident), 60)
 
 
@@ -115,7 +115,7 @@ def test_deletes_that_a_merge_has_written_again_are_known_as_gone(
     """It takes in all that a data file had; those files may expire then."""
     branch = sixty.branch()
     delete_each(sixty, branch, range(FEW))
-    monkeypatch.setattr(segment_writer, "MOST", 1)
+    monkeypatch.setattr(segment_writer, "LOOK_UP_CHANGES", 1)
     two = merge(sixty.dest, [delete(20), delete(21)])
     effect = sixty.dest.write_branch(sixty.ident, branch, [two], stamp(50))
     assert effect.merges

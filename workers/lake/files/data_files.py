@@ -14,28 +14,25 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.errcodes import ReplicationError
+from config.limits import (
+    DATA_FILE_BYTES,
+    DICTIONARY_PAGE_BYTES,
+    PAGE_BYTES,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+)
 from workers.lake.files.table_layout import FIELD_ID, TableFiles
 from workers.lake.staged_rows import NewFile
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
-FILE_SIZE: Final = 128 << 20
-"""Bytes of a file of rows after which the next one is begun."""
-ROW_GROUP: Final = 131_072
-"""Rows of a row group at most: a reader of few neighbouring keys skips the others."""
-GROUP_BYTES: Final = 8 << 20
-"""Bytes of rows from which on a row group has no more: they are in memory until it is written."""
 """The field ids that Iceberg's specification gives the columns of a file of deletes."""
 """Iceberg's own column of a table in format 3; a table cannot have another one of that name."""
-_DICTIONARY: Final = 16 << 10
-_PAGE: Final = 128 << 10
-"""Bytes of a page: what a reader unpacks at a time. With Arrow's 1 MB a scan of 3 M rows took 8 %
-longer, and is no cheaper to write by as much as can be measured."""
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -130,10 +127,10 @@ def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         if batch.num_rows:  # an empty row group has no bounds
             gathered.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-        while rows >= ROW_GROUP or size >= GROUP_BYTES:
+        while rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
             whole = pa.Table.from_batches(gathered)
-            yield whole.slice(0, ROW_GROUP)
-            rest = whole.slice(ROW_GROUP)
+            yield whole.slice(0, ROW_GROUP_ROWS)
+            rest = whole.slice(ROW_GROUP_ROWS)
             gathered, rows, size = rest.to_batches(), rest.num_rows, rest.nbytes
     if gathered:
         yield pa.Table.from_batches(gathered)
@@ -159,7 +156,7 @@ def write_groups(
     files: TableFiles,
     groups: Iterable[pa.Table],
     written: Callable[[NewFile], None],
-    size: int = FILE_SIZE,
+    size: int = DATA_FILE_BYTES,
     attempt: str = "",
 ) -> None:
     """Write ``row_groups`` to new files, each of ``size`` or what follows; none for no rows.
@@ -188,8 +185,8 @@ def _write_file(
             files.schema,
             compression=files.codec,
             compression_level=files.level,
-            dictionary_pagesize_limit=_DICTIONARY,
-            data_page_size=_PAGE,
+            dictionary_pagesize_limit=DICTIONARY_PAGE_BYTES,
+            data_page_size=PAGE_BYTES,
             write_statistics=_bounded(files.schema),
             store_decimal_as_integer=True,
             store_schema=False,
@@ -197,7 +194,7 @@ def _write_file(
             group: pa.Table | None = first
             while group is not None:
                 rows += group.num_rows
-                writer.write_table(group, row_group_size=ROW_GROUP)
+                writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
                 group = next(rest, None) if file.tell() < size else None
         # Collected by the writer it would hide, where it cannot be written, why.
         footer = writer.writer.metadata

@@ -10,22 +10,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from config.limits import DELETED_ROWS_CACHE_BYTES, DELETED_ROWS_SHARED_ROWS
 from workers.lake.files.deletion_vectors import read_vector
 from workers.lake.files.position_deletes import NO_PLACES, Array, Places, read_deletes
 from workers.lake.files.read_rows import reading
 from workers.lake.staged_rows import LiveFile, NewFile
 from workers.lake.storage.store import TableStore
-
-MOST: Final = 32 << 20
-"""Bytes that a process remembers, of all tables."""
-
-SHARED: Final = 1_000_000
-"""Deletes in files of several data files that are remembered as they are; or one file's."""
 
 Bits = npt.NDArray[np.uint8]
 _Key = tuple[tuple[str, Any], ...]
@@ -35,7 +30,7 @@ _Key = tuple[tuple[str, Any], ...]
 class DeadRows:
     """The deleted rows of the data files that were looked at last."""
 
-    most: int = MOST
+    most: int = DELETED_ROWS_CACHE_BYTES
     _known: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
     _shared: dict[str, Places] = field(default_factory=dict)
     _held: int = 0
@@ -88,7 +83,7 @@ class DeadRows:
             if places is None:
                 places = read_deletes(store, deletes.path)
                 held = (len(each) for known in self._shared.values() for each in known.values())
-                if sum(held) + sum(map(len, places.values())) > SHARED:
+                if sum(held) + sum(map(len, places.values())) > DELETED_ROWS_SHARED_ROWS:
                     self._shared.clear()
                 self._shared[deletes.path] = places
         return places.get(path, NO_PLACES)

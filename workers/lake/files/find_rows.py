@@ -22,6 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from config.limits import (
+    ALWAYS_READ_ROWS,
+    FETCHED_BYTES,
+    LOOK_UP_STEP_ROWS,
+    LOOK_UP_THREADS,
+    PARALLEL_LOOK_UP_ROWS,
+)
 from workers.columnar.key_search import (
     KeyNumbers,
     Numbers,
@@ -33,7 +40,6 @@ from workers.lake.files.deleted_rows import DeadRows
 from workers.lake.files.key_cache import KnownKeys, Packed, pack
 from workers.lake.files.position_deletes import NO_PLACES, Array
 from workers.lake.files.read_rows import (
-    MOST_BYTES,
     Ordered,
     TooMuch,
     as_type,
@@ -46,14 +52,6 @@ from workers.lake.files.read_rows import (
 from workers.lake.files.table_layout import TableFiles
 from workers.lake.staged_rows import LiveFile
 from workers.lake.table import SOURCE_COLUMN
-
-_ROWS: Final = 131_072
-"""Rows that are looked at in one go."""
-_MANY: Final = 1_000_000
-"""Rows of a table from which on several of its files are looked through at a time."""
-_THREADS: Final = 8
-_FEW: Final = 65_536
-"""Rows of a file that is read whatever its keys are, to be remembered: to open it takes as long."""
 
 _Ends = tuple[Any, Any] | None
 
@@ -166,7 +164,7 @@ class RowLookup:
             taken = rows_at(self._table.store, file, wanted, fields)
             parts += taken
             kept += sum(part.nbytes for part in taken)
-            if kept > MOST_BYTES:
+            if kept > FETCHED_BYTES:
                 raise TooMuch
         rows = pa.concat_tables(parts).combine_chunks()
         rows = Ordered(rows, np.argsort(order)).some(slice(0, len(order)))
@@ -176,13 +174,13 @@ class RowLookup:
         self, files: Sequence[LiveFile], dead: DeadRows
     ) -> list[tuple[int, list[pa.Table]]]:
         """What is in each; of a large table several at a time, large ones in several pieces."""
-        if sum(file.rows for file in files) < _MANY:
+        if sum(file.rows for file in files) < PARALLEL_LOOK_UP_ROWS:
             return [(n, self._in_file(file, dead)) for n, file in enumerate(files)]
-        threads = min(os.cpu_count() or 1, _THREADS)
+        threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
         pieces = [
             (n, file, Piece(number, count))
             for n, file in enumerate(files)
-            for count in [min(threads, 1 + 2 * file.rows // _MANY)]
+            for count in [min(threads, 1 + 2 * file.rows // PARALLEL_LOOK_UP_ROWS)]
             for number in range(count)
         ]
         with ThreadPoolExecutor(threads) as pool:
@@ -222,7 +220,7 @@ class RowLookup:
             names = names_of(parquet)
             if any(number_of(each) not in names for each in self._read_fields):
                 return []  # a column that came later: NULL in all of its rows
-            ends = None if known is not None and file.rows <= _FEW else self._ends
+            ends = None if known is not None and file.rows <= ALWAYS_READ_ROWS else self._ends
             for start, arrays in self._batches(parquet, names, piece, ends):
                 if not arrays:
                     known = None
@@ -257,7 +255,9 @@ class RowLookup:
             if _leaves_out(footer, columns[0], ends):
                 yield at, []
                 continue
-            for batch in parquet.iter_batches(_ROWS, [group], columns, use_threads=False):
+            for batch in parquet.iter_batches(
+                LOOK_UP_STEP_ROWS, [group], columns, use_threads=False
+            ):
                 found = zip(map(batch.column, columns), fields, strict=True)
                 yield at, [as_type(column, each.type) for column, each in found]
                 at += batch.num_rows

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, takewhile
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from config.limits import JOIN_STEP_FILES, JOINED_ROWS
 from workers.lake.api.table_api import Gateway
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import Deletes, KnownFiles, after_commit
@@ -39,11 +39,6 @@ from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
-
-MOST_ROWS: Final = 1_000_000
-"""Rows of files above the small size at a time: the next batch waits for a second, not for many."""
-_STEP: Final = 4
-"""How many files of a size become one of the next, and how many times as large that one may be."""
 
 Sized = tuple[LiveFile, int]
 """A data file and its bytes."""
@@ -118,14 +113,14 @@ def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
 
 def _four_of_a_size(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
     """Files of the highest step with enough of them, and of those below; none if none has."""
-    most = MOST_ROWS // _STEP
+    most = JOINED_ROWS // JOIN_STEP_FILES
     light = [each for each in known if each[1] >= sizes.bar and each[0].rows <= most]
-    steps = (sizes.bar * _STEP**n for n in count(1))
-    bars = takewhile(lambda bar: 0 < bar <= sizes.whole // _STEP, steps)
+    steps = (sizes.bar * JOIN_STEP_FILES**n for n in count(1))
+    bars = takewhile(lambda bar: 0 < bar <= sizes.whole // JOIN_STEP_FILES, steps)
     for bar in reversed(list(bars)):
-        if sum(bar // _STEP <= size < bar for _, size in light) >= _STEP:
+        if sum(bar // JOIN_STEP_FILES <= size < bar for _, size in light) >= JOIN_STEP_FILES:
             below = ((file, size) for file, size in light if size < bar)
-            return _as_many(below, sizes.whole, MOST_ROWS)
+            return _as_many(below, sizes.whole, JOINED_ROWS)
     return []
 
 

@@ -21,19 +21,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from config.limits import (
+    KEY_BLOCK_ROWS,
+    KEY_CACHE_BYTES,
+    KEY_CACHE_ENTRY_BYTES,
+    KEY_CACHE_IDLE_SECONDS,
+    UNPACK_AT_ONCE_BLOCKS,
+)
 from workers.columnar.key_search import KeyNumbers, Numbers
 
-MOST: Final = 64 << 20
-"""Bytes that a process remembers, of all tables."""
-STALE: Final = 600.0
-"""Seconds behind which keys that nobody asked for make room for others. Not sooner: of tables that
-are too large each file would take the place of the one that is asked for next."""
-ENTRY: Final = 1000
-"""Bytes that one costs besides its numbers."""
-BLOCK: Final = 256
-"""Rows that one least number is of."""
-_TOGETHER: Final = 512
-"""Blocks that are unpacked in one go."""
 _WIDTHS: Final = (np.uint8, np.uint16, np.uint32)
 
 
@@ -60,21 +56,21 @@ class Packed:
         first = np.searchsorted(ascending, self.least, "left")
         behind = np.searchsorted(ascending, self.greatest, "right")
         near = np.flatnonzero(first < behind)
-        for at in range(0, len(near), _TOGETHER):
-            blocks = near[at : at + _TOGETHER]
+        for at in range(0, len(near), UNPACK_AT_ONCE_BLOCKS):
+            blocks = near[at : at + UNPACK_AT_ONCE_BLOCKS]
             numbers = self.above[blocks].astype(np.int64) + self.least[blocks, np.newaxis]
             rows, of = keys.search(numbers.reshape(-1))
-            places = blocks[rows // BLOCK] * BLOCK + rows % BLOCK
+            places = blocks[rows // KEY_BLOCK_ROWS] * KEY_BLOCK_ROWS + rows % KEY_BLOCK_ROWS
             there = places < self.rows  # the last block is filled up
             yield places[there] + self.start, of[there]
 
 
 def pack(numbers: Numbers, start: int) -> Packed | None:
     """None where some are too far from each other."""
-    blocks = -(-len(numbers) // BLOCK)
-    filled = np.full(blocks * BLOCK, numbers[-1])
+    blocks = -(-len(numbers) // KEY_BLOCK_ROWS)
+    filled = np.full(blocks * KEY_BLOCK_ROWS, numbers[-1])
     filled[: len(numbers)] = numbers
-    by_block = filled.reshape(blocks, BLOCK)
+    by_block = filled.reshape(blocks, KEY_BLOCK_ROWS)
     least, greatest = by_block.min(axis=1), by_block.max(axis=1)
     span = int((greatest.view(np.uint64) - least.view(np.uint64)).max())
     for width in _WIDTHS:
@@ -88,7 +84,7 @@ def pack(numbers: Numbers, start: int) -> Packed | None:
 class KnownKeys:
     """What is remembered, by what it is of; of what cannot be packed, that."""
 
-    most: int = MOST
+    most: int = KEY_CACHE_BYTES
     clock: Callable[[], float] = time.monotonic
     _known: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
     _held: int = 0
@@ -112,7 +108,7 @@ class KnownKeys:
 
     def put(self, of: Hashable, packed: Sequence[Packed] | None) -> None:
         """Remember it, if there is room; None: that it cannot be packed."""
-        size = ENTRY + sum(each.size for each in packed or ())
+        size = KEY_CACHE_ENTRY_BYTES + sum(each.size for each in packed or ())
         with self._lock:
             if of in self._known or size > self.most:
                 return
@@ -124,7 +120,7 @@ class KnownKeys:
 
     def _oldest_is_stale(self) -> bool:
         for entry in self._known.values():
-            return self.clock() - entry.asked > STALE
+            return self.clock() - entry.asked > KEY_CACHE_IDLE_SECONDS
         return False
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
 from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.files.position_deletes import Places, read_deletes, together, write_deletes
@@ -22,13 +23,6 @@ from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
-
-DELETE_FILES: Final = 8
-"""Files of deletes of single batches, after which the next one takes them in."""
-LARGE: Final = 500_000
-"""Deletes from which on a file is left as it is until upkeep."""
-AT_ONCE: Final = 4_000_000
-"""Deletes that upkeep has in memory at a time; what is more waits for the next time."""
 
 
 @dataclass(slots=True)
@@ -43,7 +37,7 @@ class DeleteFiles:
 
     def full(self) -> list[NewFile]:
         """Those that the next one is to replace."""
-        return list(self.small) if len(self.small) >= DELETE_FILES else []
+        return list(self.small) if len(self.small) >= BATCH_DELETE_FILES else []
 
     def forget(self) -> None:
         """Somebody else has written to the branch, and may have replaced them."""
@@ -58,7 +52,7 @@ class DeleteFiles:
         """It is committed, and has replaced others."""
         if replaced:
             self.small.clear()
-        if file.rows < LARGE:
+        if file.rows < LARGE_DELETE_FILE_ROWS:
             self.small.append(file)
 
 
@@ -115,14 +109,14 @@ def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:
     rows = 0
     for file in sorted(shared, key=lambda each: each.rows):
         rows += file.rows
-        if rows > AT_ONCE and chosen:
+        if rows > MERGED_DELETES_ROWS and chosen:
             break
         chosen.append(file)
     for path, known in of.items():
         size = sum(file.rows for file in known)
         if path not in live:
             chosen += known
-        elif (len(known) > 1 or shared) and rows + size <= AT_ONCE:
+        elif (len(known) > 1 or shared) and rows + size <= MERGED_DELETES_ROWS:
             rows += size
             chosen += known
     return chosen

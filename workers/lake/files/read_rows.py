@@ -15,20 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from config.limits import (
+    FETCH_BUFFER_BYTES,
+    FETCH_NUMBERS_STEP_ROWS,
+    FETCH_STEP_BYTES,
+    FETCH_STEP_ROWS,
+    FETCHED_BYTES,
+)
 from workers.lake.files.position_deletes import Array
 from workers.lake.files.table_layout import FIELD_ID, ROW_NUMBER
 from workers.lake.staged_rows import LiveFile
 from workers.lake.storage.store import TableStore
 
-MOST_BYTES: Final = 256 << 20
-"""Values that are brought at a time: more of them stay where they are."""
-_AT_ONCE: Final = 8 << 20
-_ROWS: Final = 4_096
-"""Bytes and rows that are read in one go, of columns that may be large."""
 _NUMBERS: Final = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
-_MANY_ROWS: Final = 131_072
-"""Rows of columns that are numbers; their physical types."""
-_BUFFER: Final = 1 << 20
 
 
 class Unreadable(Exception):  # noqa: N818 - no error: Spark reads it
@@ -72,7 +71,7 @@ def reading(store: TableStore) -> Iterator[None]:
 def open_file(store: TableStore, path: str) -> Iterator[Any]:
     """Open a data file. Raises Unreadable, see ``reading``."""
     with reading(store), store.open_input(path) as file:
-        yield pq.ParquetFile(file, buffer_size=_BUFFER)
+        yield pq.ParquetFile(file, buffer_size=FETCH_BUFFER_BYTES)
 
 
 def check_rows(parquet: Any, file: LiveFile) -> None:
@@ -117,7 +116,7 @@ def rows_at(
     for part in rows_of(store, file, places, fields):
         parts.append(part)
         kept += part.nbytes
-        if kept > MOST_BYTES:
+        if kept > FETCHED_BYTES:
             raise TooMuch
     if parts and ROW_NUMBER in fields and file.first_row_id is not None:
         rows = pa.concat_tables(parts)
@@ -184,7 +183,7 @@ def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:
         if chunk.path_in_schema.partition(".list.")[0] in columns
     ]
     size = sum(chunk.total_uncompressed_size for chunk in chunks)
-    most = _ROWS
+    most = FETCH_STEP_ROWS
     if all(each.path_in_schema in columns and each.physical_type in _NUMBERS for each in chunks):
-        most = min(_MANY_ROWS, _AT_ONCE // (8 * len(columns)))
-    return int(max(1, min(most, _AT_ONCE * footer.num_rows // max(1, size))))
+        most = min(FETCH_NUMBERS_STEP_ROWS, FETCH_STEP_BYTES // (8 * len(columns)))
+    return int(max(1, min(most, FETCH_STEP_BYTES * footer.num_rows // max(1, size))))

@@ -27,18 +27,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from config.limits import FETCHING_CHANGES, LOOK_UP_CHANGES, ROW_GROUP_BYTES
 from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Counts
 from workers.lake.files.branch_files import Deletes, KnownFiles, after_commit
-from workers.lake.files.data_files import (
-    GROUP_BYTES,
-    as_rows,
-    check_values,
-    linked,
-    write_ahead,
-    write_rows,
-)
+from workers.lake.files.data_files import as_rows, check_values, linked, write_ahead, write_rows
 from workers.lake.files.deleted_rows import DeadRows
 from workers.lake.files.deletion_vectors import write_vectors
 from workers.lake.files.find_rows import RowLookup, is_found_here
@@ -56,13 +50,6 @@ from workers.lake.sql.staged_frame import frame
 from workers.lake.staged_rows import FileList, NewFile, OwnFiles, Staged
 from workers.lake.storage.staging import Staging, staged_batches, staged_columns, staged_schema
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
-
-MOST_KEPT: Final = 10_000
-"""The same of those that keep values of the table's, which come here and may be large."""
-MOST: Final = 1_000_000
-"""Changes of existing rows that are looked up at a time; more are a MERGE, for memory's sake."""
-"""What is found of whole rows."""
-
 
 _NONE: Final = Deletes()
 
@@ -110,7 +97,7 @@ class DirectWriter:
         if segment.append is not None and segment.append.rows and segment.defaults:
             return False
         changes = 0 if segment.merge is None else segment.merge.rows
-        if changes > MOST_KEPT and self.keeps(segment):
+        if changes > FETCHING_CHANGES and self.keeps(segment):
             return False
         if segment.row_lookup is not None:
             if self._kept(segment) or self.files.has_vectors:  # to be looked up by place
@@ -118,7 +105,7 @@ class DirectWriter:
             changes += max(1, segment.row_lookup.images.rows)
         if changes and self.files.has_vectors and not is_found_here(self.files, segment.key):
             return False
-        return not changes or (self.files.deletes and changes <= MOST)
+        return not changes or (self.files.deletes and changes <= LOOK_UP_CHANGES)
 
     def keeps(self, segment: Segment) -> bool:
         """Whether values of the table's come here, to be written again in an update's new row."""
@@ -312,7 +299,7 @@ class DirectWriter:
 
         ``at`` are their numbers among the staged ones, in ascending order; ``found`` goes with it.
         """
-        most = max(1, GROUP_BYTES * found.rows.num_rows // max(1, found.rows.nbytes))
+        most = max(1, ROW_GROUP_BYTES * found.rows.num_rows // max(1, found.rows.nbytes))
         start = 0
         for batch in staged_batches(staged):
             low, high = np.searchsorted(at, [start, start + batch.num_rows])

@@ -188,7 +188,7 @@ def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableF
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workers.lake.files.data_files.write_groups", full)
-        patch.setattr("workers.lake.files.data_files.ROW_GROUP", 2)
+        patch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 2)
         with pytest.raises(OSError, match="full"):
             write_whole(files, IDENT, batches(), "ab", told.append)
     assert made == [0, 1]
@@ -366,8 +366,8 @@ def test_row_groups_are_of_many_batches(
     files: TableFiles, monkeypatch: Any, rows_at_most: int, bytes_at_most: int, groups: list[int]
 ) -> None:
     """A file of small batches is not one of small row groups."""
-    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP", rows_at_most)
-    monkeypatch.setattr("workers.lake.files.data_files.GROUP_BYTES", bytes_at_most)
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", rows_at_most)
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_BYTES", bytes_at_most)
     batches = [rows(files, *range(n)) for n in (1, 0, 1, 2, 3, 0, 2, 1, 0)]
     told: list[NewFile] = []
     write_rows(files, iter(batches), told.append)

@@ -130,7 +130,7 @@ def test_row_groups_without_a_key_are_not_read(
 ) -> None:
     stored = a_table(tmp_path, "long", "string")
     with monkeypatch.context() as small:
-        small.setattr("workers.lake.files.data_files.ROW_GROUP", 10)
+        small.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 10)
         stored.add(range(100), ["x"] * 100, deleted=[[50, 51], [55]])
     assert pq.read_metadata(local_path(stored.files[0].path)).num_row_groups == 10
     read: list[int] = []
@@ -149,7 +149,7 @@ def test_row_groups_without_a_key_are_not_read(
     # To be remembered: all of a file that is small, of a larger one what is read anyway.
     assert stored.find(range(50, 70), own="b") == expected
     assert read[14:] == list(range(0, 100, 10)), "and once"
-    monkeypatch.setattr(find_rows, "_FEW", 99)
+    monkeypatch.setattr(find_rows, "ALWAYS_READ_ROWS", 99)
     stored.known = KnownKeys()
     assert stored.find([55, 65], again=False) == [(1, 0, 65)]
     for _ in range(2):
@@ -282,7 +282,7 @@ def test_values_that_are_too_much_stay_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one row group, in several, in several files."""
-    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP", 4)
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 4)
     stored = a_table(tmp_path, "long", "string")
     for first in (0, 8):
         stored.add(range(first, first + 8), ["x" * 1000] * 8)
@@ -301,7 +301,7 @@ def test_of_large_values_few_are_read_in_one_go(
     stored = a_table(tmp_path, "long", "string", a_list("string", 30))
     texts = [f"{n}" * 3000 for n in range(100, 120)]
     stored.add(range(20), texts, [[text] for text in texts])
-    monkeypatch.setattr("workers.lake.files.read_rows._AT_ONCE", 40_000)
+    monkeypatch.setattr("workers.lake.files.read_rows.FETCH_STEP_BYTES", 40_000)
     footer = pq.read_metadata(local_path(stored.files[0].path)).row_group(0)
     assert _rows_at_once(footer, ["a"]) == 20 * 40_000 // footer.column(0).total_uncompressed_size
     assert [_rows_at_once(footer, names) for names in ("b", "c", "bc")] == [4, 4, 2]
@@ -313,9 +313,9 @@ def test_files_of_a_large_table_are_looked_through_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each in one piece or in several."""
-    monkeypatch.setattr(find_rows, "_MANY", 10)
+    monkeypatch.setattr(find_rows, "PARALLEL_LOOK_UP_ROWS", 10)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP", 3)
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 3)
     stored = a_table(tmp_path, "long", "long")
     for n in range(7):
         stored.add(range(n * 10, n * 10 + 10), range(10), deleted=[[n]])

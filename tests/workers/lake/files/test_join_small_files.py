@@ -57,7 +57,7 @@ def rows_from(first: int, count: int = 10) -> list[tuple[int, str, None]]:
 def test_what_is_deleted_stays_away_and_what_is_changed_later_is_found(
     iceberg: Make, lake_ident: LakeIdent, lake_server: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    monkeypatch.setattr(deletes, "BATCH_DELETE_FILES", 2)
     table = Watched(iceberg(), lake_ident)
     branch = table.branch()
     write(table, branch, [append(table.dest, rows_from(1000, 2000))], 20)
@@ -90,7 +90,7 @@ def test_no_file_of_deletes_is_thought_to_be_there_that_the_lake_has_dropped(
     iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It drops those that are older than every file of rows."""
-    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    monkeypatch.setattr(deletes, "BATCH_DELETE_FILES", 2)
     table = Watched(iceberg(), lake_ident)
     branch = table.branch()
     for n in range(FEW):
@@ -294,7 +294,7 @@ def test_batches_at_random_with_upkeep_between_them(
     seed: int,
 ) -> None:
     """On one branch, as an apply worker has it: the rows of the twin in memory."""
-    monkeypatch.setattr(deletes, "DELETE_FILES", 2)
+    monkeypatch.setattr(deletes, "BATCH_DELETE_FILES", 2)
     chance = random.Random(seed)
     writer = Writer(chance)
     twin = Table(memory_lake(), lake_ident)

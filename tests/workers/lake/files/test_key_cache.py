@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.limits import KEY_BLOCK_ROWS, KEY_CACHE_ENTRY_BYTES, KEY_CACHE_IDLE_SECONDS
 from workers.columnar.key_search import KeyNumbers, Numbers
-from workers.lake.files.key_cache import BLOCK, ENTRY, STALE, KnownKeys, Packed, pack
+from workers.lake.files.key_cache import KnownKeys, Packed, pack
 
 ENDS = -(2**63), 2**63 - 1
 SPANS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**32 - 1])
@@ -36,7 +37,7 @@ def found(kept: Packed, keys: Numbers) -> list[tuple[int, int]]:
     first=st.integers(*ENDS),
     span=SPANS,
     seed=st.integers(0, 2**32 - 1),
-    rows=st.sampled_from([1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 1000]),
+    rows=st.sampled_from([1, 2, KEY_BLOCK_ROWS - 1, KEY_BLOCK_ROWS, KEY_BLOCK_ROWS + 1, 1000]),
     ascending=st.booleans(),
     start=st.integers(0, 2**40),
 )
@@ -61,7 +62,7 @@ def test_rows_are_found_as_if_they_were_not_packed(
 
 
 def test_a_number_takes_as_few_bytes_as_its_neighbours_need() -> None:
-    rows = 100 * BLOCK
+    rows = 100 * KEY_BLOCK_ROWS
     for step, width in ((1, 1), (2, 2), (300, 4)):
         kept = packed(range(-step * rows // 2, step * rows // 2, step))
         assert kept.above.itemsize == width
@@ -81,12 +82,12 @@ def test_blocks_in_which_no_key_can_be_are_not_unpacked(monkeypatch: pytest.Monk
     monkeypatch.setattr(KeyNumbers, "search", counted)
     kept = packed(np.arange(100_000) * 2)
     assert found(kept, numbers(10, 11, 100_000)) == [(5, 0), (50_000, 2)]
-    assert asked == [2 * BLOCK]
-    assert found(kept, numbers(-1, 200_000, 10 * 2 * BLOCK - 1)) == []
-    assert asked == [2 * BLOCK]
+    assert asked == [2 * KEY_BLOCK_ROWS]
+    assert found(kept, numbers(-1, 200_000, 10 * 2 * KEY_BLOCK_ROWS - 1)) == []
+    assert asked == [2 * KEY_BLOCK_ROWS]
 
 
-ONE = packed(range(1000)).size + ENTRY
+ONE = packed(range(1000)).size + KEY_CACHE_ENTRY_BYTES
 """Bytes that a thousand rows take."""
 
 
@@ -105,7 +106,7 @@ def test_what_fits_is_remembered() -> None:
 
 
 def test_files_of_few_rows_cost_what_they_take_besides() -> None:
-    known, kept = KnownKeys(most=10 * ENTRY), [packed([1])]
+    known, kept = KnownKeys(most=10 * KEY_CACHE_ENTRY_BYTES), [packed([1])]
     for n in range(20):
         known.put(n, kept)
     assert sum(known.get(n) is not None for n in range(20)) == 7
@@ -128,7 +129,7 @@ def test_what_nobody_asks_for_makes_room() -> None:
     kept = [packed(range(1000))]
     known = KnownKeys(most=2 * ONE, clock=lambda: now[0])
     known.put("old", kept)
-    now[0] = STALE
+    now[0] = KEY_CACHE_IDLE_SECONDS
     known.put("young", kept)
     assert not known.takes("refused", 1000)
     known.put("refused", kept)
@@ -139,7 +140,7 @@ def test_what_nobody_asks_for_makes_room() -> None:
     known.put("new", kept)
     for of, there in (("old", False), ("young", True), ("refused", False), ("new", True)):
         assert (known.get(of) is kept) == there, of
-    now[0] += STALE
+    now[0] += KEY_CACHE_IDLE_SECONDS
     assert known.get("young"), "asked for: it is the last that goes"
     now[0] += 1
     known.put("newest", kept)

@@ -420,7 +420,7 @@ def test_a_reader_finds_rows_beside_a_long_value(
 ) -> None:
     """Of a row group with a value of more than 4 kB Arrow writes no bounds; a file's would be those
     of its others. A DELETE would take all of the file for a part of it."""
-    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP", 7)
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 7)
     long = [(n, f"y{n}" if n else "z" * 5000, None) for n in range(6)]
     blocks = [[(n, f"b{n}", None) for n in range(10, 16)], long]
     segments = [
@@ -452,7 +452,7 @@ def test_what_an_update_keeps_is_left_to_spark_where_it_is_too_much(
     assert counts == Counts(merged=2, update_missing=1)
     by_spark = ten.by_spark()
     assert by_spark > 0
-    monkeypatch.setattr(segment_writer, "MOST_KEPT", 1)
+    monkeypatch.setattr(segment_writer, "FETCHING_CHANGES", 1)
     more = [update(3), delete(4)]
     assert ten.batch([merge(ten.dest, more, unchanged=True)], 40) == Counts(merged=2)
     assert ten.by_spark() > by_spark
