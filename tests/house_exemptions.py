@@ -181,17 +181,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "copy_ranges": BY_ITS_ROOM,
         "table_writer": BY_ITS_ROOM,
     },
-    "workers/tables": {
-        "new_table": BY_ITS_ROOM,
-        "open_table": BY_ITS_ROOM,
-        "parallel": BY_ITS_ROOM,
-        "position": BY_ITS_ROOM,
-        "table_locks": BY_ITS_ROOM,
-        "written": BY_ITS_ROOM,
-    },
-    "workers/tables/maintenance": {
-        "jobs": BY_ITS_ROOM,
-    },
 }
 """Room → module → why no ``tests/<room>/test_<module>.py`` exists."""
 

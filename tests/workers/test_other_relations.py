@@ -1,4 +1,4 @@
-"""A table that gets another name, another relation under its name, rows of others in the lake."""
+"""A table that gets another name, or another relation under its name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MemoryDestination
-from workers.lake.table import LakeIdent
 from workers.proto.messages import Delete, Insert, Message, Truncate
 
 A = relation(1, "a", "id", "v")
+
+
 B = relation(2, "b", "id", "v")
+
+
 MOVED = relation(1, "moved", "id", "v")
+
+
 ANOTHER = relation(3, "a", "id", "v")
 
 
@@ -98,44 +102,3 @@ def test_another_relation_under_the_name_may_have_keys_that_are_there(world: Sub
 def test_the_relation_that_was_subscribed_is_trusted(world: Subscribed) -> None:
     world.worker().apply_batch(batch([A, insert(1, 1)]))
     assert world.rel("a").copied
-
-
-def test_rows_of_others_under_a_branch_that_was_given_up(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new branch stands on them, so that no publication would ever be refused for their sake."""
-    worker = world.worker()
-    spoiled = {world.rel("a").srrelid}
-    monkeypatch.setattr(worker.writer.maintenance, "maintain_changed_tables", lambda *_: spoiled)
-    worker.apply_batch(batch([A, insert(1, 1)]))
-    worker.writer.maintain_changed_tables(worker.rels.values())
-    world.put("a", (1, 0), (2, 7))
-    with pytest.raises(ReplicationError) as caught:
-        worker.apply_batch(batch([A, insert(1, 1)], [insert(1, 2)]))
-    assert caught.value.code == "40001"
-    error = refused(world, [A, insert(1, 1)], [insert(1, 2)])
-    assert (error.code, world.rows("a")) == ("23505", [(1, 0), (2, 7)])
-
-
-def test_rows_of_others_before_the_first_branch(world: Subscribed) -> None:
-    """They come when the position was read and the branch is not there yet."""
-
-    class Late(MemoryDestination):
-        def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
-            if ident.table == "a":
-                world.put("a", (1, 7))
-            super().create_branch(ident, branch, at)
-
-    with pytest.raises(ReplicationError) as caught:
-        world.worker(Late(world.lake)).apply_batch(batch([A, insert(1, 1)]))
-    assert caught.value.code == "40001"
-    assert refused(world, [A, insert(1, 1)]).code == "23505"
-
-
-def test_what_is_looked_for_anyway_is_remembered_too(world: Subscribed) -> None:
-    """The option may go, and with time the snapshot that says whose the rows were."""
-    world.declare("a", on_key_conflict="error")
-    world.put("a", (2, 7))
-    world.worker().apply_batch(batch([A, insert(1, 1)]))
-    assert keys(world, "a") == [1, 2]
-    assert not world.rel("a").copied

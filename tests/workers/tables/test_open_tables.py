@@ -1,4 +1,4 @@
-"""When a table is read, and that a table which was set back is noticed."""
+"""When a table is read; a table that was set back, and rows of another writer, are noticed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
-from workers.proto.messages import Insert
+from workers.proto.messages import Insert, Message
 
 A = relation(1, "a", "id", "v")
-
-
 TOO_LARGE = "99999999999"
 
 
@@ -104,3 +102,58 @@ def test_a_table_set_back_before_its_first_batch_is_noticed(world: Subscribed) -
         heir.apply_batch(batch([A, Insert(1, row("2", "2"))], after=200))
     assert caught.value.code == "55000"
     assert world.rows("a") == []
+
+
+def insert(relid: int, key: int) -> Insert:
+    return Insert(relid, row(str(key), "0"))
+
+
+def keys(world: Subscribed, name: str) -> list[int]:
+    return [found[0] for found in world.rows(name)]
+
+
+def refused(world: Subscribed, *transactions: list[Message]) -> ReplicationError:
+    with pytest.raises(ReplicationError) as caught:
+        world.worker().apply_batch(batch(*transactions))
+    return caught.value
+
+
+def test_rows_of_others_under_a_branch_that_was_given_up(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new branch stands on them, so that no publication would ever be refused for their sake."""
+    worker = world.worker()
+    spoiled = {world.rel("a").srrelid}
+    monkeypatch.setattr(worker.writer.maintenance, "maintain_changed_tables", lambda *_: spoiled)
+    worker.apply_batch(batch([A, insert(1, 1)]))
+    worker.writer.maintain_changed_tables(worker.rels.values())
+    world.put("a", (1, 0), (2, 7))
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch([A, insert(1, 1)], [insert(1, 2)]))
+    assert caught.value.code == "40001"
+    error = refused(world, [A, insert(1, 1)], [insert(1, 2)])
+    assert (error.code, world.rows("a")) == ("23505", [(1, 0), (2, 7)])
+
+
+def test_rows_of_others_before_the_first_branch(world: Subscribed) -> None:
+    """They come when the position was read and the branch is not there yet."""
+
+    class Late(MemoryDestination):
+        def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+            if ident.table == "a":
+                world.put("a", (1, 7))
+            super().create_branch(ident, branch, at)
+
+    with pytest.raises(ReplicationError) as caught:
+        world.worker(Late(world.lake)).apply_batch(batch([A, insert(1, 1)]))
+    assert caught.value.code == "40001"
+    assert refused(world, [A, insert(1, 1)]).code == "23505"
+
+
+def test_what_is_looked_for_anyway_is_remembered_too(world: Subscribed) -> None:
+    """The option may go, and with time the snapshot that says whose the rows were."""
+    world.declare("a", on_key_conflict="error")
+    world.put("a", (2, 7))
+    world.worker().apply_batch(batch([A, insert(1, 1)]))
+    assert keys(world, "a") == [1, 2]
+    assert not world.rel("a").copied

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +19,9 @@ from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import SOURCE_COLUMN, LakeIdent, Stamp
-from workers.proto.messages import Delete, Insert, Message, Truncate, Update
+from workers.proto.messages import Delete, Message, Truncate, Update
 from workers.tables.shared_tables import publish_shared_copy
 from workers.tables.table_locks import TableLocks
-
-OTHER = LakeIdent("public", "another")
-
 
 WHOLE = relation(1, "a", "id", "v", identity="f")
 
@@ -249,9 +244,9 @@ def test_no_branch_outlives_its_batch_by_more_than_one(lake: MemoryLake, sharing
     assert len(branches(lake)) == 1
 
 
-# -- columns that are generated -------------------------------------------------------------------
-
 SUM = (("sum", "id + v"), ("whose", "upper(_pgsub_source)"))
+
+
 PRODUCT = (("sum", "id * v"), ("whose", "concat('from ', _pgsub_source)"))
 
 
@@ -326,9 +321,6 @@ def test_the_source_itself_is_not_generated(sharing: Make) -> None:
     assert (one.rows(), two.rows()) == ([], [])
 
 
-# -- copies -------------------------------------------------------------------------------------
-
-
 def test_a_copy_is_shown_though_main_has_moved(lake: MemoryLake, sharing: Make) -> None:
     one, two = sharing("1"), sharing("2")
     for each in (one, two):
@@ -370,67 +362,3 @@ def test_a_copy_ends_the_distrust_of_its_source(lake: MemoryLake, sharing: Make)
     two.worker().apply_batch(batch([A, insert(2, 2)], after=100))
     assert (one.rows(), one.rel("a").copied) == ([(7, 9)], True)
     assert (two.rows(), two.rel("a").copied) == ([(1, 1), (2, 2)], False)
-
-
-# -- whose turn it is ---------------------------------------------------------------------------
-
-
-def test_batches_of_one_data_directory_take_turns(
-    lake: MemoryLake, sharing: Make, tmp_path: Path
-) -> None:
-    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
-    written: list[str] = []
-
-    def note(who: str) -> Callable[[str], None]:
-        return lambda operation: written.append(who) if operation == "create_branch" else None
-
-    two_dest = MemoryDestination(lake, failpoint=note("two"))
-    other = threading.Thread(
-        target=lambda: two.worker(two_dest).apply_batch(batch([A, insert(2, 2)]))
-    )
-    dest = Meeting(lake, [other.start])
-    dest.failpoint = note("one")
-    one.worker(dest).apply_batch(batch([A, insert(1, 1)]))
-    other.join()
-    assert written == ["one", "two"]
-    assert (one.rows(), two.rows()) == ([(1, 1)], [(2, 2)])
-
-
-def test_a_failed_batch_lets_the_others_go_on(
-    lake: MemoryLake, sharing: Make, tmp_path: Path
-) -> None:
-    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
-    too_large = Insert(1, row("1", "99999999999"))
-    with pytest.raises(ReplicationError, match="cannot hold"):
-        one.worker().apply_batch(batch([A, too_large]))
-
-    def die(operation: str) -> None:
-        if operation == "publish":
-            raise ConnectionFailure("gone")
-
-    with pytest.raises(ConnectionFailure):
-        one.worker(MemoryDestination(lake, failpoint=die)).apply_batch(batch([A, insert(1, 1)]))
-    two.worker().apply_batch(batch([A, insert(2, 2)]))
-    assert two.rows() == [(2, 2)]
-
-
-def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
-    """Two that want the same two tables, named the other way round, both get them."""
-    first, second = TableLocks(tmp_path), TableLocks(tmp_path)
-    rounds = 200
-    done: list[str] = []
-
-    def go(locks: TableLocks, idents: Sequence[LakeIdent], who: str) -> None:
-        for _ in range(rounds):
-            with locks.held(idents):
-                done.append(who)
-
-    threads = [
-        threading.Thread(target=go, args=(first, [TARGET, OTHER], "first"), daemon=True),
-        threading.Thread(target=go, args=(second, [OTHER, TARGET], "second"), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(done) == 2 * rounds

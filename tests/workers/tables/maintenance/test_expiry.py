@@ -11,9 +11,9 @@ import pytest
 from catalog.lake_maintenance import EXPIRY
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
+from tests.workers.maintained import A, Expiring, Kept, branches, is_free, play, recorded
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
-from tests.workers.tended import A, Expiring, Kept, branches, is_free, play, recorded
 from tests.workers.transactions import batch, row
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.table import Identity

@@ -11,8 +11,8 @@ from catalog.lake_maintenance import COMPACTION
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
 from config.limits import IDLE_AFTER_SECONDS
+from tests.workers.maintained import A, Clock, Kept, branches, play
 from tests.workers.subscribed import Subscribed
-from tests.workers.tended import A, Clock, Kept, branches, play
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.lake.effects import FileSizes

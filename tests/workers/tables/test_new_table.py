@@ -1,0 +1,104 @@
+"""A lake table is made, found, or adopted; and which columns a new one has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.sources import source_of
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, Stamp
+from workers.publisher.publications import PublishedActions
+from workers.publisher.remote_table import ColumnType, RemoteColumn, RemoteTable
+from workers.tables.new_table import lake_columns, new_columns, prepare_lake_table
+
+INTEGER = ColumnType(23, -1, "pg_catalog", "int4", "b")
+NUMERIC = ColumnType(1700, -1, "pg_catalog", "numeric", "b")
+NEW = LakeIdent("public", "new")
+
+
+def remote(*columns: tuple[str, ColumnType]) -> RemoteTable:
+    listed = tuple(
+        RemoteColumn(number, name, False, False, False, kind)
+        for number, (name, kind) in enumerate(columns, 1)
+    )
+    return RemoteTable(
+        "public", "t", 1, "r", "d", listed, (), PublishedActions(True, True, True, True, False)
+    )
+
+
+T = remote(("id", INTEGER), ("v", INTEGER))
+
+
+def subscribed(world: Subscribed, lake_table: str = "new") -> SubscriptionRel:
+    """The row of a table that begins to be copied."""
+    rel = world.rel("a")
+    return replace(rel, lake_table=lake_table, floor=LSN(70), lake_lsn=InvalidXLogRecPtr)
+
+
+def test_a_table_that_is_not_there_is_made_with_the_present_copy_at_no_position(
+    world: Subscribed,
+) -> None:
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    made = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+    assert made.owner == "u"
+    assert made.columns == lake_columns(T)
+    assert made.stamp == Stamp(origin_name(rel.srsubid), LSN(0), EPOCH, LSN(0))
+    again = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+    assert again.snapshot_id == made.snapshot_id, "it is found"
+
+
+def test_a_table_of_another_owner_is_refused_or_adopted(world: Subscribed) -> None:
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    stamp = Stamp("pg_9", LSN(5), "other", LSN(0))
+    dest.create_table(NEW, COLUMNS, owner="x", relid=9, stamp=stamp)
+    with pytest.raises(ReplicationError, match="already exists") as caught:
+        prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+    assert caught.value.code == "42P07"
+    adopting = TableOptions(adopt=True)
+    adopted = prepare_lake_table(world.sub, rel, T, adopting, dest, former_owners=("x",))
+    assert adopted.owner == "u"
+    assert adopted.stamp == Stamp(origin_name(rel.srsubid), LSN(0), EPOCH, LSN(0))
+
+
+def test_a_table_that_lacks_a_published_column_is_refused(world: Subscribed) -> None:
+    dest, rel = MemoryDestination(world.lake), subscribed(world, "a")
+    wide = remote(("id", INTEGER), ("v", INTEGER), ("w", INTEGER))
+    with pytest.raises(ReplicationError, match='missing replicated column: "w"'):
+        prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
+
+
+def test_a_shared_table_has_the_source_column_and_no_owner_of_its_own(world: Subscribed) -> None:
+    world.declare("a", shared=True)
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    options = world.sub.tables["public.a"]
+    made = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    assert made.owner == SHARED
+    assert [column.name for column in made.columns] == ["id", "v", SOURCE_COLUMN]
+    assert made.position(source_of(world.sub, rel)) is None, "a copy or a join gives it one"
+    taken = remote(("id", INTEGER), (SOURCE_COLUMN, INTEGER))
+    with pytest.raises(ReplicationError, match="is in the way"):
+        prepare_lake_table(world.sub, rel, taken, options, dest, former_owners=())
+
+
+def test_types_without_exact_values_in_the_lake_may_be_text() -> None:
+    numbers = remote(("id", INTEGER), ("n", NUMERIC))
+    assert [column.type for column in lake_columns(numbers, as_text=True)] == [
+        pa.int32(),
+        pa.string(),
+    ]
+
+
+def test_a_generated_column_comes_before_the_source(world: Subscribed) -> None:
+    dest = MemoryDestination(world.lake)
+    options = TableOptions(shared=True, generated=(("w", "id + 1"),))
+    names = [column.name for column in new_columns(T, options, NEW, dest)]
+    assert names == ["id", "v", "w", SOURCE_COLUMN]

@@ -1,0 +1,93 @@
+"""Workers of a data directory take turns at a shared table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure, ReplicationError
+from tests.workers.sharing import TARGET, A, Make, insert
+from tests.workers.transactions import batch, row
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.table import LakeIdent, Stamp
+from workers.proto.messages import Insert
+from workers.tables.table_locks import TableLocks
+
+OTHER = LakeIdent("public", "another")
+
+
+class Meeting(MemoryDestination):
+    """Lets others publish just before it does, so often."""
+
+    def __init__(self, lake: MemoryLake, meets: Sequence[Callable[[], None]]) -> None:
+        super().__init__(lake)
+        self.meets = list(meets)
+
+    def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+        if self.meets:
+            self.meets.pop(0)()
+        return super().publish(ident, branch, stamp)
+
+
+def test_batches_of_one_data_directory_take_turns(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
+    written: list[str] = []
+
+    def note(who: str) -> Callable[[str], None]:
+        return lambda operation: written.append(who) if operation == "create_branch" else None
+
+    two_dest = MemoryDestination(lake, failpoint=note("two"))
+    other = threading.Thread(
+        target=lambda: two.worker(two_dest).apply_batch(batch([A, insert(2, 2)]))
+    )
+    dest = Meeting(lake, [other.start])
+    dest.failpoint = note("one")
+    one.worker(dest).apply_batch(batch([A, insert(1, 1)]))
+    other.join()
+    assert written == ["one", "two"]
+    assert (one.rows(), two.rows()) == ([(1, 1)], [(2, 2)])
+
+
+def test_a_failed_batch_lets_the_others_go_on(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
+    too_large = Insert(1, row("1", "99999999999"))
+    with pytest.raises(ReplicationError, match="cannot hold"):
+        one.worker().apply_batch(batch([A, too_large]))
+
+    def die(operation: str) -> None:
+        if operation == "publish":
+            raise ConnectionFailure("gone")
+
+    with pytest.raises(ConnectionFailure):
+        one.worker(MemoryDestination(lake, failpoint=die)).apply_batch(batch([A, insert(1, 1)]))
+    two.worker().apply_batch(batch([A, insert(2, 2)]))
+    assert two.rows() == [(2, 2)]
+
+
+def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
+    """Two that want the same two tables, named the other way round, both get them."""
+    first, second = TableLocks(tmp_path), TableLocks(tmp_path)
+    rounds = 200
+    done: list[str] = []
+
+    def go(locks: TableLocks, idents: Sequence[LakeIdent], who: str) -> None:
+        for _ in range(rounds):
+            with locks.held(idents):
+                done.append(who)
+
+    threads = [
+        threading.Thread(target=go, args=(first, [TARGET, OTHER], "first"), daemon=True),
+        threading.Thread(target=go, args=(second, [OTHER, TARGET], "second"), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 2 * rounds
