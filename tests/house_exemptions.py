@@ -46,9 +46,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "proof": BY_ITS_ROOM,
         "workload": BY_ITS_ROOM,
     },
-    "subscriber/status": {
-        "watch": BY_ITS_ROOM,
-    },
     "workers": {
         "fork_server_preload": BY_ITS_ROOM,
         "fork_server_signals": BY_ITS_ROOM,
@@ -214,7 +211,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "docs/decisions": 12.8,
     "subscriber/commands": 14.9,
     "subscriber/demo": 11.1,
-    "subscriber/status": 14.4,
     "workers": 14.3,
     "workers/apply": 14.1,
     "workers/changes": 12.9,

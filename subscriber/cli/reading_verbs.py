@@ -34,7 +34,7 @@ def status(
     import io
 
     from subscriber import printing
-    from subscriber.status import views, watch
+    from subscriber.status import overview, views, watch
 
     with open_catalog(call) as store:
 
@@ -42,7 +42,7 @@ def status(
             launcher = find_launcher(call)
             workers = launcher.workers if launcher else ()
             if view is None and form is Format.TABLE:
-                return watch.overview(store, workers)
+                return overview.overview(store, workers)
             chosen = views.view(view or views.OVERVIEW[0])
             out = io.StringIO()
             rows = chosen.rows(store, workers)

@@ -1,18 +1,19 @@
-"""``lake.pg_catalog``: the views of ``pgsub status`` as tables that Spark and others read.
+"""``lake.pg_catalog``: the views of ``pgsub status`` as tables of the lake, for any reader.
 
-Two write them. ``pgsub sql`` does before a query whose text names ``pg_catalog``, so that the query
-sees this moment. And a short-lived process of the launcher does, at most once in
-``status_tables_interval``, when something changed. The launcher itself knows no Spark; it compares
-its views with what was written last (``status_tables.json`` in the data directory, kept by both
-writers) and has a process forked only if they differ. So an idle subscription, whose keepalives
-move nothing but times, costs no Spark job: times are written with what else changed.
+The tables have two writers. ``pgsub sql`` writes the tables before a query that names
+``pg_catalog``: the query sees the present. And a short-lived process of the launcher writes the
+tables after a change, at most once in ``status_tables_interval``. The launcher itself has no Spark.
+The launcher compares its views with the digests of the last write (``status_tables.json`` in the
+data directory, kept by both writers) and has a process forked only after a difference. An idle
+subscription moves only times, by keepalives, and costs no Spark job: new times are written together
+with the next change.
 
 A trace, one subscription, interval 60 s::
 
-     0  launcher starts               nothing is written yet
+     0  launcher starts               no table is written yet
     60  six views differ              forked: writes them, {view: digest} to status_tables.json
     80  keepalive: last_msg_send_time
-   120  no view differs but in times  nothing
+   120  views differ in times only    no process
    130  pgsub sql "… pg_catalog …"    writes pg_stat_subscription, for its times
    180  a batch was applied           forked: the positions of three views
 """
@@ -45,7 +46,7 @@ SCHEMA: Final = "pg_catalog"
 FILE_NAME: Final = "status_tables.json"
 
 _TIMES: Final = frozenset({"last_msg_send_time", "last_msg_receipt_time", "latest_end_time"})
-"""What every keepalive moves."""
+"""Columns that every keepalive moves."""
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -101,24 +102,24 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
     ),
     "subpublications": "text[]",
 }
-"""What is not text, by the column's name. An LSN is text, as everywhere."""
+"""The types of columns, by name; any other column is text. An LSN is text, as everywhere."""
 
 
 # Content
 
 
 def changed_views(store: CatalogStore, workers: Workers, data_dir: Path) -> list[str]:
-    """The views that differ from what was written last in more than times."""
+    """The views that differ from the last write in more than times."""
     written = _read_digests(data_dir)
     return [
         name
         for name, view in VIEWS.items()
-        if written.get(name) != _known_by(view, view.rows(store, workers))
+        if written.get(name) != _view_digest(view, view.rows(store, workers))
     ]
 
 
 def mentioned_views(query: str) -> list[str]:
-    """The views a query may read: none unless it names their schema, all if it names no view."""
+    """The views named in a query: none without the schema's name, all without a view's name."""
     text = query.lower()
     if SCHEMA not in text:
         return []
@@ -128,7 +129,7 @@ def mentioned_views(query: str) -> list[str]:
 def write_views(
     url: str, names: Iterable[str], store: CatalogStore, workers: Workers, data_dir: Path
 ) -> None:
-    """Write these views as they are now, where the lake has anything else."""
+    """Write the present rows of the views, where the lake has other rows."""
     from workers.lake.sql.status_tables import write_status_tables
 
     tables: dict[str, StatusTable] = {}
@@ -136,9 +137,9 @@ def write_views(
     for name in names:
         rows = VIEWS[name].rows(store, workers)
         tables[name] = status_table(VIEWS[name], rows)
-        digests[name] = _known_by(VIEWS[name], rows)
+        digests[name] = _view_digest(VIEWS[name], rows)
     write_status_tables(url, tables)
-    _keep_digests(data_dir, digests)
+    _store_digests(data_dir, digests)
 
 
 def status_table(view: View, rows: Sequence[Row]) -> StatusTable:
@@ -166,7 +167,7 @@ def status_table(view: View, rows: Sequence[Row]) -> StatusTable:
 
 
 def _value(value: Any, kind: str) -> Any:
-    """As JSON has it, but for times; in a column of text what is no text is JSON text."""
+    """A value for JSON, but times stay times; in a text column other values become JSON text."""
     if value is None or kind == "timestamptz":
         return value
     shown = json_value(value)
@@ -175,8 +176,8 @@ def _value(value: Any, kind: str) -> Any:
     return shown
 
 
-def _known_by(view: View, rows: Sequence[Row]) -> str:
-    """What ``status_tables.json`` keeps of a view: it differs if it has to be written again."""
+def _view_digest(view: View, rows: Sequence[Row]) -> str:
+    """The digest of a view for ``status_tables.json``; a new digest means a new write."""
     return _digest([_columns(view), *_lines(view, rows, without=_TIMES)])
 
 
@@ -186,7 +187,7 @@ def _columns(view: View) -> str:
 
 
 def _lines(view: View, rows: Sequence[Row], without: frozenset[str] = frozenset()) -> list[str]:
-    """The rows as text; they have no order."""
+    """The rows as sorted text: rows have no order."""
     names = [name for name in view.columns if name not in without]
     return sorted(json.dumps([json_value(row[name]) for name in names]) for row in rows)
 
@@ -196,7 +197,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _read_digests(data_dir: Path) -> dict[str, str]:
-    """What was written last; {} where nobody knows: then it is written again."""
+    """The digests of the last write; {} if unknown: all views are written again."""
     try:
         found = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -204,7 +205,7 @@ def _read_digests(data_dir: Path) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _keep_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
+def _store_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
     path = data_dir / FILE_NAME
     fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
@@ -212,43 +213,46 @@ def _keep_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(_read_digests(data_dir) | dict(digests)))
         fresh.replace(path)
-    except OSError as error:  # a full disk: they are written again next time
+    except OSError as error:  # a full disk: the next time all views are written again
         log.debug("action=status_tables could not keep digests: %s", error.strerror)
 
 
 # The launcher's side
 
 
-class Forked(Protocol):
-    """The process, as far as it is looked at."""
+class ForkedProcess(Protocol):
+    """The process that writes the tables."""
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """The exit status, None before the end."""
 
     def kill(self) -> None:
         """SIGKILL."""
 
     def wait(self) -> int:
-        """Until it has ended."""
+        """Wait for the end; the exit status."""
 
 
 class StatusTables:
-    """When the launcher has the tables written; ``poll`` is called from its loop.
+    """Decides when the launcher has the tables written; the launcher's loop calls ``poll``.
 
-    ``changed`` names the views that differ, ``start`` forks a process with these arguments.
+    ``changed`` returns the changed views, ``start`` forks a process with the given arguments.
     """
 
     def __init__(
-        self, changed: Callable[[], Sequence[str]], start: Callable[[list[str]], Forked], now: float
+        self,
+        changed: Callable[[], Sequence[str]],
+        start: Callable[[list[str]], ForkedProcess],
+        now: float,
     ) -> None:
         self._changed = changed
         self._start = start
         self._last = now
-        self._process: Forked | None = None
+        self._process: ForkedProcess | None = None
         self._failed = False
 
     def poll(self, now: float, interval: float, url: str | None) -> None:
-        """Take note of one that has ended, start one if it is time and there is a reason."""
+        """Note the end of a process; start a process if the interval is over and a view changed."""
         if self._process is not None:
             status = self._process.poll()
             if status is None:
@@ -258,11 +262,11 @@ class StatusTables:
             return
         self._last = now
         if url is None:
-            return  # the lake is down; no wait may end at once again and again
+            return  # the lake is down; the loop must not wake again and again
         try:
             names = self._changed()
         except ReplicationError:
-            return  # the catalog could not be read: the launcher says so when it reads it
+            return  # the catalog cannot be read: the launcher logs the error at its next look
         if names:
             again = ["--again"] if self._failed else []
             try:
@@ -271,11 +275,11 @@ class StatusTables:
                 log.warning("action=status_tables could not fork: %s", error.strerror)
 
     def next_deadline(self, interval: float) -> float | None:
-        """When ``poll`` has something to do; the end of the process wakes the loop by itself."""
+        """When the next ``poll`` is due; the end of a process wakes the loop anyway."""
         return self._last + interval if interval and self._process is None else None
 
     def stop(self) -> None:
-        """End what runs: half a write is no write."""
+        """Kill a running process: an interrupted write leaves the old tables."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -283,9 +287,9 @@ class StatusTables:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The forked process: data directory, URL, views; 1 if they could not be written.
+    """Run in the forked process: data directory, URL, views; 1 if the tables were not written.
 
-    With ``--again`` the one before failed, too, and has said why.
+    With ``--again`` the last process failed too, and has logged the reason.
     """
     data_dir, url, words = Path(argv[0]), argv[1], argv[2:]
     server_log.setup("status tables", data_dir)
@@ -296,14 +300,14 @@ def main(argv: Sequence[str]) -> int:
         write_views(url, names, store, status.workers if status else (), data_dir)
     except Exception as error:
         if "--again" not in words:
-            server_log.report(_as_ours(error), action="status_tables")
+            server_log.report(_as_replication_error(error), action="status_tables")
         return 1
     finally:
         store.close()
     return 0
 
 
-def _as_ours(error: Exception) -> ReplicationError:
+def _as_replication_error(error: Exception) -> ReplicationError:
     if isinstance(error, ReplicationError):
         return error
     return InternalError(f"unexpected {type(error).__name__} while writing status tables")

@@ -1,8 +1,8 @@
 """``pgsub status``: catalogs and views by their PostgreSQL names, as table, JSON or CSV.
 
-What is durable comes from the catalog, what only workers know from the running launcher; without
-one the stored catalog is shown and the workers' columns are NULL. PostgreSQL's columns come first,
-in its order; columns after them are ours. LSNs are ``X/X``, times are UTC with their offset.
+The catalog has the durable facts, the running launcher the facts that only workers know. Without a
+launcher the workers' columns are NULL. PostgreSQL's columns come first, in PostgreSQL's order;
+pgsub's columns follow. LSNs are ``X/X``, times are UTC with the offset.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from typing import Final
 
 from catalog.errcodes import UndefinedTable
 from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
-from catalog.namespace import printable, qualified_name
+from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_stat_subscription_stats import SubscriptionStats
 from catalog.pg_subscription import LAKE_DATABASE_ID, PG_SUBSCRIPTION_COLUMNS, Subscription
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
-from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
 from catalog.store_sqlite import CatalogStore
-from config.quantities import format_memory, pretty_size, stored_spool_max_size
-from subscriber.printing import Row, timestamptz
+from config.quantities import stored_spool_max_size
+from subscriber.printing import Row
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 Workers = Sequence[LogicalRepWorker]
-"""Seconds between two looks of ``--watch``."""
+"""The worker slots in use, from the running launcher."""
 
 LAKE_DATABASE: Final = "lake"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A catalog or view: its columns in order, and its rows from catalog and workers."""
+    """A catalog or view: the columns in order, and a function for the rows."""
 
     columns: tuple[str, ...]
     rows: Callable[[CatalogStore, Workers], list[Row]]
@@ -42,7 +41,7 @@ class View:
 # The views
 
 
-_SUBSCRIPTION_OURS: Final = (
+_SUBSCRIPTION_EXTRA: Final = (
     "subuuid",
     "subcreate",
     "sync_slot",
@@ -52,7 +51,7 @@ _SUBSCRIPTION_OURS: Final = (
     "datoid",
     "max_flush_lsn",
 )
-_REL_OURS: Final = (
+_REL_EXTRA: Final = (
     "nspname",
     "relname",
     "lake_schema",
@@ -67,16 +66,16 @@ _REL_OURS: Final = (
 
 
 def _pg_subscription(store: CatalogStore, _workers: Workers) -> list[Row]:
-    columns = PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS
+    columns = PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_EXTRA
     return [{name: getattr(sub, name) for name in columns} for sub in store.subscriptions()]
 
 
 def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
-    """``relstate`` is what the table's sync worker says, so also ``w`` and ``c``."""
+    """``relstate`` comes from the table's sync worker, and may also be ``w`` or ``c``."""
     live = {(worker.subid, worker.relid): worker.relstate for worker in workers if worker.relid}
     rows = []
     for rel in _all_rels(store):
-        columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS
+        columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA
         row = {name: getattr(rel, name, None) for name in columns}
         row["relstate"] = live.get((rel.srsubid, rel.srrelid))
         rows.append(row)
@@ -84,11 +83,11 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
 
 
 def _pg_stat_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
-    """One row per worker, the apply worker first; one of NULLs for a subscription without."""
+    """A row per worker, the apply worker first; without workers, a row of NULLs."""
     rows = []
     for sub in store.subscriptions():
-        own = sorted((w for w in workers if w.subid == sub.oid), key=lambda w: w.relid)
-        rows += [_stat_row(sub, worker) for worker in own] or [_stat_row(sub, None)]
+        of_subscription = sorted((w for w in workers if w.subid == sub.oid), key=lambda w: w.relid)
+        rows += [_stat_row(sub, worker) for worker in of_subscription] or [_stat_row(sub, None)]
     return rows
 
 
@@ -129,7 +128,7 @@ _WORKER_TYPES: Final = {
 
 
 def _pg_stat_subscription_stats(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """One row per subscription, zeros for one that has counted nothing."""
+    """A row per subscription; zeros where nothing was counted yet."""
     rows = []
     for sub in store.subscriptions():
         stats = store.subscription_stats(sub.oid)
@@ -161,7 +160,7 @@ def _pg_replication_origin_status(store: CatalogStore, _workers: Workers) -> lis
 
 
 def _pg_stat_progress_copy(_store: CatalogStore, workers: Workers) -> list[Row]:
-    """One row per table that is being copied."""
+    """A row per running copy of a table."""
     return [
         {
             "pid": worker.pid,
@@ -184,7 +183,7 @@ def _pg_stat_progress_copy(_store: CatalogStore, workers: Workers) -> list[Row]:
 
 
 def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """Replication slots that DROP left on a publisher."""
+    """Replication slots left on a publisher by a command."""
     return [
         {
             "slot_name": slot.slot_name,
@@ -199,7 +198,7 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 
 def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """What stops a subscription or a table; a row goes when it gets on again."""
+    """Errors that stop a subscription or a table; a row disappears with the next success."""
     rows = []
     for sub in store.subscriptions():
         names = _relations(store, sub)
@@ -222,7 +221,7 @@ def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 
 def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """What was done beside and between the batches; nothing yet makes no row."""
+    """Maintenance of lake tables; a table without any so far has no row."""
     rows = []
     for sub in store.subscriptions():
         orphans = {done.relid: done for done in store.lake_maintenance(sub.oid)}
@@ -268,7 +267,7 @@ def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
 
 
 def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
-    """One row per worker that streams: what it has received and not yet taken to apply."""
+    """A row per streaming worker: the changes received and not yet applied."""
     limit = stored_spool_max_size(store.settings())
     rows = []
     for sub in store.subscriptions():
@@ -294,42 +293,9 @@ def _relations(store: CatalogStore, sub: Subscription) -> dict[int, str]:
     return {rel.srrelid: qualified_name(rel.nspname, rel.relname) for rel in store.rels(sub.oid)}
 
 
-def _told(row: Row) -> str:
-    """An error as psql prints one, and whose it is."""
-    lines = [f"ERROR:  {row['sqlstate']}: {row['message']}"]
-    lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
-    return _of(row, row["since"], lines)
-
-
-def _told_of_pause(row: Row) -> str:
-    """A full spool, in the same form."""
-    said = (
-        f"WARNING:  reading from the publisher is paused: {pretty_size(row['spool_bytes'])} "
-        f"received and not applied, spool_max_size is {format_memory(row['spool_max_size'])}"
-    )
-    return _of(row, row["paused_since"], [said, f"HINT:  {SPOOL_FULL}"])
-
-
-def _told_of_upkeep(row: Row) -> str:
-    """Upkeep that failed when it was last tried, in the same form."""
-    lake = f"{row['lake_schema']}.{row['lake_table']}"
-    said = f'WARNING:  upkeep of lake table "{lake}" failed: {row["upkeep_error"]}'
-    lines = [said, f"HINT:  {UPKEEP_FAILED}"]
-    return _of({**row, "relation": None}, row["last_failed_time"], lines, "at")
-
-
-def _of(row: Row, since: datetime, lines: Sequence[str], when: str = "since") -> str:
-    """What is so of a subscription or a table, and since when."""
-    whose = f'subscription "{row["subname"]}"'
-    if row["relation"]:
-        whose = f'table "{row["relation"]}" of {whose}'
-    head = f"{whose}, {when} {timestamptz(since.replace(microsecond=0))}:"
-    return printable("\n".join([head, *lines])) + "\n"
-
-
 VIEWS: Final[dict[str, View]] = {
-    "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_OURS, _pg_subscription),
-    "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_OURS, _pg_subscription_rel),
+    "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_EXTRA, _pg_subscription),
+    "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA, _pg_subscription_rel),
     "pg_stat_subscription": View(_STAT_COLUMNS, _pg_stat_subscription),
     "pg_stat_subscription_stats": View(_STATS_COLUMNS, _pg_stat_subscription_stats),
     "pg_replication_origin": View(("roident", "roname"), _pg_replication_origin),
@@ -404,11 +370,11 @@ VIEWS: Final[dict[str, View]] = {
 }
 
 OVERVIEW: Final = ("pg_stat_subscription", "pg_subscription_rel")
-"""What ``pgsub status`` shows when no view is named; and what else is worth a look, if there is."""
+"""The views of ``pgsub status`` without a view's name."""
 
 
 def view(name: str) -> View:
-    """A view by name; 42P01 if there is none."""
+    """A view by name; 42P01 for an unknown name."""
     found = VIEWS.get(name)
     if found is None:
         raise UndefinedTable(

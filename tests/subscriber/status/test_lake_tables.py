@@ -1,3 +1,5 @@
+"""The views as tables of the lake."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,0 +1,63 @@
+"""``pgsub status`` without a view's name: two or three views, and the problems below.
+
+A problem is a paused receive, failed maintenance, or an error; each is printed in psql's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from catalog.namespace import printable
+from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
+from catalog.store_sqlite import CatalogStore
+from config.quantities import format_memory, pretty_size
+from subscriber.printing import Row, as_text_table, timestamptz
+from subscriber.status.views import OVERVIEW, VIEWS, Workers
+
+
+def overview(store: CatalogStore, workers: Workers) -> str:
+    """Several views one after the other, each under its name; then the problems."""
+
+    def rows(name: str) -> list[Row]:
+        return VIEWS[name].rows(store, workers)
+
+    names = [*OVERVIEW, *(["leaked_slots"] if store.leaked_slots() else [])]
+    parts = [f"{name}\n{as_text_table(VIEWS[name].columns, rows(name))}" for name in names]
+    parts += [_pause_lines(row) for row in rows("spools") if row["paused_since"]]
+    parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]
+    parts += [_error_lines(row) for row in rows("last_errors")]
+    return "\n".join(parts)
+
+
+def _error_lines(row: Row) -> str:
+    """An error, with the subscription or table."""
+    lines = [f"ERROR:  {row['sqlstate']}: {row['message']}"]
+    lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
+    return _message_lines(row, row["since"], lines)
+
+
+def _pause_lines(row: Row) -> str:
+    """A full spool."""
+    text = (
+        f"WARNING:  reading from the publisher is paused: {pretty_size(row['spool_bytes'])} "
+        f"received and not applied, spool_max_size is {format_memory(row['spool_max_size'])}"
+    )
+    return _message_lines(row, row["paused_since"], [text, f"HINT:  {SPOOL_FULL}"])
+
+
+def _upkeep_lines(row: Row) -> str:
+    """Maintenance of a lake table that failed at the last attempt."""
+    lake = f"{row['lake_schema']}.{row['lake_table']}"
+    text = f'WARNING:  upkeep of lake table "{lake}" failed: {row["upkeep_error"]}'
+    lines = [text, f"HINT:  {UPKEEP_FAILED}"]
+    return _message_lines({**row, "relation": None}, row["last_failed_time"], lines, "at")
+
+
+def _message_lines(row: Row, since: datetime, lines: Sequence[str], when: str = "since") -> str:
+    """A message about a subscription or a table, below a line with the name and the time."""
+    subject = f'subscription "{row["subname"]}"'
+    if row["relation"]:
+        subject = f'table "{row["relation"]}" of {subject}'
+    head = f"{subject}, {when} {timestamptz(since.replace(microsecond=0))}:"
+    return printable("\n".join([head, *lines])) + "\n"

@@ -1,0 +1,119 @@
+"""The overview of ``pgsub status``, and the problems below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
+from catalog.last_error import LastError
+from catalog.leaked_slot import LeakedSlot
+from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
+from catalog.store_sqlite import CatalogStore
+from subscriber.status.overview import overview
+from tests.subscriber.status.subscribed import rows, subscribed
+from workers.process.worker_slots import LogicalRepWorker, WorkerType
+
+
+def test_overview_tells_of_leaked_slots(store: CatalogStore) -> None:
+    subscribed(store)
+    assert "leaked_slots" not in overview(store, ())
+    store.put_leaked_slot(LeakedSlot("mysub", "host=db", "mysub", None, "it was active"))
+    text = overview(store, ())
+    assert text.index("pg_stat_subscription") < text.index("pg_subscription_rel")
+    assert "it was active" in text
+
+
+def test_errors_are_told_under_the_overview(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    assert "ERROR" not in overview(store, ())
+    since = 1_763_000_000_000_001
+    lost = LastError(sub.oid, 0, since, "42704", "slot is gone", "Really.", "Make one.")
+    store.put_last_error(replace(lost, message="said before"))
+    store.put_last_error(lost)
+    store.put_last_error(LastError(sub.oid, rel.srrelid, since, "42501", "permission denied"))
+    assert overview(store, ()).endswith(
+        """
+subscription "mysub", since 2025-11-13 02:13:20+00:
+ERROR:  42704: slot is gone
+DETAIL:  Really.
+HINT:  Make one.
+
+table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
+ERROR:  42501: permission denied
+"""
+    )
+    first, second = rows("last_errors", store)
+    assert (first["relid"], first["relation"], first["hint"]) == (None, None, "Make one.")
+    assert (second["relid"], second["relation"], second["hint"]) == (rel.srrelid, "public.a", None)
+    store.forget_last_error(sub.oid, 0)
+    store.delete_rel(sub.oid, rel.srrelid)
+    assert rows("last_errors", store) == []
+
+
+def test_a_full_spool_is_told_while_it_is_full(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    store.put_settings({"settings": {"spool_max_size": "16GB"}})
+    since = 1_763_000_000_000_001
+    apply = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, pid=77)
+    assert rows("spools", store, apply) == []  # it does not stream yet
+    apply = replace(apply, spool_bytes=5)
+    sync = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, spool_bytes=0)
+    assert "WARNING" not in overview(store, (sync, apply))
+    apply = replace(apply, spool_bytes=2**34 + 1, paused_since=since)
+    first, second = rows("spools", store, sync, apply)
+    assert first == {
+        "subid": sub.oid,
+        "subname": "mysub",
+        "pid": 77,
+        "relid": None,
+        "relation": None,
+        "spool_bytes": 2**34 + 1,
+        "spool_max_size": 2**34,
+        "paused_since": datetime(2025, 11, 13, 2, 13, 20, 1, UTC),
+    }
+    assert (second["relation"], second["spool_bytes"], second["paused_since"]) == (
+        "public.a",
+        0,
+        None,
+    )
+    full = replace(sync, spool_bytes=2**35, paused_since=since)
+    told = overview(store, (full, apply))
+    assert told.count(SPOOL_FULL) == 2
+    assert (
+        """
+subscription "mysub", since 2025-11-13 02:13:20+00:
+WARNING:  reading from the publisher is paused: 16 GB received and not applied, """
+        "spool_max_size is 16GB\nHINT:  "
+    ) in told
+    assert '\ntable "public.a" of subscription "mysub", since' in told
+
+
+def test_upkeep_that_fails_is_shown_until_it_goes_well(store: CatalogStore) -> None:
+    """Each kind by itself: one that goes well often says nothing of one that is rare."""
+    sub, rel = subscribed(store)
+    of, at = (sub.oid, rel.srrelid), 1_763_000_000_000_000
+    store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, failed=at, error="the lake failed"))
+
+    def shown() -> tuple[object, object]:
+        (row,) = rows("lake_maintenance", store)
+        return row["last_failed_time"], row["upkeep_error"]
+
+    time = datetime(2025, 11, 13, 2, 13, 20, tzinfo=UTC)
+    assert shown() == (time, "expiry: the lake failed")
+    failed = LakeUpkeep(*of, AUTOVACUUM, failed=at + 10**6, error="no space left")
+    store.add_lake_upkeep(failed)
+    both = "autovacuum: no space left; expiry: the lake failed"
+    assert shown() == (time.replace(second=21), both)
+    assert overview(store, ()).endswith(
+        f"""
+subscription "mysub", at 2025-11-13 02:13:21+00:
+WARNING:  upkeep of lake table "{rel.lake_schema}.{rel.lake_table}" failed: {both}
+HINT:  {UPKEEP_FAILED}
+"""
+    )
+    store.add_lake_upkeep(LakeUpkeep(*of, AUTOVACUUM, 1, at + 2 * 10**6))
+    assert shown() == (time, "expiry: the lake failed")
+    store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, 1, at + 2 * 10**6))
+    assert shown() == (None, None)
+    assert "WARNING" not in overview(store, ())
