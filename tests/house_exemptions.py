@@ -238,19 +238,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
 NUMBERS: Final[dict[str, str]] = {
     "subscriber/sql/error_position.py::DISPLAY_SIZE": USED_ONCE,
     "workers/columnar/binary/direct.py::_EPOCH_DAYS": USED_ONCE,
-    "workers/lake/api/table_api.py::MOST_FILES": USED_ONCE,
-    "workers/lake/connect/errors.py::_COMMIT_ATTEMPTS": USED_ONCE,
-    "workers/lake/connect/session.py::_RELEASE_TIMEOUT": USED_ONCE,
-    "workers/lake/connect/shared_session.py::_TIMEOUT": USED_ONCE,
     "workers/lake/copy_task.py::_CHUNK": USED_ONCE,
-    "workers/lake/server/class_archive.py::_DUMP_TIMEOUT": USED_ONCE,
-    "workers/lake/server/jars.py::_RESOLVE_TIMEOUT": USED_ONCE,
-    "workers/lake/server/java.py::subprocess.run": USED_ONCE,
-    "workers/lake/server/lake_server.py::ARCHIVE_TIMEOUT": USED_ONCE,
-    "workers/lake/server/lake_server.py::READY_TIMEOUT": USED_ONCE,
-    "workers/lake/server/lake_server.py::STOP_TIMEOUT": USED_ONCE,
-    "workers/lake/server/lake_server.py::_POLL": USED_ONCE,
-    "workers/lake/server/lake_server.py::sqlite3.connect": USED_ONCE,
-    "workers/lake/storage/staging.py::LOCAL_BYTES": USED_ONCE,
 }
 """``module::NAME`` or ``module::call`` → why the number is no limit of ``config/limits.py``."""

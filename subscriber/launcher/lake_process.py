@@ -22,11 +22,13 @@ from config.lake import LakeConfig, SparkConfig
 from config.limits import (
     LAKE_REPLACE_FIRST_SECONDS,
     LAKE_REPLACE_LONGEST_SECONDS,
+    LAKE_SERVER_READY_SECONDS,
+    LAKE_SERVER_STOP_SECONDS,
     LAKE_START_POLL_SECONDS,
 )
 from workers.lake.server.jars import resolved_jars
 from workers.lake.server.java import find_java
-from workers.lake.server.lake_server import READY_TIMEOUT, STOP_TIMEOUT, LakeServer
+from workers.lake.server.lake_server import LakeServer
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class RunningLake(Protocol):
     def poll_ready(self) -> str | None:
         """The URL once the server listens; raises 08006 after the server's end."""
 
-    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = LAKE_SERVER_STOP_SECONDS) -> None:
         """End the server."""
 
 
@@ -202,9 +204,9 @@ class LakeChild:
         if self.url is None:
             self.url = server.poll_ready()
             if self.url is None:
-                if now - self._started_at > READY_TIMEOUT:
+                if now - self._started_at > LAKE_SERVER_READY_SECONDS:
                     raise ConnectionFailure(
-                        f"the lake server did not start within {READY_TIMEOUT:.0f} s"
+                        f"the lake server did not start within {LAKE_SERVER_READY_SECONDS:.0f} s"
                     )
                 return None
             self._was_up = True

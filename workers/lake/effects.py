@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catalog.errcodes import ReplicationError
+from config.limits import COMPACTION_AT_ONCE_BYTES, SMALL_FILE_BYTES, SMALL_FILES, WHOLE_FILE_BYTES
 from workers.lake.refusals import duplicate
 from workers.lake.table import LakeIdent
 
@@ -76,10 +77,10 @@ class FileSizes:
     ``few`` small files. Vacuum rewrites files of ``at_once`` bytes in a turn.
     """
 
-    small: int = 1 << 20
-    whole: int = 64 << 20
-    at_once: int = 128 << 20
-    few: int = 8
+    small: int = SMALL_FILE_BYTES
+    whole: int = WHOLE_FILE_BYTES
+    at_once: int = COMPACTION_AT_ONCE_BYTES
+    few: int = SMALL_FILES
 
     @property
     def bar(self) -> int:

@@ -141,7 +141,7 @@ def test_a_server_that_dies_is_not_sent_a_query(
 def test_a_server_that_hangs_is_told_of_in_time(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.lake.connect.session._RELEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("workers.lake.connect.sessions.SESSION_RELEASE_SECONDS", 0.2)
     monkeypatch.setattr(lake_access, "LAKE_ANSWER_SECONDS", 0.5)
     with SilentLake(releases=False) as hangs:
         answers(monkeypatch, launcher(hangs.url, "running"))

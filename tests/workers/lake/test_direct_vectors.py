@@ -207,7 +207,7 @@ def test_what_is_not_looked_up_here_is_merged_by_spark(
         patch.setattr("workers.lake.files.segment_writer.RowLookup", unreadable)
         assert table.batch([merge(table.dest, [delete(2), update(3)])], 41).merged == 2
     with monkeypatch.context() as patch:
-        patch.setattr("workers.lake.api.table_api.MOST_FILES", 1)
+        patch.setattr("workers.lake.api.table_api.LISTED_FILES", 1)
         assert table.batch([merge(table.dest, [delete(4), update(5)])], 42).merged == 2
     assert table.by_spark() == 2
     assert table.batch([merge(table.dest, [delete(6), update(7)])], 43).merged == 2

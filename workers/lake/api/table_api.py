@@ -26,6 +26,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from catalog.errcodes import FamilyProcessGone
+from config.limits import LISTED_FILES
 from workers.lake.api.connection import connect
 from workers.lake.api.java_api import _Api
 from workers.lake.connect.errors import LakeFailure, as_replication_error, repeated
@@ -36,8 +37,6 @@ from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeIdent
 
-MOST_FILES: Final = 2_000
-"""Data files of a table that are listed, each by a call; more are read faster by Spark."""
 _CAUSES: Final = 8
 _NO_SNAPSHOT: Final = -1
 _FOR_EVER: Final = 2**63 - 1
@@ -186,7 +185,7 @@ class Gateway:
                 raise changed_meanwhile(ident)
             tip = int(snapshot.snapshotId())
             count = snapshot.summary().get("total-data-files")
-            if count is None or int(count) > MOST_FILES:
+            if count is None or int(count) > LISTED_FILES:
                 return FileList(tip, None)
             store = store_for(str(table.location()))
             files = []

@@ -25,10 +25,10 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
+from config.limits import COMMIT_ATTEMPTS
 
 Made = TypeVar("Made")
 
-_COMMIT_ATTEMPTS: Final = 5
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
 """A copy task puts its error behind this word as one line of JSON."""
@@ -136,7 +136,7 @@ def is_outrun(error: ReplicationError) -> bool:
 
 def repeated(commit: Callable[[], Made]) -> Made:
     """Do it again where another commit came first: of branches Iceberg repeats none by itself."""
-    for _ in range(_COMMIT_ATTEMPTS - 1):
+    for _ in range(COMMIT_ATTEMPTS - 1):
         try:
             return commit()
         except LakeFailure as error:

@@ -36,7 +36,6 @@ from workers.lake.connect.session_conf import FIXED
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).disabled = True
 
-_RELEASE_TIMEOUT: Final = 20.0
 _ANY: Final = "spark.app.name"  # which is asked to be answered
 
 _BACKGROUND: Final[Mapping[str, str]] = {

@@ -12,8 +12,9 @@ import grpc
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from catalog.errcodes import ConnectionFailure
+from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.connect.errors import SessionClosed, translated
-from workers.lake.connect.session import _RELEASE_TIMEOUT, LakeSession, _builder
+from workers.lake.connect.session import LakeSession, _builder
 
 
 class Sessions:
@@ -148,7 +149,7 @@ class Sessions:
 def _tolerating_unknown(call: Any, request: Any, metadata: Any) -> None:
     """A session that the server does not know (any more) is as good as released."""
     try:
-        call(request, timeout=_RELEASE_TIMEOUT, metadata=metadata)
+        call(request, timeout=SESSION_RELEASE_SECONDS, metadata=metadata)
     except grpc.RpcError as error:
         if "INVALID_HANDLE" not in f"{error}":
             raise

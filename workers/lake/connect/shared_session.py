@@ -22,11 +22,12 @@ from typing import Any, Final
 import grpc
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
+from config.limits import SHARED_SESSION_SECONDS
+
 _SHARING: Final = {
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
 }
-_TIMEOUT: Final = 20.0
 _UNANSWERED: Final = frozenset(
     {
         grpc.StatusCode.CANCELLED,
@@ -58,10 +59,10 @@ def begin(channel: Any, metadata: Any, user_id: str, session_id: str) -> bool:
     releasing = base_pb2.ReleaseSessionRequest(session_id=original, user_context=user)
     try:
         try:
-            stub.Config(setting, timeout=_TIMEOUT, metadata=metadata)
-            stub.CloneSession(cloning, timeout=_TIMEOUT, metadata=metadata)
+            stub.Config(setting, timeout=SHARED_SESSION_SECONDS, metadata=metadata)
+            stub.CloneSession(cloning, timeout=SHARED_SESSION_SECONDS, metadata=metadata)
         finally:
-            stub.ReleaseSession(releasing, timeout=_TIMEOUT, metadata=metadata)
+            stub.ReleaseSession(releasing, timeout=SHARED_SESSION_SECONDS, metadata=metadata)
     except grpc.RpcError as error:
         if error.code() in _UNANSWERED:
             raise

@@ -18,13 +18,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from config.limits import CLASS_DUMP_SECONDS, CLASS_DUMP_STALE_SECONDS
 from workers.lake.server.java import Java
-
-_DUMP_TIMEOUT: Final = 60.0
-_STALE: Final = 600.0
-"""Seconds after which nobody can still be writing an archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ def ensure_base(java: Java, home: Path) -> None:
     command = [str(java.path), "-Xshare:dump", f"-XX:SharedArchiveFile={partial}"]
     try:
         done = subprocess.run(
-            command, capture_output=True, check=False, timeout=_DUMP_TIMEOUT, cwd=base.parent
+            command, capture_output=True, check=False, timeout=CLASS_DUMP_SECONDS, cwd=base.parent
         )
     except (OSError, subprocess.TimeoutExpired):
         partial.unlink(missing_ok=True)
@@ -107,7 +103,10 @@ def _sweep(folder: Path) -> None:
     """Remove what JVMs that were killed while they wrote have left."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
-            if path.suffix != ".jsa" and time.time() - path.stat().st_mtime > _STALE:
+            if (
+                path.suffix != ".jsa"
+                and time.time() - path.stat().st_mtime > CLASS_DUMP_STALE_SECONDS
+            ):
                 path.unlink()
 
 

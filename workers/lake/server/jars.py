@@ -20,6 +20,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from catalog.errcodes import ConnectionFailure
+from config.limits import JARS_FETCH_SECONDS
 from workers.lake.server.class_archive import ensure_base
 from workers.lake.server.java import Java, write_trust_store
 
@@ -32,7 +33,6 @@ COORDINATES: Final = (
     ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),
 )
 _CENTRAL: Final = "https://repo1.maven.org/maven2/"
-_RESOLVE_TIMEOUT: Final = 600.0
 
 
 def spark_home() -> Path:
@@ -113,7 +113,7 @@ def resolve(
                 command,
                 capture_output=True,
                 text=True,
-                timeout=_RESOLVE_TIMEOUT,
+                timeout=JARS_FETCH_SECONDS,
                 check=False,
                 stdin=subprocess.DEVNULL,
             )

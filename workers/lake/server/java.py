@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
+from config.limits import JAVA_VERSION_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,11 @@ def _version(java: Path) -> int | None:
     if match is None:
         try:
             done = subprocess.run(
-                [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+                [str(java), "-version"],
+                capture_output=True,
+                text=True,
+                timeout=JAVA_VERSION_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
             return None

@@ -33,6 +33,13 @@ from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
+from config.limits import (
+    LAKE_CATALOG_BUSY_SECONDS,
+    LAKE_SERVER_ARCHIVE_SECONDS,
+    LAKE_SERVER_POLL_SECONDS,
+    LAKE_SERVER_READY_SECONDS,
+    LAKE_SERVER_STOP_SECONDS,
+)
 from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
@@ -41,11 +48,6 @@ from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 
-READY_TIMEOUT: Final = 120.0
-STOP_TIMEOUT: Final = 10.0
-ARCHIVE_TIMEOUT: Final = 40.0
-"""Seconds the first server may take to end, for it writes the archive of its classes."""
-_POLL: Final = 0.05
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -166,7 +168,7 @@ class LakeServer:
             )
         return None if self._port is None else self._url()
 
-    def ready(self, timeout: float = READY_TIMEOUT) -> str:
+    def ready(self, timeout: float = LAKE_SERVER_READY_SECONDS) -> str:
         """Wait until the server listens and return its URL; raises 08006 after ``timeout`` s."""
         deadline = monotonic() + timeout
         while True:
@@ -179,14 +181,14 @@ class LakeServer:
                     hint=f'Its log is "{self.log_path}".',
                 )
             try:
-                self.process.wait(_POLL)
+                self.process.wait(LAKE_SERVER_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
 
-    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = LAKE_SERVER_STOP_SECONDS) -> None:
         """End the server: politely, then by force. Commits in flight are lost, never halved."""
         if self.archive.partial is not None:
-            timeout = max(timeout, ARCHIVE_TIMEOUT)
+            timeout = max(timeout, LAKE_SERVER_ARCHIVE_SECONDS)
         peacefully = True
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -249,7 +251,7 @@ def prepare_catalog(path: Path) -> None:
     Two sessions that do so at once make one of them fail: SQLite changes the journal's mode when
     nobody else has the file open, and does not wait for that.
     """
-    with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection:
+    with contextlib.closing(sqlite3.connect(path, timeout=LAKE_CATALOG_BUSY_SECONDS)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(_CATALOG_TABLES)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from config.guc import Settings
+from config.limits import WARM_ARCHIVE_SECONDS
 from workers.lake.iceberg.destination import IcebergDestination
 from workers.lake.segment import Segment
 from workers.lake.server.lake_server import LakeServer
@@ -22,8 +23,6 @@ from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
 _TABLE = LakeIdent("warm", "t")
 _COLUMNS = (LakeColumn("k", pa.int64()), LakeColumn("v", pa.string()))
 _BRANCH = "pgsub_0_0_1"
-_PATIENCE = 300.0
-"""Seconds in which the archive is written, on however slow a machine."""
 
 
 def warm() -> None:
@@ -37,7 +36,7 @@ def warm() -> None:
             if server.archive.partial is not None:
                 _work(server.ready(), Path(scratch))
         finally:
-            server.stop(_PATIENCE)
+            server.stop(WARM_ARCHIVE_SECONDS)
 
 
 def _work(url: str, scratch: Path) -> None:

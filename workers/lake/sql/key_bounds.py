@@ -11,24 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from config.limits import KEY_BOUNDS_SECONDS, KEY_BOUNDS_TABLE_SHARE, SCANNED_TABLE_ROWS
 from workers.lake.connect.session import LakeSession
 from workers.lake.sql.find_rows import find_ranges
 from workers.lake.sql.merge import Bound, KeyBounds
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import staged_columns
 from workers.lake.table import LakeColumn, LakeIdent
-
-REFRESH: Final = 60.0
-"""Seconds for which a table's key ranges are believed."""
-SMALL_TABLE: Final = 200_000
-"""Rows below which a table is scanned faster than it is reasoned about."""
-WORTH: Final = 0.6
-"""Bounds are given when at most this part of the table's rows lies in files inside them."""
 
 
 @dataclass(slots=True)
@@ -64,7 +58,7 @@ class KeyRanges:
         if not any(c.name == column and boundable(c.type) for c in self.columns):
             return None
         now = self.clock()
-        if self._read_at is None or now - self._read_at > REFRESH:
+        if self._read_at is None or now - self._read_at > KEY_BOUNDS_SECONDS:
             self._ranges.clear()
             self._read_at = now
         if column not in self._ranges:
@@ -95,10 +89,10 @@ def choose_bounds(
 ) -> KeyBounds | None:
     """Bounds on the first key column if they leave out enough of the table."""
     known = ranges.get(session, key[0]) if key else None
-    if known is None or sum(known.rows) < SMALL_TABLE:
+    if known is None or sum(known.rows) < SCANNED_TABLE_ROWS:
         return None
     ends: Any = pc.min_max(staged_columns(staged, ["b0"])["b0"])
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    if low is None or known.share(low, high) > WORTH:
+    if low is None or known.share(low, high) > KEY_BOUNDS_TABLE_SHARE:
         return None
     return KeyBounds(key[0], low, high)

@@ -27,6 +27,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from catalog.errcodes import ConnectionFailure, ReplicationError
+from config.limits import OTHER_WRITERS_COMMITS
 from workers.lake.connect.errors import FileMissing
 from workers.lake.connect.session import LakeSession
 from workers.lake.metadata.snapshots import MARKS
@@ -49,8 +50,6 @@ SINCE: Final = 3
 OTHERS: Final = "pgsub.others"
 
 _SEQUENCE: Final = "_last_updated_sequence_number"
-_REMEMBERED: Final = 1000
-"""Commits of others, the newest; a property is read and written whole with the table's metadata."""
 _ADDED: Final = 1
 _ROWS: Final = 0
 _HIGHEST: Final = 2**63 - 1
@@ -108,7 +107,9 @@ def look_for_others(
         log.warning("action=no_row_origin sqlstate=%s %s", error.code, error.primary)
         return OtherWriters(kept.all_up_to, kept.sequences, looked_at)
     sequences = kept.sequences | {number for number in there if number > kept.all_up_to}
-    found = OtherWriters(kept.all_up_to, frozenset(sorted(sequences)[-_REMEMBERED:]), snapshots)
+    found = OtherWriters(
+        kept.all_up_to, frozenset(sorted(sequences)[-OTHER_WRITERS_COMMITS:]), snapshots
+    )
     if found.sequences != kept.sequences:
         session.command(set_properties(ident, found.property()), _remembering(ident))
     return found

@@ -11,6 +11,7 @@ from workers.lake.storage.choose_store import staging_store
 from workers.lake.storage.staging import staged_schema
 
 _STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""A remote Spark server may be set to skip unreadable files: their rows would be lost."""
 
 
 def frame(session: LakeSession, staged: Staged) -> Any:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from catalog.errcodes import ReplicationError
+from config.limits import STATUS_SNAPSHOTS
 from workers.lake.connect.errors import is_missing
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.sessions import Sessions
@@ -28,14 +29,13 @@ from workers.lake.table import LakeIdent
 SCHEMA: Final = "pg_catalog"
 DIGEST: Final = "pgsub.digest"
 
-SNAPSHOTS_KEPT: Final = 10
-_SNAPSHOTS_AT_MOST: Final = 2 * SNAPSHOTS_KEPT
+_SNAPSHOTS_AT_MOST: Final = 2 * STATUS_SNAPSHOTS
 
 _USER_ID: Final = "pgsub status"
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": str(SNAPSHOTS_KEPT),
+    "write.metadata.previous-versions-max": str(STATUS_SNAPSHOTS),
 }
 
 
@@ -116,7 +116,7 @@ def _expire(session: LakeSession, ident: LakeIdent) -> None:
             "expire_snapshots",
             ident,
             older_than=exp.Var(this="TIMESTAMP '2999-01-01 00:00:00+00:00'"),
-            retain_last=exp.Literal.number(SNAPSHOTS_KEPT),
+            retain_last=exp.Literal.number(STATUS_SNAPSHOTS),
         ),
         f'expiring snapshots of status table "{ident}"',
     )

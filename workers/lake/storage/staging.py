@@ -15,21 +15,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from config.limits import ROW_GROUP_ROWS, STAGED_INLINE_BYTES, STAGED_MEMORY_BYTES
 from workers.lake.staged_rows import NewFile, Staged
 from workers.lake.storage.choose_store import staging_store, store_for
-
-LOCAL_BYTES: Final = 8 << 20
-"""A plan larger than this is slower than a file."""
-ROOM: Final = 32 << 20
-"""Bytes of all rows that stay in memory although they are many, because nobody else reads them: a
-file of them takes 0.2 µs a row."""
-_ROW_GROUP: Final = 131_072
-"""A server that is not ours may be told to leave out what it cannot read: those would be rows."""
 
 
 class Staging:
@@ -40,7 +32,7 @@ class Staging:
         self._store = staging_store(folder)
         self._local_rows = local_rows
         self._lock = threading.Lock()
-        self._room = ROOM
+        self._room = STAGED_MEMORY_BYTES
         self._held: dict[int, int] = {}
 
     def stage(
@@ -54,7 +46,7 @@ class Staging:
         """Take rows in, a batch at a time; memory holds at most the local limit.
 
         ``write`` is where more than that goes, if not to a file of the folder. Rows that are read
-        ``here`` stay in memory as long as there is ``ROOM``.
+        ``here`` stay in memory as long as there is ``STAGED_MEMORY_BYTES``.
         """
         kept: list[pa.RecordBatch] = []
         rows = size = taken = 0
@@ -101,7 +93,7 @@ class Staging:
             _remove_files(staged.own.files)
 
     def _fits_plan(self, rows: int, size: int) -> bool:
-        return rows <= self._local_rows and size <= LOCAL_BYTES
+        return rows <= self._local_rows and size <= STAGED_INLINE_BYTES
 
     def _take(self, size: int) -> bool:
         """Take so much of the room, if there is so much; less than nothing gives it back."""
@@ -122,7 +114,7 @@ class Staging:
         ):
             for batch in batches:
                 rows += batch.num_rows
-                writer.write_batch(batch, row_group_size=_ROW_GROUP)
+                writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
         return Staged(rows, paths=(path,))
 
 

@@ -337,7 +337,7 @@ def test_more_changes_than_there_is_room_for_go_to_a_file(
     iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for one segment of them: the next one has it when that is discarded."""
-    monkeypatch.setattr(staging, "ROOM", 2_000)
+    monkeypatch.setattr(staging, "STAGED_MEMORY_BYTES", 2_000)
     ten = with_rows(Watched(iceberg(local_relation_rows=10), lake_ident), 10)
 
     def staged(key: int, changes: int) -> Segment:

@@ -177,7 +177,7 @@ def test_who_only_deletes_leaves_no_rows(table: Table) -> None:
 def test_only_so_many_commits_of_others_are_remembered(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_writers, "_REMEMBERED", 2)
+    monkeypatch.setattr(other_writers, "OTHER_WRITERS_COMMITS", 2)
     for number in (8, 9, 10):
         table.sql(f"INSERT INTO {{t}} VALUES ({number}, 'theirs')")
     counts = table.apply(change(table.dest, {8: UPDATE, 9: UPDATE, 10: DELETE}))

@@ -24,7 +24,7 @@ def content(**columns: pa.Array[Any] | pa.ChunkedArray[Any]) -> StatusTable:
 def test_made_replaced_left_alone_and_cut_back(
     lake_server: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_tables, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(status_tables, "STATUS_SNAPSHOTS", 2)
     monkeypatch.setattr(status_tables, "_SNAPSHOTS_AT_MOST", 4)
 
     def write(table: StatusTable) -> list[str]:
