@@ -60,7 +60,7 @@ ONE_BY_ONE: Final = (
     ("apply.feedback_sent",),
     ("apply.branch_rewritten",),
 )
-"""Places of an apply worker; those armed together are its own and its successor's."""
+"""RowPositions of an apply worker; those armed together are its own and its successor's."""
 
 
 @dataclass(frozen=True)

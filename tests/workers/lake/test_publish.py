@@ -84,7 +84,7 @@ def test_a_publish_of_which_the_catalog_does_not_know_is_repeated(
     dest.create_branch(lake_ident, "pgsub_1_1_0")
     dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
     really, unknown = dest._gateway._fast_forward, LakeFailure("the lake failed")
-    unknown.said = "org.apache.iceberg.exceptions.CommitStateUnknownException: cannot tell"
+    unknown.message = "org.apache.iceberg.exceptions.CommitStateUnknownException: cannot tell"
     asked: list[str] = []
 
     def fast_forward(ident: LakeIdent, branch: str, what: str) -> Any:
@@ -110,7 +110,7 @@ def test_a_publish_that_is_outrun_each_time_is_refused_behind_a_fence(
     dest.create_branch(lake_ident, "pgsub_1_1_0")
     dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
     outrun = LakeFailure("the lake failed")
-    outrun.said = "org.apache.iceberg.exceptions.CommitFailedException: stale"
+    outrun.message = "org.apache.iceberg.exceptions.CommitFailedException: stale"
     asked: list[str] = []
 
     def fast_forward(_ident: LakeIdent, branch: str, _what: str) -> Any:

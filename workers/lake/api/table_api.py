@@ -87,7 +87,7 @@ class Gateway:
         try:
             return self.metadata(ident, what)
         except LakeFailure as error:
-            if _MISSING.match(error.said.lstrip()):
+            if _MISSING.match(error.message.lstrip()):
                 return None
             raise
 

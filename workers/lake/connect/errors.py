@@ -97,12 +97,13 @@ _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "
 
 
 class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
-    """An answer of the server's that is an error.
+    """An error with which the lake server answered a call.
 
-    ``said`` is everything it said, for recognising a refusal; it may quote rows and is never shown.
+    ``message`` is the server's whole text, for recognising a refusal. The text may quote rows, so
+    nothing shows or logs it.
     """
 
-    said: str = ""
+    message: str = ""
 
 
 class FileMissing(IoError):  # noqa: N818 - as in FamilyProcessGone
@@ -126,12 +127,12 @@ def translated(what: str) -> Iterator[None]:
 
 def is_missing(error: ReplicationError) -> bool:
     """Whether the lake said that there is no such table, or no such schema."""
-    return isinstance(error, LakeFailure) and any(word in error.said for word in _NOT_FOUND)
+    return isinstance(error, LakeFailure) and any(word in error.message for word in _NOT_FOUND)
 
 
 def is_outrun(error: ReplicationError) -> bool:
     """Whether another commit to the table came first, or what became of ours is not known."""
-    return isinstance(error, LakeFailure) and _OUTRUN.search(error.said) is not None
+    return isinstance(error, LakeFailure) and _OUTRUN.search(error.message) is not None
 
 
 def repeated(commit: Callable[[], Made]) -> Made:
@@ -214,9 +215,9 @@ def _lacking(lacks: re.Match[str]) -> str:
     return f'It has no class "{lacks["name"].replace("/", ".")}".'
 
 
-def _failure(what: str, detail: str, said: str, sqlstate: str | None = None) -> LakeFailure:
+def _failure(what: str, detail: str, message: str, sqlstate: str | None = None) -> LakeFailure:
     failure = LakeFailure(f"the lake failed while {what}", detail=detail, sqlstate=sqlstate)
-    failure.said = said
+    failure.message = message
     return failure
 
 

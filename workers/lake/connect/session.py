@@ -36,7 +36,7 @@ from workers.lake.connect.session_conf import FIXED
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).disabled = True
 
-_ANY: Final = "spark.app.name"  # which is asked to be answered
+PING_KEY: Final = "spark.app.name"  # which is asked to be answered
 
 _BACKGROUND: Final[Mapping[str, str]] = {
     # A stage that takes long is one task then, and leaves the other cores alone: tasks of other
@@ -187,7 +187,7 @@ class LakeSession:
 
     def check_open(self) -> None:
         """Raises ``SessionClosed`` if a successor has closed it for good."""
-        self.conf(_ANY)
+        self.conf(PING_KEY)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Make these, and no others, the snapshot properties of this session's SQL commits."""
@@ -212,7 +212,7 @@ class LakeSession:
     def _config(self, **operation: Any) -> None:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
 
-    def stand_back(self) -> None:
+    def limit_parallelism(self) -> None:
         """What runs in this session from now on gives way to what runs in others."""
         with self._call("setting its parallelism"):
             self._set(_BACKGROUND)

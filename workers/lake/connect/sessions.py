@@ -98,7 +98,7 @@ class Sessions:
             return None
         return session
 
-    def take_leave(self) -> tuple[str, str] | None:
+    def release_for_reuse(self) -> tuple[str, str] | None:
         """This thread's session as others may use it: nothing runs in it, nothing is set in it.
 
         To begin one takes 0.1 s, catalog included. And where sessions share nothing, Spark starts

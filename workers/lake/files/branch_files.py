@@ -13,14 +13,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from workers.lake.api.table_api import Totals
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.merge_delete_files import DeleteFiles
-from workers.lake.files.position_deletes import NO_PLACES, Places
+from workers.lake.files.position_deletes import NO_POSITIONS, RowPositions
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 
 
 @dataclass(slots=True)
-class KnownFiles:
+class BranchFiles:
     """The small files of deletes that were committed, and the files of the tip, if known."""
 
     deletes: DeleteFiles = field(default_factory=DeleteFiles)
@@ -37,13 +37,17 @@ class Deletes:
     """What a commit deletes: the ``places`` of rows, the ``files`` that say so, each with the data
     files it concerns, and the files of deletes that these replace."""
 
-    places: Places = field(default_factory=dict)
+    places: RowPositions = field(default_factory=dict)
     files: Sequence[tuple[NewFile, Collection[str]]] = ()
     replaced: Sequence[NewFile] = ()
 
 
 def after_commit(
-    live: FileList | None, totals: Totals, rows: Sequence[NewFile], deletes: Deletes, dead: DeadRows
+    live: FileList | None,
+    totals: Totals,
+    rows: Sequence[NewFile],
+    deletes: Deletes,
+    dead: DeletedRowsCache,
 ) -> FileList | None:
     """The branch's files behind a commit of files of rows and of deletes; None where those before
     it are not known. ``dead`` is told of what it deleted."""
@@ -58,6 +62,6 @@ def after_commit(
         kept += [new for new, concerned in deletes.files if file.path in concerned]
         now = replace(file, deletes=tuple(kept))
         if now != file:
-            dead.deleted(file, now, deletes.places.get(file.path, NO_PLACES))
+            dead.deleted(file, now, deletes.places.get(file.path, NO_POSITIONS))
         files.append(now)
     return FileList(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))

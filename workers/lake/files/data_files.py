@@ -27,7 +27,7 @@ from config.limits import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
 )
-from workers.lake.files.table_layout import FIELD_ID, TableFiles
+from workers.lake.files.table_layout import FIELD_ID, TableLayout
 from workers.lake.staged_rows import NewFile
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
@@ -39,7 +39,7 @@ from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 
 def as_rows(
-    files: TableFiles, batch: pa.RecordBatch, columns: Sequence[str], source: str = ""
+    files: TableLayout, batch: pa.RecordBatch, columns: Sequence[str], source: str = ""
 ) -> pa.RecordBatch:
     """Staged columns ``c0…`` as the table's, in its order; what is not given is NULL.
 
@@ -89,7 +89,7 @@ def _lacks(field: pa.Field[Any], column: Any) -> bool:
 
 
 def write_whole(
-    files: TableFiles,
+    files: TableLayout,
     ident: LakeIdent,
     batches: Iterable[pa.RecordBatch],
     columns: Sequence[str],
@@ -103,7 +103,7 @@ def write_whole(
 
 
 def write_ahead(
-    files: TableFiles,
+    files: TableLayout,
     batches: Iterable[pa.RecordBatch],
     written: Callable[[NewFile], None],
     attempt: str = "",
@@ -146,14 +146,14 @@ def _ahead(batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
 
 
 def write_rows(
-    files: TableFiles, batches: Iterable[pa.RecordBatch], written: Callable[[NewFile], None]
+    files: TableLayout, batches: Iterable[pa.RecordBatch], written: Callable[[NewFile], None]
 ) -> None:
     """The same in this thread alone."""
     write_groups(files, row_groups(batches), written)
 
 
 def write_groups(
-    files: TableFiles,
+    files: TableLayout,
     groups: Iterable[pa.Table],
     written: Callable[[NewFile], None],
     size: int = DATA_FILE_BYTES,
@@ -171,7 +171,7 @@ def write_groups(
 
 
 def _write_file(
-    files: TableFiles,
+    files: TableLayout,
     first: pa.Table,
     rest: Iterator[pa.Table],
     size: int,
@@ -201,7 +201,7 @@ def _write_file(
         return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
 
 
-def linked(files: TableFiles, file: NewFile) -> NewFile:
+def linked(files: TableLayout, file: NewFile) -> NewFile:
     """A file under a second name: what becomes of the first does not concern it."""
     path = files.new_path()
     files.store.copy(file.path, path)
@@ -221,7 +221,7 @@ def _bounded(schema: pa.Schema) -> bool | list[str]:
     return [field.name for field in schema if not any(each(field.type) for each in unlike)]
 
 
-def _unbounded(files: TableFiles, footer: Any) -> tuple[int, ...]:
+def _unbounded(files: TableLayout, footer: Any) -> tuple[int, ...]:
     """The columns of whose values a row group does not tell the least and the greatest.
 
     Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.

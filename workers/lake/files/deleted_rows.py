@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from config.limits import DELETED_ROWS_CACHE_BYTES, DELETED_ROWS_SHARED_ROWS
 from workers.lake.files.deletion_vectors import read_vector
-from workers.lake.files.position_deletes import NO_PLACES, Array, Places, read_deletes
+from workers.lake.files.position_deletes import NO_POSITIONS, Array, RowPositions, read_deletes
 from workers.lake.files.read_rows import reading
 from workers.lake.staged_rows import LiveFile, NewFile
 from workers.lake.storage.store import TableStore
@@ -27,12 +27,12 @@ _Key = tuple[tuple[str, Any], ...]
 
 
 @dataclass(slots=True)
-class DeadRows:
+class DeletedRowsCache:
     """The deleted rows of the data files that were looked at last."""
 
     most: int = DELETED_ROWS_CACHE_BYTES
     _known: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
-    _shared: dict[str, Places] = field(default_factory=dict)
+    _shared: dict[str, RowPositions] = field(default_factory=dict)
     _held: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _reading: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +77,7 @@ class DeadRows:
         if deletes.vector:
             return read_vector(store, deletes)[path]
         if deletes.of is not None:
-            return read_deletes(store, deletes.path).get(path, NO_PLACES)
+            return read_deletes(store, deletes.path).get(path, NO_POSITIONS)
         with self._reading:  # each data file that it is of asks for it, several at a time
             places = self._shared.get(deletes.path)
             if places is None:
@@ -86,7 +86,7 @@ class DeadRows:
                 if sum(held) + sum(map(len, places.values())) > DELETED_ROWS_SHARED_ROWS:
                     self._shared.clear()
                 self._shared[deletes.path] = places
-        return places.get(path, NO_PLACES)
+        return places.get(path, NO_POSITIONS)
 
     def _get(self, file: LiveFile) -> Bits | None:
         with self._lock:

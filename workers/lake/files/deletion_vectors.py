@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap64
 
-from workers.lake.files.position_deletes import NO_PLACES, Places, read_deletes
+from workers.lake.files.position_deletes import NO_POSITIONS, RowPositions, read_deletes
 from workers.lake.files.read_rows import Unreadable, reading
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.store import TableStore
 
@@ -29,7 +29,7 @@ _POSITION_ID: Final = 2147483645
 
 
 def write_vectors(
-    table: TableFiles, places: Places, before: Mapping[str, Sequence[NewFile]]
+    table: TableLayout, places: RowPositions, before: Mapping[str, Sequence[NewFile]]
 ) -> list[NewFile]:
     """Vectors of data files, all in one file: what the metadata is to say of each of them.
 
@@ -46,7 +46,7 @@ def write_vectors(
                 bitmap |= (
                     _bitmap(table.store, each)
                     if each.vector
-                    else BitMap64(parsed(each.path).get(of, NO_PLACES))
+                    else BitMap64(parsed(each.path).get(of, NO_POSITIONS))
                 )
         vector = _encode(bitmap)
         found.append((of, len(content), len(vector), len(bitmap)))
@@ -84,7 +84,7 @@ def _footer(blobs: Sequence[dict[str, Any]]) -> bytes:
     return _PUFFIN + payload + len(payload).to_bytes(4, "little") + bytes(4) + _PUFFIN
 
 
-def read_vector(store: TableStore, file: NewFile) -> Places:
+def read_vector(store: TableStore, file: NewFile) -> RowPositions:
     """What one holds, ours or another writer's; Unreadable where it is damaged."""
     return {str(file.of): np.asarray(_bitmap(store, file).to_array(), np.int64)}
 

@@ -36,12 +36,12 @@ from workers.columnar.key_search import (
     is_searchable,
     numbers_of,
 )
-from workers.lake.files.deleted_rows import DeadRows
-from workers.lake.files.key_cache import KnownKeys, Packed, pack
-from workers.lake.files.position_deletes import NO_PLACES, Array
+from workers.lake.files.deleted_rows import DeletedRowsCache
+from workers.lake.files.key_cache import KeyCache, Packed, pack
+from workers.lake.files.position_deletes import NO_POSITIONS, Array
 from workers.lake.files.read_rows import (
-    Ordered,
-    TooMuch,
+    RowsInOrder,
+    TooLargeToFetch,
     as_type,
     check_rows,
     names_of,
@@ -49,7 +49,7 @@ from workers.lake.files.read_rows import (
     open_file,
     rows_at,
 )
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import LiveFile
 from workers.lake.table import SOURCE_COLUMN
 
@@ -71,7 +71,7 @@ class Piece:
 _WHOLE: Final = Piece(0, 1)
 
 
-def is_found_here(table: TableFiles, key: Sequence[str]) -> bool:
+def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
     """Whether rows of the table can be looked for by these columns."""
     types = {each.name: each.type for each in table.schema}
     return bool(key) and all(name in types and is_searchable(types[name]) for name in key)
@@ -86,11 +86,11 @@ class RowLookup:
 
     def __init__(
         self,
-        table: TableFiles,
+        table: TableLayout,
         key: Sequence[str],
         keys: pa.Table,
         source: str = "",
-        known: KnownKeys | None = None,
+        known: KeyCache | None = None,
     ) -> None:
         """Raises Unreadable where a key is no value of the table's column."""
         self._fields = [table.schema.field(name) for name in key]
@@ -109,10 +109,13 @@ class RowLookup:
         self._known = known if self._exact and not source else None
         self._ascending = numbers if self._known is None else np.sort(numbers)
 
-    def find(self, files: Sequence[LiveFile], dead: DeadRows, own: Sequence[str] = ()) -> pa.Table:
+    def find(
+        self, files: Sequence[LiveFile], dead: DeletedRowsCache, own: Sequence[str] = ()
+    ) -> pa.Table:
         """``k, f, p`` of each row that has one of the keys, and its columns ``own``: ``o0…``.
 
-        Raises Unreadable where Spark has to look, TooMuch where the columns should stay there.
+        Raises Unreadable where Spark has to look, TooLargeToFetch where the
+        columns should stay there.
         """
         parts = [
             part.append_column("file", pa.array(np.full(part.num_rows, n, np.int32)))
@@ -120,7 +123,7 @@ class RowLookup:
             for part in found_there
         ]
         if not parts:
-            return self._found(NO_PLACES, NO_PLACES, NO_PLACES, files, own)
+            return self._found(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS, files, own)
         found = pa.concat_tables(parts)
         at = found["k"].to_numpy()
         if not self._exact:
@@ -165,13 +168,13 @@ class RowLookup:
             parts += taken
             kept += sum(part.nbytes for part in taken)
             if kept > FETCHED_BYTES:
-                raise TooMuch
+                raise TooLargeToFetch
         rows = pa.concat_tables(parts).combine_chunks()
-        rows = Ordered(rows, np.argsort(order)).some(slice(0, len(order)))
+        rows = RowsInOrder(rows, np.argsort(order)).some(slice(0, len(order)))
         return dict(zip(rows.column_names, rows.columns, strict=True))
 
     def _in_files(
-        self, files: Sequence[LiveFile], dead: DeadRows
+        self, files: Sequence[LiveFile], dead: DeletedRowsCache
     ) -> list[tuple[int, list[pa.Table]]]:
         """What is in each; of a large table several at a time, large ones in several pieces."""
         if sum(file.rows for file in files) < PARALLEL_LOOK_UP_ROWS:
@@ -189,7 +192,9 @@ class RowLookup:
 
     # -- in one file ------------------------------------------------------------------------------
 
-    def _in_file(self, file: LiveFile, dead: DeadRows, piece: Piece = _WHOLE) -> list[pa.Table]:
+    def _in_file(
+        self, file: LiveFile, dead: DeletedRowsCache, piece: Piece = _WHOLE
+    ) -> list[pa.Table]:
         key = self._fields[0]
         of = file.path, file.rows, number_of(key), str(key.type), piece
         known = None if self._known is None else self._known.get(of)

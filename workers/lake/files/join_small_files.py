@@ -30,11 +30,11 @@ import pyarrow as pa
 from config.limits import JOIN_STEP_FILES, JOINED_ROWS
 from workers.lake.api.table_api import Gateway
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import Deletes, KnownFiles, after_commit
+from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.data_files import write_rows
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, rows_of
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.store import TableStore
@@ -48,9 +48,9 @@ def join_small(
     gateway: Gateway,
     ident: LakeIdent,
     branch: str,
-    files: TableFiles,
-    known: KnownFiles,
-    dead: DeadRows,
+    files: TableLayout,
+    known: BranchFiles,
+    dead: DeletedRowsCache,
     sizes: FileSizes,
 ) -> tuple[int, int] | None:
     """Make one file of the branch's small ones, without deleted rows; None where Spark has to.
@@ -147,7 +147,7 @@ def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFi
 
 
 def _living(
-    files: TableFiles, small: Sequence[LiveFile], dead: DeadRows
+    files: TableLayout, small: Sequence[LiveFile], dead: DeletedRowsCache
 ) -> Iterator[pa.RecordBatch]:
     """The rows that are not deleted, as the table has its columns now."""
     for file in small:

@@ -81,7 +81,7 @@ def pack(numbers: Numbers, start: int) -> Packed | None:
 
 
 @dataclass(slots=True)
-class KnownKeys:
+class KeyCache:
     """What is remembered, by what it is of; of what cannot be packed, that."""
 
     most: int = KEY_CACHE_BYTES

@@ -16,8 +16,8 @@ from typing import Any
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
 from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
-from workers.lake.files.position_deletes import Places, read_deletes, together, write_deletes
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.position_deletes import RowPositions, read_deletes, together, write_deletes
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import NewFile
@@ -56,13 +56,13 @@ class DeleteFiles:
             self.small.append(file)
 
 
-def read_all(store: TableStore, files: Iterable[NewFile]) -> Places:
+def read_all(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
     """All places that files hold."""
     return together(read_deletes(store, file.path) for file in files)
 
 
 def merge_deletes(
-    gateway: Gateway, session: LakeSession, ident: LakeIdent, branch: str, table: TableFiles
+    gateway: Gateway, session: LakeSession, ident: LakeIdent, branch: str, table: TableLayout
 ) -> None:
     """Make one file of all deletes that a data file of the branch has; drop those of no file.
 

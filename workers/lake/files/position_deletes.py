@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.lake.files.table_layout import FIELD_ID, TableFiles
+from workers.lake.files.table_layout import FIELD_ID, TableLayout
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.store import TableStore
 
@@ -31,11 +31,11 @@ _DELETES: Final = pa.schema(
     ]
 )
 _REPEATED: Final[Any] = ["file_path"]
-Places = Mapping[str, Array]
-NO_PLACES: Final[Array] = np.empty(0, np.int64)
+RowPositions = Mapping[str, Array]
+NO_POSITIONS: Final[Array] = np.empty(0, np.int64)
 
 
-def by_file(paths: Any, positions: Any) -> Places:
+def by_file(paths: Any, positions: Any) -> RowPositions:
     """Rows by the data file they are in, in any order and as often as they are."""
     encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     # One number for a place: there are no files of 2^40 rows, nor so many of them.
@@ -48,7 +48,7 @@ def by_file(paths: Any, positions: Any) -> Places:
     }
 
 
-def together(all_places: Iterable[Places]) -> Places:
+def together(all_places: Iterable[RowPositions]) -> RowPositions:
     """The rows of all of them."""
     found: dict[str, list[Array]] = {}
     for places in all_places:
@@ -68,7 +68,7 @@ def _sorted(numbers: Array) -> Array:
     return numbers[first]
 
 
-def write_deletes(files: TableFiles, places: Places) -> NewFile:
+def write_deletes(files: TableLayout, places: RowPositions) -> NewFile:
     """The places of deleted rows; where all are in one data file, the file says so."""
     names = sorted(places)  # by file and position: readers rely on it
     codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(places[each]) for each in names])
@@ -93,7 +93,7 @@ def write_deletes(files: TableFiles, places: Places) -> NewFile:
         return NewFile(path, file.tell(), len(codes), of)
 
 
-def read_deletes(store: TableStore, path: str) -> Places:
+def read_deletes(store: TableStore, path: str) -> RowPositions:
     """The places in a file of deletes, ours or another writer's."""
     with store.errors(), store.open_input(path) as file:
         found = pq.read_table(file, columns=["file_path", "pos"], read_dictionary=["file_path"])

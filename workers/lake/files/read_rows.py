@@ -34,11 +34,11 @@ class Unreadable(Exception):  # noqa: N818 - no error: Spark reads it
     """A file of the table's is not as those are that are read here."""
 
 
-class TooMuch(Exception):  # noqa: N818 - no error: Spark moves them
+class TooLargeToFetch(Exception):  # noqa: N818 - no error: Spark moves them
     """The values that were asked for are more than there should be memory for."""
 
 
-class Ordered:
+class RowsInOrder:
     """Rows by their numbers among others, some at a time, for values may be large; where they are
     in that order already none is copied."""
 
@@ -107,7 +107,7 @@ def as_type(column: Any, type: pa.DataType) -> Any:
 def rows_at(
     store: TableStore, file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]
 ) -> list[pa.Table]:
-    """All that ``rows_of`` brings. Raises Unreadable, TooMuch.
+    """All that ``rows_of`` brings. Raises Unreadable, TooLargeToFetch.
 
     The number of a row is in the file if the row is older than that; else its place tells it.
     """
@@ -117,7 +117,7 @@ def rows_at(
         parts.append(part)
         kept += part.nbytes
         if kept > FETCHED_BYTES:
-            raise TooMuch
+            raise TooLargeToFetch
     if parts and ROW_NUMBER in fields and file.first_row_id is not None:
         rows = pa.concat_tables(parts)
         at = fields.index(ROW_NUMBER)

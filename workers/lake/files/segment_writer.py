@@ -31,16 +31,16 @@ from config.limits import FETCHING_CHANGES, LOOK_UP_CHANGES, ROW_GROUP_BYTES
 from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Counts
-from workers.lake.files.branch_files import Deletes, KnownFiles, after_commit
+from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.data_files import as_rows, check_values, linked, write_ahead, write_rows
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import write_vectors
 from workers.lake.files.find_rows import RowLookup, is_found_here
-from workers.lake.files.key_cache import KnownKeys
+from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import read_all
-from workers.lake.files.position_deletes import Places, by_file, together, write_deletes
-from workers.lake.files.read_rows import Ordered, TooMuch, Unreadable
-from workers.lake.files.table_layout import ROW_NUMBER, TableFiles, lacks
+from workers.lake.files.position_deletes import RowPositions, by_file, together, write_deletes
+from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
+from workers.lake.files.table_layout import ROW_NUMBER, TableLayout, lacks
 from workers.lake.refusals import changed_meanwhile, duplicate
 from workers.lake.segment import FOUND_ROWS, Segment, WholeRowLookup
 from workers.lake.sql.find_rows import find_keys, find_positions
@@ -61,7 +61,7 @@ class _Commit:
     rows: list[NewFile] = field(default_factory=list)
     batches: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
     staged: list[OwnFiles] = field(default_factory=list)
-    deleted: list[Places] = field(default_factory=list)
+    deleted: list[RowPositions] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
 
 
@@ -84,11 +84,11 @@ class DirectWriter:
     staging: Staging
     ident: LakeIdent
     branch: str
-    files: TableFiles
+    files: TableLayout
     key_ranges: KeyRanges
-    known: KnownFiles
-    dead: DeadRows
-    keys: KnownKeys
+    known: BranchFiles
+    dead: DeletedRowsCache
+    keys: KeyCache
 
     def takes(self, segment: Segment) -> bool:
         """Whether all that the segment does can be done here."""
@@ -143,7 +143,7 @@ class DirectWriter:
                 table, known = self._with_own(), self.keys
                 lookup = RowLookup(table, segment.key, keys, segment.source, known)
                 return Found(lookup.find(live.files, self.dead, own), own, live.tip)
-            except TooMuch:
+            except TooLargeToFetch:
                 return None
             except Unreadable:
                 pass
@@ -217,7 +217,7 @@ class DirectWriter:
         rows = (as_rows(self.files, batch, columns, source) for batch in batches)
         self._add(self.files, rows, commit)
 
-    def _add(self, files: TableFiles, batches: Iterable[pa.RecordBatch], commit: _Commit) -> None:
+    def _add(self, files: TableLayout, batches: Iterable[pa.RecordBatch], commit: _Commit) -> None:
         """Rows as the table has them. All of a commit are in one file, for each is opened by
         whoever reads; but rows that bear numbers are not among those that have none."""
         checked = (check_values(self.ident, batch) for batch in batches)
@@ -248,7 +248,7 @@ class DirectWriter:
             delete_missing=staged.rows - matched - missing,
         )
         own = found.rows.select([f"o{n}" for n in range(len(found.own))])
-        rows = self._new_rows(segment, staged, changes, Ordered(own, of[changes]), found.own)
+        rows = self._new_rows(segment, staged, changes, RowsInOrder(own, of[changes]), found.own)
         self._add(self._with_own(), rows, commit)
 
     def _kept(self, segment: Segment) -> list[str]:
@@ -263,7 +263,7 @@ class DirectWriter:
         numbers = [ROW_NUMBER.name] if self.files.has_vectors else []
         return [*self._kept(segment), *numbers]
 
-    def _with_own(self) -> TableFiles:
+    def _with_own(self) -> TableLayout:
         """The table as rows are written that were there before."""
         return self.files.numbered() if self.files.has_vectors else self.files
 
@@ -281,7 +281,7 @@ class DirectWriter:
                 s=frame(self.session, sent),
             )
 
-    def _places(self, segment: Segment, found: pa.Table) -> Places:
+    def _places(self, segment: Segment, found: pa.Table) -> RowPositions:
         """Those in ``f`` and ``p``, which no two changes have."""
         paths, positions = found["f"], found["p"]
         if pa.types.is_dictionary(paths.type):
@@ -293,7 +293,7 @@ class DirectWriter:
         return places
 
     def _new_rows(
-        self, segment: Segment, staged: Staged, at: Any, found: Ordered, own: Sequence[str]
+        self, segment: Segment, staged: Staged, at: Any, found: RowsInOrder, own: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows that updates leave, some at a time: what was sent, and what the table had.
 
@@ -402,7 +402,7 @@ class DirectWriter:
         replaced = [each for path, known in before.items() for each in known if each.of == path]
         return Deletes(places, [(file, [str(file.of)]) for file in vectors], replaced)
 
-    def _of_living_files(self, places: Places, tip: int | None) -> Places:
+    def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """Without those of data files that the branch has no more, if it is known which."""
         live = self.known.live
         if live is None or live.files is None or live.tip != tip:

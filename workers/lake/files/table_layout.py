@@ -26,7 +26,7 @@ _CODECS: Final[Mapping[str, Codec]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TableFiles:
+class TableLayout:
     """What is to be known of a table to write its files; ``deletes``: those of positions too."""
 
     store: TableStore
@@ -48,7 +48,7 @@ class TableFiles:
         """Whether deletes are vectors, and rows have numbers that an update leaves as they are."""
         return self.shape.format_version > 2
 
-    def numbered(self) -> TableFiles:
+    def numbered(self) -> TableLayout:
         """The same with the number of each row among its columns, which most files do not hold."""
         return replace(self, schema=self.schema.append(ROW_NUMBER))
 
@@ -61,7 +61,7 @@ class TableFiles:
         self.store.remove_prefix(f"{self.location}/data", f"pgsub-{attempt}")
 
 
-def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
+def table_files(metadata: Mapping[str, Any]) -> TableLayout | None:
     """From a table's metadata; None where its rows are better left to Spark."""
     location: str = metadata["location"].rstrip("/")
     properties: Mapping[str, str] = metadata.get("properties", {})
@@ -75,7 +75,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableFiles | None:
     level = properties.get("write.parquet.compression-level")
     if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
         return None
-    return TableFiles(
+    return TableLayout(
         store,
         location,
         pa.schema(columns),
@@ -142,6 +142,6 @@ def _type(type: Any) -> pa.DataType | None:
     return plain_type(type)
 
 
-def lacks(files: TableFiles, columns: Iterable[str]) -> bool:
+def lacks(files: TableLayout, columns: Iterable[str]) -> bool:
     """Whether the table has not all of these columns: one was renamed or dropped since."""
     return not set(columns) <= set(files.names)

@@ -17,14 +17,14 @@ from config.limits import IDLE_DELETE_FILES
 from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import KnownFiles
+from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.data_files import write_whole
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
-from workers.lake.files.key_cache import KnownKeys
+from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.segment_writer import DirectWriter
-from workers.lake.files.table_layout import TableFiles, lacks, table_files
+from workers.lake.files.table_layout import TableLayout, lacks, table_files
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
 from workers.lake.sql.key_bounds import KeyRanges
@@ -40,12 +40,12 @@ class DirectTables:
         self._gateway = gateway
         self._staging = staging
         self._lock = threading.Lock()
-        self._files: dict[LakeIdent, TableFiles | None] = {}
-        self._dead = DeadRows()
-        self._keys = KnownKeys()
-        self._known: dict[LakeIdent, tuple[str, KnownFiles]] = {}
+        self._files: dict[LakeIdent, TableLayout | None] = {}
+        self._dead = DeletedRowsCache()
+        self._keys = KeyCache()
+        self._known: dict[LakeIdent, tuple[str, BranchFiles]] = {}
 
-    def files(self, ident: LakeIdent) -> TableFiles | None:
+    def files(self, ident: LakeIdent) -> TableLayout | None:
         """How the table's files are written; None where Spark has to write them."""
         if self._gateway is None:
             return None
@@ -121,11 +121,11 @@ class DirectTables:
             raise
         return went
 
-    def _known_files(self, ident: LakeIdent, branch: str) -> KnownFiles:
+    def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:
-            of, known = self._known.get(ident, ("", KnownFiles()))
+            of, known = self._known.get(ident, ("", BranchFiles()))
             if of != branch:
-                known = KnownFiles()
+                known = BranchFiles()
                 self._known[ident] = branch, known
         return known
 
@@ -141,7 +141,7 @@ class DirectTables:
             self._gateway.close()
 
 
-def _write(files: TableFiles, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
+def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
     written: list[NewFile] = []
     try:
         write_whole(files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source)

@@ -273,7 +273,7 @@ class BranchWriter:
         try:
             self.session.command(sql, f"merging into {self._what()}", s=source)
         except LakeFailure as error:
-            if _CARDINALITY in error.said:
+            if _CARDINALITY in error.message:
                 found_twice = "Two changes of one batch match one row."
                 raise duplicate(self.ident, merge.key, found_twice) from None
             raise

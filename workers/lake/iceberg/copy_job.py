@@ -21,7 +21,7 @@ from workers.columnar.kernel import DIGEST
 from workers.lake import copy_task
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.files.data_files import write_whole
-from workers.lake.files.table_layout import TableFiles, lacks
+from workers.lake.files.table_layout import TableLayout, lacks
 from workers.lake.iceberg.branch_writer import BranchWriter
 from workers.lake.metadata.snapshots import OPERATION, stamp_properties, write_options
 from workers.lake.refusals import changed_meanwhile
@@ -106,7 +106,7 @@ def _append(
 
 
 def _write_files(
-    writer: BranchWriter, table: TableFiles, plan: CopyPlan, task: copy_task.CopyTask
+    writer: BranchWriter, table: TableLayout, plan: CopyPlan, task: copy_task.CopyTask
 ) -> list[NewFile]:
     """The files that the tasks have written; of a copy that fails none stays."""
     names = tuple(column.name for column in plan.columns)
@@ -140,7 +140,7 @@ class CopyFiles:
 
     task: copy_task.CopyTask
     ident: LakeIdent
-    table: TableFiles
+    table: TableLayout
     columns: tuple[str, ...]
     source: str
     attempt: str

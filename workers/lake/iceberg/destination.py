@@ -391,7 +391,7 @@ class IcebergDestination(Destination):
         if fenced:
             why = "The call went unanswered" if unanswered else "Another commit came first"
             raise main_was_moved(ident, f"{why}; it had no effect.") from None
-        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.said:
+        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.message:
             raise main_was_moved(ident, "Another commit is on main.") from None
         raise error
 
@@ -428,7 +428,7 @@ class IcebergDestination(Destination):
 
     def idle_session(self) -> tuple[str, str] | None:
         """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
-        return self._sessions.take_leave()
+        return self._sessions.release_for_reuse()
 
     def close(self) -> None:
         """Release the sessions of this destination."""

@@ -73,7 +73,7 @@ def remove_orphans(
 
 def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: float) -> Orphans:
     what = f'removing orphan files of lake table "{ident}"'
-    session.stand_back()
+    session.limit_parallelism()
     folder = _folder(session, ident, what)
     left = (
         _not_ours(session, ident, folder, owner)

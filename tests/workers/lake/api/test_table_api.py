@@ -163,7 +163,7 @@ def test_what_java_says_may_be_a_value_and_is_not_shown(own: Gateway) -> None:
     with pytest.raises(LakeFailure) as error, own._translated("reading"):
         own._gateway.jvm.java.lang.Integer.parseInt("s3cret")
     assert error.value.detail == "NumberFormatException."
-    assert "s3cret" in error.value.said
+    assert "s3cret" in error.value.message
     assert "s3cret" not in error.value.report()
 
 

@@ -204,9 +204,9 @@ def test_a_session_that_nobody_used_for_long_is_not_handed_over(
     sessions = Sessions("sc://localhost:1", "me", lambda *_: None)
     used = sessions.get()
     used.used -= SESSION_IDLE_SECONDS
-    assert sessions.take_leave() is None
+    assert sessions.release_for_reuse() is None
     used.used += SESSION_IDLE_SECONDS
-    assert sessions.take_leave() == used.ids
+    assert sessions.release_for_reuse() == used.ids
 
 
 @pytest.mark.spark

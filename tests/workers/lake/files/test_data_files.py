@@ -27,13 +27,13 @@ from workers.lake.files.data_files import (
     write_whole,
 )
 from workers.lake.files.position_deletes import (
-    Places,
+    RowPositions,
     by_file,
     read_deletes,
     together,
     write_deletes,
 )
-from workers.lake.files.table_layout import TableFiles, table_files
+from workers.lake.files.table_layout import TableLayout, table_files
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.local_store import LocalStore, is_local, local_path
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
@@ -72,18 +72,18 @@ def metadata(*types: Any, required: bool = False, **changes: Any) -> dict[str, A
     return made | {name.replace("_", "-"): value for name, value in changes.items()}
 
 
-def known(found: dict[str, Any]) -> TableFiles:
+def known(found: dict[str, Any]) -> TableLayout:
     files = table_files(found)
     assert files is not None
     return files
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> TableFiles:
+def files(tmp_path: Path) -> TableLayout:
     return known(metadata(location=str(tmp_path)))
 
 
-def rows(files: TableFiles, *ids: int) -> pa.RecordBatch:
+def rows(files: TableLayout, *ids: int) -> pa.RecordBatch:
     return as_rows(files, staged(pa.array(ids, pa.int64()), pa.array(["x"] * len(ids))), "ab")
 
 
@@ -91,14 +91,14 @@ def staged(*columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), [f"c{n}" for n in range(len(columns))])
 
 
-def written(files: TableFiles, *batches: pa.RecordBatch, **more: Any) -> list[NewFile]:
+def written(files: TableLayout, *batches: pa.RecordBatch, **more: Any) -> list[NewFile]:
     told: list[NewFile] = []
     groups = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
     write_groups(files, groups, told.append, **more)
     return told
 
 
-def in_folder(files: TableFiles) -> set[str]:
+def in_folder(files: TableLayout) -> set[str]:
     folder = local_path(files.location) / "data"
     return {str(path) for path in folder.iterdir()} if folder.exists() else set()
 
@@ -166,7 +166,7 @@ def test_a_type_nothing_is_published_to_is_left_to_spark(type: Any) -> None:
     assert table_files(metadata("long", type)) is None
 
 
-def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableFiles) -> None:
+def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableLayout) -> None:
     """In a thread that is gone behind the call, whatever became of it."""
     made: list[int] = []
 
@@ -342,7 +342,7 @@ def test_a_null_where_none_may_be_names_column_and_table_and_no_value(
 # -- writing --------------------------------------------------------------------------------------
 
 
-def test_a_file_is_what_it_is_said_to_be(files: TableFiles) -> None:
+def test_a_file_is_what_it_is_said_to_be(files: TableLayout) -> None:
     (file,) = written(files, rows(files, 1, 2), rows(files), rows(files, 3))
     assert in_folder(files) == {file.path}
     place = local_path(file.path)
@@ -350,7 +350,7 @@ def test_a_file_is_what_it_is_said_to_be(files: TableFiles) -> None:
     assert pq.read_table(place)["a"].to_pylist() == [1, 2, 3]
 
 
-def test_a_next_file_is_begun_where_one_is_large_enough(files: TableFiles) -> None:
+def test_a_next_file_is_begun_where_one_is_large_enough(files: TableLayout) -> None:
     found = written(files, *(rows(files, n) for n in range(5)), size=1)
     assert [file.rows for file in found] == [1] * 5
     values = [pq.read_table(local_path(file.path))["a"][0].as_py() for file in found]
@@ -363,7 +363,7 @@ def test_a_next_file_is_begun_where_one_is_large_enough(files: TableFiles) -> No
     [(4, 10**6, [4, 4, 2]), (10**6, 50, [4, 5, 1]), (10**6, 10**6, [10])],
 )
 def test_row_groups_are_of_many_batches(
-    files: TableFiles, monkeypatch: Any, rows_at_most: int, bytes_at_most: int, groups: list[int]
+    files: TableLayout, monkeypatch: Any, rows_at_most: int, bytes_at_most: int, groups: list[int]
 ) -> None:
     """A file of small batches is not one of small row groups."""
     monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", rows_at_most)
@@ -377,7 +377,7 @@ def test_row_groups_are_of_many_batches(
     assert list(map(len, found)) == groups
 
 
-def test_no_rows_are_no_file(files: TableFiles) -> None:
+def test_no_rows_are_no_file(files: TableLayout) -> None:
     assert written(files) == []
     assert written(files, rows(files), rows(files)) == []
     assert in_folder(files) == set()
@@ -385,7 +385,7 @@ def test_no_rows_are_no_file(files: TableFiles) -> None:
 
 @pytest.mark.parametrize("cause", [RuntimeError("lost"), OSError(28, "full"), KeyboardInterrupt()])
 def test_an_error_removes_the_file_that_is_not_finished(
-    files: TableFiles, cause: BaseException
+    files: TableLayout, cause: BaseException
 ) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(files, 1)
@@ -406,7 +406,7 @@ def test_an_error_removes_the_file_that_is_not_finished(
         assert error.value.code == "53100"
 
 
-def test_what_an_attempt_has_written_is_removed_and_nothing_else(files: TableFiles) -> None:
+def test_what_an_attempt_has_written_is_removed_and_nothing_else(files: TableLayout) -> None:
     kept = written(files, rows(files, 1))
     kept += written(files, rows(files, 2), attempt="fedcba")
     gone = written(files, rows(files, 3), rows(files, 4), size=1, attempt="abcdef")
@@ -441,7 +441,7 @@ def plain(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def lists(places: Places) -> dict[str, list[int]]:
+def lists(places: RowPositions) -> dict[str, list[int]]:
     return {path: positions.tolist() for path, positions in places.items()}
 
 
@@ -459,7 +459,7 @@ def test_places_by_file_are_each_file_s_in_order_and_each_once(
 @pytest.mark.parametrize("count", [1, 50_000])
 @pytest.mark.parametrize("names", [["x"], ["y", "x", "é z"]], ids=["one file", "several"])
 def test_deletes_are_read_as_they_were_written(
-    files: TableFiles, names: list[str], count: int
+    files: TableLayout, names: list[str], count: int
 ) -> None:
     places = {
         f"{files.location}/data/{name}.parquet": np.arange(count, dtype=np.int64) * (n + 1)
@@ -474,7 +474,7 @@ def test_deletes_are_read_as_they_were_written(
         assert all((found[each] == places[each]).all() for each in places)
 
 
-def test_a_file_of_deletes_is_one_by_the_specification(files: TableFiles) -> None:
+def test_a_file_of_deletes_is_one_by_the_specification(files: TableLayout) -> None:
     """Sorted by file, then by position; its fields are known by their ids."""
     one, two = np.array([1, 5], np.int64), np.array([0], np.int64)
     file = write_deletes(files, {"/y": one, "/x": two})
@@ -491,7 +491,7 @@ def test_a_file_of_deletes_is_one_by_the_specification(files: TableFiles) -> Non
     assert (statistics.min, statistics.max) == ("/x", "/y")
 
 
-def test_a_file_that_is_lost_is_not_one_of_the_staging_folder(files: TableFiles) -> None:
+def test_a_file_that_is_lost_is_not_one_of_the_staging_folder(files: TableLayout) -> None:
     with pytest.raises(IoError) as error:
         read_deletes(files.store, f"{files.location}/data/none.parquet")
     assert error.value.code == "58030"

@@ -13,17 +13,17 @@ from catalog.errcodes import ReplicationError
 from tests.workers.lake.files.test_data_files import known, metadata
 from workers.lake.api.table_api import Totals
 from workers.lake.files.branch_files import Deletes, after_commit
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import read_vector, write_vectors
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_store import LocalStore, local_path
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TableFiles:
+def table(tmp_path: Path) -> TableLayout:
     return known(metadata(location=str(tmp_path)))
 
 
@@ -31,26 +31,26 @@ def places(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def living(dead: DeadRows, file: LiveFile) -> list[int]:
+def living(dead: DeletedRowsCache, file: LiveFile) -> list[int]:
     found = dead.living(LocalStore(), file, np.arange(file.rows))
     return np.flatnonzero(found).tolist()
 
 
-def deleting(table: TableFiles, of: str, *groups: Sequence[int]) -> tuple[NewFile, ...]:
+def deleting(table: TableLayout, of: str, *groups: Sequence[int]) -> tuple[NewFile, ...]:
     return tuple(write_deletes(table, {of: places(*each), "other": places(0)}) for each in groups)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 20])
-def test_a_row_is_dead_that_one_of_the_files_names(table: TableFiles, rows: int) -> None:
+def test_a_row_is_dead_that_one_of_the_files_names(table: TableLayout, rows: int) -> None:
     file = LiveFile("a", rows, deleting(table, "a", [0], [rows - 1, rows // 2]))
-    assert living(DeadRows(), file) == sorted(set(range(rows)) - {0, rows - 1, rows // 2})
-    assert living(DeadRows(), replace(file, deletes=())) == list(range(rows))
-    assert living(DeadRows(), replace(file, path="b")) == list(range(rows))
+    assert living(DeletedRowsCache(), file) == sorted(set(range(rows)) - {0, rows - 1, rows // 2})
+    assert living(DeletedRowsCache(), replace(file, deletes=())) == list(range(rows))
+    assert living(DeletedRowsCache(), replace(file, path="b")) == list(range(rows))
 
 
-def test_no_file_is_read_twice_as_long_as_there_is_room(table: TableFiles) -> None:
+def test_no_file_is_read_twice_as_long_as_there_is_room(table: TableLayout) -> None:
     files = [LiveFile(each, 80, (write_deletes(table, {each: places(3)}),)) for each in "abc"]
-    dead = DeadRows(most=20)
+    dead = DeletedRowsCache(most=20)
     for file in files:
         assert 3 not in living(dead, file)
         assert dead._held <= 20
@@ -59,36 +59,36 @@ def test_no_file_is_read_twice_as_long_as_there_is_room(table: TableFiles) -> No
     assert [3 in living(dead, file) for file in files[1:]] == [False, False]
     with pytest.raises(ReplicationError):
         living(dead, files[0])
-    alone = DeadRows(most=0)
+    alone = DeletedRowsCache(most=0)
     alone._put(files[0], np.zeros(10, np.uint8))
     assert len(alone._known) == 1
 
 
-def test_deletes_of_several_data_files_are_read_once(table: TableFiles) -> None:
+def test_deletes_of_several_data_files_are_read_once(table: TableLayout) -> None:
     shared = write_deletes(table, {each: places(n) for n, each in enumerate("abc")})
-    dead = DeadRows()
+    dead = DeletedRowsCache()
     assert living(dead, LiveFile("a", 3, (shared,))) == [1, 2]
     local_path(shared.path).unlink()
     assert living(dead, LiveFile("b", 3, (shared,))) == [0, 2]
     assert living(dead, LiveFile("c", 3, (shared,))) == [0, 1]
 
 
-def test_other_deletes_are_read_anew(table: TableFiles) -> None:
+def test_other_deletes_are_read_anew(table: TableLayout) -> None:
     """Somebody else's: nothing is taken from what is known of the same data file."""
     one, two = deleting(table, "a", [1], [2])
-    dead = DeadRows()
+    dead = DeletedRowsCache()
     assert living(dead, LiveFile("a", 4, (one,))) == [0, 2, 3]
     assert living(dead, LiveFile("a", 4, (two,))) == [0, 1, 3]
     assert living(dead, LiveFile("a", 4, (one, two))) == [0, 3]
     assert living(dead, LiveFile("a", 4, (two, one))) == [0, 3]
 
 
-def test_a_commit_of_ours_is_known_without_reading(table: TableFiles) -> None:
+def test_a_commit_of_ours_is_known_without_reading(table: TableLayout) -> None:
     """Files before and behind it, those that it replaces, and a data file that it leaves alone."""
     (old,) = deleting(table, "a", [1])
     first = LiveFile("a", 9, (old,))
     before = FileList(7, (first, LiveFile("b", 9), LiveFile("c", 9)))
-    dead = DeadRows()
+    dead = DeletedRowsCache()
     assert living(dead, first) == [0, 2, 3, 4, 5, 6, 7, 8]
     new, rows = NewFile("gone/new", 1, 3), NewFile("d", 1, 5)
     deletes = Deletes({"a": places(2), "b": places(0, 8)}, [(new, {"a", "b"})], [old])
@@ -103,7 +103,7 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableFiles) -> None:
 
 
 def test_behind_another_commit_nothing_is_known() -> None:
-    live, dead = FileList(7, (LiveFile("a", 1),)), DeadRows()
+    live, dead = FileList(7, (LiveFile("a", 1),)), DeletedRowsCache()
     assert after_commit(live, Totals(0, 0, 9, 8), [], Deletes(), dead) is None
     assert after_commit(None, Totals(0, 0, 9, 7), [], Deletes(), dead) is None
     assert after_commit(FileList(7, None), Totals(0, 0, 9, 7), [], Deletes(), dead) is None
@@ -112,13 +112,13 @@ def test_behind_another_commit_nothing_is_known() -> None:
 
 def test_what_was_deleted_in_a_file_by_another_name_is_not_known() -> None:
     live, deletes = FileList(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
-    assert after_commit(live, Totals(0, 0, 9, 7), [], deletes, DeadRows()) is None
+    assert after_commit(live, Totals(0, 0, 9, 7), [], deletes, DeletedRowsCache()) is None
 
 
 # -- vectors --------------------------------------------------------------------------------------
 
 
-def test_a_vector_holds_all_that_its_data_file_has_lost(table: TableFiles) -> None:
+def test_a_vector_holds_all_that_its_data_file_has_lost(table: TableLayout) -> None:
     far = 5_000_000_000  # beyond what 32 bits tell
     first = write_vectors(table, {"a": places(1, 70_000, far), "b": places(0)}, {})
     assert [(each.of, each.rows) for each in first] == [("a", 3), ("b", 1)]
@@ -133,7 +133,7 @@ def test_a_vector_holds_all_that_its_data_file_has_lost(table: TableFiles) -> No
 
 
 @pytest.mark.parametrize("at", [0, 3, 5, 12, -1])
-def test_a_damaged_vector_is_not_believed(table: TableFiles, at: int) -> None:
+def test_a_damaged_vector_is_not_believed(table: TableLayout, at: int) -> None:
     (vector,) = write_vectors(table, {"a": places(1, 2, 3)}, {})
     assert vector.vector is not None
     start, size = vector.vector
@@ -149,10 +149,10 @@ def test_a_damaged_vector_is_not_believed(table: TableFiles, at: int) -> None:
 
 @pytest.mark.parametrize("beyond", [8, 40])
 def test_of_a_file_with_more_rows_than_the_table_was_told_nothing_is_kept(
-    table: TableFiles, beyond: int
+    table: TableLayout, beyond: int
 ) -> None:
     """The deletes are committed by then: nothing may fail for their sake."""
-    before, dead = LiveFile("a", 8, deleting(table, "a", [0])), DeadRows()
+    before, dead = LiveFile("a", 8, deleting(table, "a", [0])), DeletedRowsCache()
     assert living(dead, before) == [1, 2, 3, 4, 5, 6, 7]
     after = replace(before, deletes=(*before.deletes, *deleting(table, "a", [3, beyond])))
     dead.deleted(before, after, places(3, beyond))

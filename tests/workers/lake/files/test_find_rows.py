@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from catalog.errcodes import ReplicationError
 from tests.workers.lake.files.test_data_files import a_list, known, metadata, written
 from workers.lake.files import find_rows
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.find_rows import RowLookup, is_found_here
-from workers.lake.files.key_cache import KnownKeys
+from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.position_deletes import write_deletes
-from workers.lake.files.read_rows import TooMuch, Unreadable, _rows_at_once
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.read_rows import TooLargeToFetch, Unreadable, _rows_at_once
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import LiveFile
 from workers.lake.storage.local_store import local_path
 from workers.lake.table import SOURCE_COLUMN
@@ -49,9 +49,9 @@ TYPES: dict[str, tuple[str, list[Any]]] = {
 class Stored:
     """Files of a table in a folder, each with its deletes."""
 
-    table: TableFiles
+    table: TableLayout
     files: list[LiveFile]
-    known: KnownKeys = field(default_factory=KnownKeys)
+    known: KeyCache = field(default_factory=KeyCache)
 
     def add(self, *columns: Sequence[Any], deleted: Sequence[Sequence[int]] = ()) -> LiveFile:
         fields = zip(columns, self.table.schema, strict=True)
@@ -80,7 +80,9 @@ class Stored:
         columns = {f"b{n}": array for n, array in enumerate(arrays)}
         wanted = pa.table({"k": pa.array(range(len(keys[0])), pa.int64()), **columns})
         found, *more = [
-            RowLookup(self.table, names, wanted, source, known).find(self.files, DeadRows(), own)
+            RowLookup(self.table, names, wanted, source, known).find(
+                self.files, DeletedRowsCache(), own
+            )
             for known in (None, *([self.known] * 2 if again else []))
         ]
         assert all(each.equals(found) for each in more)
@@ -150,7 +152,7 @@ def test_row_groups_without_a_key_are_not_read(
     assert stored.find(range(50, 70), own="b") == expected
     assert read[14:] == list(range(0, 100, 10)), "and once"
     monkeypatch.setattr(find_rows, "ALWAYS_READ_ROWS", 99)
-    stored.known = KnownKeys()
+    stored.known = KeyCache()
     assert stored.find([55, 65], again=False) == [(1, 0, 65)]
     for _ in range(2):
         assert stored.find([56, 66]) == [(0, 0, 56), (1, 0, 66)]
@@ -208,15 +210,17 @@ def test_a_file_has_the_columns_of_its_day(tmp_path: Path) -> None:
     now = Stored(known(metadata(location=str(tmp_path), schemas=schemas)), before.files)
     now.add(["three"], [3], ["late"])
     keys = pa.table({"k": [10, 11, 12], "b0": pa.array([3, 2, 9], pa.int64())})
-    found = RowLookup(now.table, ["key"], keys).find(now.files, DeadRows(), ["b", "a"])
+    found = RowLookup(now.table, ["key"], keys).find(now.files, DeletedRowsCache(), ["b", "a"])
     assert sorted(zip(*(found[name].to_pylist() for name in ("k", "o0", "o1")), strict=True)) == [
         (10, "late", "three"),
         (11, None, "two"),
     ]
     late = pa.table({"k": [0], "b0": ["late"]})
-    found = RowLookup(now.table, ["b"], late).find(now.files, DeadRows())
+    found = RowLookup(now.table, ["b"], late).find(now.files, DeletedRowsCache())
     assert found["p"].to_pylist() == [0], "in the file that has the column alone"
-    found = RowLookup(now.table, ["key"], keys.slice(1, 1)).find(now.files, DeadRows(), ["b"])
+    found = RowLookup(now.table, ["key"], keys.slice(1, 1)).find(
+        now.files, DeletedRowsCache(), ["b"]
+    )
     assert found["o0"].to_pylist() == [None]
 
 
@@ -290,7 +294,7 @@ def test_values_that_are_too_much_stay_where_they_are(
         monkeypatch.setattr(f"workers.lake.files.{module}.MOST_BYTES", 3_500)
     assert len(stored.find([0, 4, 8], own="b")) == 3
     for keys in ([0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 8, 9]):
-        with pytest.raises(TooMuch):
+        with pytest.raises(TooLargeToFetch):
             stored.find(keys, own="b")
         assert len(stored.find(keys)) == 4
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from config.limits import KEY_BLOCK_ROWS, KEY_CACHE_ENTRY_BYTES, KEY_CACHE_IDLE_SECONDS
 from workers.columnar.key_search import KeyNumbers, Numbers
-from workers.lake.files.key_cache import KnownKeys, Packed, pack
+from workers.lake.files.key_cache import KeyCache, Packed, pack
 
 ENDS = -(2**63), 2**63 - 1
 SPANS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**32 - 1])
@@ -92,7 +92,7 @@ ONE = packed(range(1000)).size + KEY_CACHE_ENTRY_BYTES
 
 
 def test_what_fits_is_remembered() -> None:
-    known, kept = KnownKeys(most=2 * ONE), [packed(range(1000))]
+    known, kept = KeyCache(most=2 * ONE), [packed(range(1000))]
     assert known.get("a") is None
     assert known.takes("a", 1000)
     known.put("a", kept)
@@ -106,7 +106,7 @@ def test_what_fits_is_remembered() -> None:
 
 
 def test_files_of_few_rows_cost_what_they_take_besides() -> None:
-    known, kept = KnownKeys(most=10 * KEY_CACHE_ENTRY_BYTES), [packed([1])]
+    known, kept = KeyCache(most=10 * KEY_CACHE_ENTRY_BYTES), [packed([1])]
     for n in range(20):
         known.put(n, kept)
     assert sum(known.get(n) is not None for n in range(20)) == 7
@@ -114,7 +114,7 @@ def test_files_of_few_rows_cost_what_they_take_besides() -> None:
 
 
 def test_what_cannot_be_packed_is_not_tried_again() -> None:
-    known = KnownKeys()
+    known = KeyCache()
     known.put("a", None)
     assert known.get("a") is None
     assert not known.takes("a", 1)
@@ -127,7 +127,7 @@ def test_what_nobody_asks_for_makes_room() -> None:
     for."""
     now = [0.0]
     kept = [packed(range(1000))]
-    known = KnownKeys(most=2 * ONE, clock=lambda: now[0])
+    known = KeyCache(most=2 * ONE, clock=lambda: now[0])
     known.put("old", kept)
     now[0] = KEY_CACHE_IDLE_SECONDS
     known.put("young", kept)

@@ -24,13 +24,13 @@ from tests.workers.lake.files.test_data_files import (
 )
 from workers.lake.api.table_api import Totals
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import KnownFiles
+from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.data_files import write_rows
-from workers.lake.files.deleted_rows import DeadRows
+from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable, rows_at
-from workers.lake.files.table_layout import TableFiles
+from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_store import local_path
 
@@ -38,11 +38,11 @@ FEW = 3
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> TableFiles:
+def files(tmp_path: Path) -> TableLayout:
     return known(metadata(location=str(tmp_path)))
 
 
-def living(files: TableFiles, *batches: pa.RecordBatch) -> list[LiveFile]:
+def living(files: TableLayout, *batches: pa.RecordBatch) -> list[LiveFile]:
     """A file for each batch."""
     return [LiveFile(file.path, file.rows) for file in written(files, *batches, size=1)]
 
@@ -61,17 +61,19 @@ class Gateway:
 
 
 def joined(
-    files: TableFiles, live: Sequence[LiveFile], before: int | None = None
-) -> tuple[object, KnownFiles, int]:
-    files_known = KnownFiles(live=FileList(7, tuple(live)))
+    files: TableLayout, live: Sequence[LiveFile], before: int | None = None
+) -> tuple[object, BranchFiles, int]:
+    files_known = BranchFiles(live=FileList(7, tuple(live)))
     gateway: Any = Gateway(before)
-    done = join_small(gateway, IDENT, "b", files, files_known, DeadRows(), FileSizes(few=FEW))
+    done = join_small(
+        gateway, IDENT, "b", files, files_known, DeletedRowsCache(), FileSizes(few=FEW)
+    )
     return done, files_known, gateway.committed
 
 
 @pytest.mark.parametrize("told", [2, 4])
 def test_a_file_of_another_number_of_rows_than_the_table_was_told_is_not_read(
-    files: TableFiles, told: int
+    files: TableLayout, told: int
 ) -> None:
     (file,) = living(files, rows(files, 1, 2, 3))
     assert [
@@ -81,22 +83,22 @@ def test_a_file_of_another_number_of_rows_than_the_table_was_told_is_not_read(
         rows_at(files.store, replace(file, rows=told), np.arange(2), list(files.schema))
 
 
-def damaged(files: TableFiles, live: list[LiveFile]) -> LiveFile:
+def damaged(files: TableLayout, live: list[LiveFile]) -> LiveFile:
     deletes = write_deletes(files, {live[0].path: np.array([1])})
     local_path(deletes.path).write_bytes(b"PAR1 no such file PAR1")
     return replace(live[0], deletes=(deletes,))
 
 
-def beyond(files: TableFiles, live: list[LiveFile]) -> LiveFile:
+def beyond(files: TableLayout, live: list[LiveFile]) -> LiveFile:
     return replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([40])}),))
 
 
-def of_fewer_rows(_: TableFiles, live: list[LiveFile]) -> LiveFile:
+def of_fewer_rows(_: TableLayout, live: list[LiveFile]) -> LiveFile:
     return replace(live[0], rows=1)
 
 
 @pytest.mark.parametrize("change", [damaged, beyond, of_fewer_rows])
-def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, change: Any) -> None:
+def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableLayout, change: Any) -> None:
     live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
     live[0] = change(files, live)
     before = in_folder(files)
@@ -104,7 +106,7 @@ def test_what_is_wrong_with_a_file_is_for_spark_to_tell(files: TableFiles, chang
     assert in_folder(files) == before
 
 
-def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableFiles) -> None:
+def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableLayout) -> None:
     live = living(files, *(rows(files, n) for n in range(FEW)))
     later = metadata("long", "string", "int", required=True, location=files.location)
     before = in_folder(files)
@@ -112,7 +114,7 @@ def test_a_column_that_became_one_that_must_have_values_is_spark_s(files: TableF
     assert in_folder(files) == before
 
 
-def test_what_is_known_is_what_was_listed_and_no_more(files: TableFiles) -> None:
+def test_what_is_known_is_what_was_listed_and_no_more(files: TableLayout) -> None:
     """A commit that came between is another snapshot's business."""
     live = living(files, *(rows(files, n, 100 + n) for n in range(FEW)))
     live[0] = replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([1])}),))
@@ -137,7 +139,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [1_000, 400_000, 1 << 20, 1_500_000])
-def test_a_disk_that_is_full_says_so(files: TableFiles, size: int) -> None:
+def test_a_disk_that_is_full_says_so(files: TableLayout, size: int) -> None:
     ids = np.random.default_rng(1).integers(0, 1 << 60, 200_000)
     batches = [rows(files, *part.tolist()) for part in np.split(ids, 100)]
     with largest_file(size), pytest.raises(IoError):

@@ -28,7 +28,7 @@ from tests.workers.lake.watched import Adopted, Watched, delete, update, with_ro
 from workers.lake.api.table_api import Gateway
 from workers.lake.effects import Counts
 from workers.lake.files import segment_writer
-from workers.lake.files.read_rows import TooMuch
+from workers.lake.files.read_rows import TooLargeToFetch
 from workers.lake.iceberg import branch_writer
 from workers.lake.segment import Segment
 from workers.lake.sql.staged_frame import frame
@@ -443,7 +443,7 @@ def test_what_an_update_keeps_is_left_to_spark_where_it_is_too_much(
     ten: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*args: Any, **more: Any) -> None:
-        raise TooMuch
+        raise TooLargeToFetch
 
     changes = [update(1), delete(2), update(70)]
     with monkeypatch.context() as patch:

@@ -332,7 +332,7 @@ def test_what_another_worker_expires_meanwhile_is_waited_for_once(
             raise answer
         return answer
 
-    session = cast("Any", SimpleNamespace(stand_back=lambda: None, query=query, call=call))
+    session = cast("Any", SimpleNamespace(limit_parallelism=lambda: None, query=query, call=call))
     found = remove_orphans(session, LakeIdent("s", "t"), owner="me", older_than=0)
     assert (found.files, (found.left or "").partition(",")[0]) == (done.files, done.left or "")
 
