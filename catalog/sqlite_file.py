@@ -19,7 +19,7 @@ from typing import Final, Self, TypeVar
 from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
-BUSY_TIMEOUT_S: Final = 10.0
+BUSY_TIMEOUT_SECONDS: Final = 10.0
 SCHEMA_VERSION: Final = 7
 
 _SCRIPTS: Final = {
@@ -102,7 +102,7 @@ class CatalogFile:
         path = ":memory:" if str(data_dir) == ":memory:" else str(prepare_file(Path(data_dir)))
         with sqlite_errors(path):
             connection = sqlite3.connect(
-                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             connection.row_factory = sqlite3.Row
             try:

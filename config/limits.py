@@ -1,8 +1,8 @@
-"""Every limit that is no setting: time-outs, sizes and counts, each with its unit in its name.
+"""Every limit that is no setting: time-outs, sizes and counts, all named with a unit.
 
 A user changes a setting (``config.guc``). A developer changes a limit, here and nowhere else. The
-line below a limit says why the limit has its value. Three kinds of numbers stay where they are
-used: codes of compiled kernels, constants of a file format or of a protocol, and the numbers of
+line below a limit gives the reason. Three kinds of numbers stay where the code uses the number:
+codes of compiled kernels, constants of a file format or of a protocol, and the numbers of
 ``workers.lake.copy_task``, which travels to Spark's executors alone.
 """
 
@@ -16,7 +16,7 @@ _MB: Final = 1 << 20
 # -- the launcher ----------------------------------------------------------------------------------
 
 CATALOG_POLL_SECONDS: Final = 5.0
-"""The launcher reads the catalog this often without a notice: a notice may be lost."""
+"""Time between two reads of the catalog without a notice: a notice may be lost."""
 GAP_RETRY_SECONDS: Final = 60.0
 """Time until a worker that a gap ended starts again, for example after a lost slot. Waiting does
 not bring the slot back. The commands that mend the gap do not wait for this time."""
@@ -28,26 +28,26 @@ at once, so the limit is for frozen workers only and must leave time to load on 
 KILL_AGAIN_SECONDS: Final = 1.0
 """Time until the launcher looks again at a process that SIGKILL has not ended yet."""
 LAKE_START_POLL_SECONDS: Final = 0.1
-"""The launcher looks this often at a lake server that is starting."""
+"""Time between two looks of the launcher at a starting lake server."""
 LAKE_REPLACE_FIRST_SECONDS: Final = 60.0
-"""A lake server of this age may be replaced. Each replacement doubles the age: a lasting cause,
+"""A lake server of this age may be replaced. Every replacement doubles the age: a lasting cause,
 perhaps in one table, must not take the server from all tables for ever."""
 LAKE_REPLACE_LONGEST_SECONDS: Final = 3600.0
 """The doubling of ``LAKE_REPLACE_FIRST_SECONDS`` ends here."""
 PREDECESSOR_EXIT_SECONDS: Final = 30.0
-"""A new launcher waits this long for the processes of its predecessor to end."""
+"""Time for the processes of the former launcher to end."""
 PREDECESSOR_POLL_SECONDS: Final = 0.1
-"""A new launcher looks this often for the end of its predecessor's processes."""
+"""Time between two looks of a new launcher for the end of the former processes."""
 PASSFILE_UNNAMED_SECONDS: Final = 3600.0
-"""A password file of this age without a row in the catalog is removed. Every command takes less
-time between the file and the row that names the file."""
+"""The launcher removes a password file of this age without a row in the catalog. Every command
+takes less time between the file and the row."""
 
 # -- the launcher's socket -------------------------------------------------------------------------
 
 LAUNCHER_CLIENTS: Final = 512
-"""Connections at a time: a worker has one, a command has one while it asks."""
+"""Connections at a time: one for a worker, one for a command during a question."""
 LAUNCHER_BACKLOG_CLIENTS: Final = 64
-"""Connections that wait to be accepted: the workers of all tables may start together."""
+"""Connections before their acceptance: the workers of all tables may start together."""
 SOCKET_CHUNK_BYTES: Final = 64 * _KB
 """One read of the socket: most messages fit."""
 SOCKET_LINE_BYTES: Final = 4 * _MB
@@ -55,55 +55,55 @@ SOCKET_LINE_BYTES: Final = 4 * _MB
 SOCKET_PATH_BYTES: Final = 100
 """The longest path of the socket: the kernel allows 108 bytes, other systems 104."""
 LAUNCHER_REPLY_SECONDS: Final = 60.0
-"""A worker waits this long for the launcher's reply before it takes the launcher for frozen."""
+"""Time until a worker takes a launcher without a reply for frozen."""
 LAUNCHER_LAKE_SECONDS: Final = 600.0
-"""A worker waits this long for the lake server: a first start may fetch jars."""
+"""Time for the lake server to be ready for a worker: a first start may fetch jars."""
 LAUNCHER_QUERY_SECONDS: Final = 10.0
-"""A command waits this long for the launcher's reply: the user is watching."""
+"""Time for the launcher to reply to a command: the user is watching."""
 REPORT_SECONDS: Final = 0.1
 """Time between two reports of one worker; reports in between are merged."""
 
 # -- commands --------------------------------------------------------------------------------------
 
 WORKER_EXIT_SECONDS: Final = 120.0
-"""A command waits this long for a worker to end: the worker finishes a lake commit first."""
+"""Time for a worker to end at a command's request: the worker finishes a lake commit first."""
 WORKER_EXIT_POLL_SECONDS: Final = 0.05
-"""A command looks this often for the end of a worker."""
+"""Time between two looks of a command for the end of a worker."""
 HOLD_ANSWER_SECONDS: Final = 10.0
 """Time for the launcher to answer, beyond the wait for the workers."""
 BATCH_END_SECONDS: Final = 120.0
-"""A command waits this long for a worker to end the batch that the worker is committing."""
+"""Time for a worker to end the batch in flight at a command's request."""
 SLOT_RELEASE_SECONDS: Final = 10.0
-"""DROP waits this long for the publisher to notice that the reader of a slot is gone."""
+"""Time for the publisher to notice during DROP that the reader of a slot is gone."""
 SLOT_RELEASE_POLL_SECONDS: Final = 0.1
-"""A command looks this often for a released slot."""
+"""Time between two looks of a command for a released slot."""
 LAKE_FIRST_START_SECONDS: Final = 600.0
-"""A command waits this long for a launcher's first lake server, which may be fetching jars."""
+"""Time for a launcher's first lake server to answer a command: the server may be fetching jars."""
 LAKE_RESTART_SECONDS: Final = 150.0
-"""A command waits this long for a lake server that starts again, or a launcher that is ending."""
+"""Time for a restarted lake server to answer a command, or for a launcher to end."""
 LAKE_ANSWER_SECONDS: Final = 45.0
-"""Time for a lake server that the command started to answer once the server listens."""
+"""Time for a command's lake server to answer once the server listens."""
 LAKE_WAIT_POLL_SECONDS: Final = 0.1
-"""A command looks this often for the launcher's lake server."""
+"""Time between two looks of a command for the launcher's lake server."""
 WAIT_NOTICE_SECONDS: Final = 2.0
-"""A command that has waited longer tells the user why."""
+"""Time after which a waiting command tells the user the reason."""
 LOOK_UP_AT_ONCE_TABLES: Final = 4
-"""Tables that a command looks up at a time; each is a round trip of a tenth of a second."""
+"""Tables in one look-up of a command; a table is a round trip of a tenth of a second."""
 ACCEPT_GAP_AT_ONCE_TABLES: Final = 4
-"""Tables that accepting a gap writes at a time; each is a handful of round trips."""
+"""Tables that accepting a gap writes at a time; a table is a handful of round trips."""
 FENCE_AT_ONCE_TABLES: Final = 4
-"""Tables that a rebuild fences at a time; each is a commit of some tenths of a second."""
+"""Tables that a rebuild fences at a time; a fence is a commit of some tenths of a second."""
 WAIT_POLL_SECONDS: Final = 0.1
-"""``pgsub wait`` compares the positions this often."""
+"""Time between two comparisons of positions by ``pgsub wait``."""
 WATCH_SECONDS: Final = 1.0
-"""``pgsub status --watch`` draws its table this often."""
+"""Time between two displays of ``pgsub status --watch``."""
 
 # -- the demo --------------------------------------------------------------------------------------
 
 DEMO_TRANSACTIONS_PER_SECOND: Final = 60.0
 """The shop's load: enough to be seen, and little for a laptop."""
 DEMO_STREAM_SECONDS: Final = 20.0
-"""The demo watches the stream this long once every table follows the stream."""
+"""Time of the demo after every table follows the stream."""
 DEMO_SYNC_SECONDS: Final = 1800.0
 """Time until every table has to be in state r: a first start fetches jars."""
 DEMO_CATCH_UP_SECONDS: Final = 300
@@ -111,17 +111,17 @@ DEMO_CATCH_UP_SECONDS: Final = 300
 DEMO_STOP_SECONDS: Final = 60.0
 """Time for the launcher to end before the demo kills the launcher."""
 DEMO_TICK_SECONDS: Final = 0.25
-"""The display is renewed this often."""
+"""Time between two displays."""
 DEMO_PLAIN_LINE_SECONDS: Final = 2.0
-"""Without a terminal, a line is printed this often."""
+"""Time between two lines without a terminal."""
 DEMO_RATE_SECONDS: Final = 3.0
-"""A displayed rate is the mean of this time."""
+"""The time over which a displayed rate is the mean."""
 DEMO_ERROR_SECONDS: Final = 10.0
-"""An error of the stream is displayed this long; a table's error until the table is copied."""
+"""Time for which an error of the stream is displayed; a table's error stays until the copy ends."""
 DEMO_STATUS_SECONDS: Final = 2.0
-"""The display waits this long for the launcher's reply, and draws without a reply then."""
+"""Time for the launcher to reply to the display; the display goes on without a reply."""
 DEMO_LOG_BYTES: Final = 1 * _MB
-"""The display reads this much of the end of the log to find the last error."""
+"""The amount of the log that one look for errors reads."""
 POSTGRES_START_SECONDS: Final = 60.0
 """Time for the embedded PostgreSQL to answer after its start, recovery included."""
 POSTGRES_CONNECT_SECONDS: Final = 5
@@ -138,28 +138,28 @@ POSTGRES_START_AGAIN_POLL_SECONDS: Final = 0.1
 # -- waits of workers ------------------------------------------------------------------------------
 
 NAPTIME_PER_CYCLE_SECONDS: Final = 1.0
-"""An idle turn of an apply loop waits this long, as in PostgreSQL. Every event ends the wait."""
+"""The wait of an idle turn of an apply loop, as in PostgreSQL. Every event ends the wait."""
 SLOT_POLL_SECONDS: Final = 0.05
-"""A worker that starts looks this often whether the former walsender released the slot."""
+"""Time between two looks of a new worker whether the former walsender released the slot."""
 FAILPOINT_POLL_SECONDS: Final = 0.02
-"""A process that a failpoint stopped looks this often whether a test lets it go on."""
+"""Time between two looks of a process at a failpoint whether the test lets the process go on."""
 BATCH_DELAY_TRANSACTIONS: Final = 500
 """The smallest batch that a pause follows: smaller batches say that little comes."""
 SMALL_TRANSACTION_CHANGES: Final = 20
 """Changes of a transaction, on average, up to which transactions are small."""
 BATCH_DELAY_QUIET_SECONDS: Final = 0.1
-"""If nothing comes for this time, the pause ends. The time is longer than a turn of the receive
-thread, which says only after a turn that something came."""
+"""Silence of this length ends the pause. The time is longer than a turn of the receive thread: the
+thread reports received bytes after a turn only."""
 
 # -- connections to the publisher ------------------------------------------------------------------
 
 CONNECT_SECONDS: Final = 30
-"""``connect_timeout`` where the connection string has none: libpq would wait for ever."""
+"""``connect_timeout`` without a value in the connection string: libpq would wait for ever."""
 WAIT_SLICE_SECONDS: Final = 0.2
 """The length of one wait for the publisher; between two waits the worker looks for signals."""
 KEEPALIVE_IDLE_SECONDS: Final = 10
-"""``tcp_keepalives_idle`` of a session: after this silence the publisher probes the worker's host.
-With the two limits below a vanished host frees its temporary slot in under a minute."""
+"""``tcp_keepalives_idle`` of a session: the silence before the publisher probes the worker's host.
+With the two limits below, the temporary slot of a vanished host is free in under a minute."""
 KEEPALIVE_INTERVAL_SECONDS: Final = 10
 """``tcp_keepalives_interval`` of a session: the time between two probes."""
 KEEPALIVE_PROBES: Final = 3
@@ -174,26 +174,25 @@ The buffer fills while the reader naps (``workers.columnar.drain``); only then t
 messages gather into large packets. The default buffer grows far beyond the messages of a nap. Half
 of the limit holds less than loopback's packet of 64 KB and the sender waits: 84 MB of wide rows
 took 1.9 to 3.7 s instead of 1.1 to 1.5. Over a real network the limit would bound the rate, and
-network cards gather by themselves.
-"""
+network cards gather messages without help."""
 
 # -- receiving and spooling ------------------------------------------------------------------------
 
 RECEIVE_TURN_SECONDS: Final = 1.0
 """The longest wait of the receive thread for the socket."""
 PAUSED_FEEDBACK_SECONDS: Final = 10.0
-"""A paused receiver confirms this often if ``wal_receiver_status_interval`` is 0."""
+"""Time between two confirmations of a paused receiver if ``wal_receiver_status_interval`` is 0."""
 SENDER_TIMEOUT_SECONDS: Final = 60.0
-"""A paused receiver takes this for ``wal_sender_timeout`` if the publisher has none."""
+"""A paused receiver's ``wal_sender_timeout`` for a publisher without a time-out."""
 SENDER_TIMEOUT_CONFIRMATIONS: Final = 3
 """Confirmations of a paused receiver in one ``wal_sender_timeout``: two may be late."""
 SEGMENT_FIRST_BYTES: Final = 1 * _MB
 """A segment's first buffer; the buffer doubles from there."""
 SEGMENT_SCRATCH_BYTES: Final = 4 * _MB
-"""Bytes of a segment on disk that are received before they are written out."""
+"""Received bytes of a segment on disk before the next write."""
 GIVE_PAGES_BACK_SECONDS: Final = 0.05
-"""A batch on disk gives its pages back this often. A kernel touches some tens of megabytes in
-that time, so memory stays flat."""
+"""Time after which a batch on disk gives pages back. A kernel touches some tens of megabytes in the
+time, and memory stays flat."""
 DRAIN_COMMITS: Final = 4096
 """Commits that one call of the drain kernel can report."""
 DRAIN_FEW_BYTES: Final = 4096
@@ -215,63 +214,63 @@ FRAME_WINDOW_BYTES: Final = 16 * _MB
 CHUNK_ROWS: Final = 65_536
 """The most rows of an output chunk."""
 CHUNK_BYTES: Final = 16 * _MB
-"""The most text in an output chunk, unless one row alone has more."""
+"""The most text in an output chunk, unless a single row has more."""
 CHUNK_VALUES: Final = 2 << 20
-"""Values whose positions are in memory at once: 12 bytes each."""
+"""Values with positions in memory at once: 12 bytes for a value."""
 TEXT_ARRAY_BYTES: Final = 16 * _MB
-"""The most text in one array, unless one value alone has more."""
+"""The most text in an array, unless a single value has more."""
 COPY_PIECE_BYTES: Final = 4 * _MB
 """A piece of COPY data; a piece with a single large row has more."""
 COPY_BLOCK_BYTES: Final = 3 * _MB
-"""COPY data that is read at a time, at least. A full buffer of ``libpq_rows`` has more, and is
-read in place."""
+"""COPY data that is read at a time, at least. A full buffer of ``libpq_rows`` has more, and is read
+in place."""
 
 # -- writing and publishing batches ----------------------------------------------------------------
 
 PUBLISH_ATTEMPTS: Final = 5
 """Attempts to publish a table whose ``main`` an other writer moves meanwhile."""
 SHARED_TABLE_ATTEMPTS: Final = 20
-"""Attempts on a shared table. Before each new attempt a different source got its way, so a row of
-this length takes busy sources and slow steps here."""
+"""Attempts on a shared table. A new attempt follows the success of a different source, and a row of
+20 takes busy sources and slow steps here."""
 COUNT_AT_ONCE_TABLES: Final = 10
 """Tables whose outcomes are one query: 40 tables take 1.5 s one by one, 0.8 s in tens."""
 STAGED_INLINE_BYTES: Final = 8 * _MB
 """A Spark plan with more rows inside is slower than a file."""
 STAGED_MEMORY_BYTES: Final = 32 * _MB
-"""Staged rows that stay in memory although they are many, because no other process reads them: a
-file of the rows takes 0.2 µs a row."""
+"""Many staged rows that stay in memory, because no other process reads the rows: a file of the rows
+takes 0.2 µs a row."""
 ROW_GROUP_ROWS: Final = 131_072
 """The most rows of a row group: a reader of few neighbouring keys skips all other row groups."""
 ROW_GROUP_BYTES: Final = 8 * _MB
-"""A row group with so many bytes takes no more rows: they are in memory until they are written."""
+"""A row group of this size takes no more rows: the rows are in memory until the write."""
 DATA_FILE_BYTES: Final = 128 * _MB
-"""After so many bytes the next data file begins."""
+"""The size after which the next data file begins."""
 DICTIONARY_PAGE_BYTES: Final = 16 * _KB
 """The largest dictionary of a column in a Parquet file."""
 PAGE_BYTES: Final = 128 * _KB
-"""A page: the amount that a reader unpacks at a time. With Arrow's 1 MB a scan of 3 M rows took
-8 % longer, and writing was not measurably cheaper."""
+"""A page: the amount that a reader unpacks at a time. With Arrow's 1 MB a scan of 3 M rows took 8 %
+longer, and writing was not measurably cheaper."""
 
 # -- looking up keys -------------------------------------------------------------------------------
 
 LOOK_UP_CHANGES: Final = 1_000_000
 """Changes of existing rows that are looked up at a time; more are a MERGE, for memory's sake."""
 FETCHING_CHANGES: Final = 10_000
-"""The same limit if updates keep values that only the table has: those are fetched and may be
-large."""
+"""The limit when updates keep values that only the table has: the writer fetches the values, and
+they may be large."""
 LISTED_FILES: Final = 2_000
-"""Data files of a table that are listed, each by a call; Spark reads a longer list faster."""
+"""Data files of a table that are listed, one call for a file; Spark reads a longer list faster."""
 LOOK_UP_STEP_ROWS: Final = 131_072
 """Rows that are compared in one step."""
 PARALLEL_LOOK_UP_ROWS: Final = 1_000_000
-"""Rows of a table from which on several of its files are read at a time."""
+"""Rows of a table from which on several files are read at a time."""
 LOOK_UP_THREADS: Final = 8
 """Files of a large table that are read at a time."""
 ALWAYS_READ_ROWS: Final = 65_536
-"""A file with no more rows is read whatever its keys are, and its keys are remembered: opening the
-file takes as long."""
+"""A file with no more rows is always read, and the keys are remembered: opening the file takes as
+long."""
 FETCHED_BYTES: Final = 256 * _MB
-"""Values that are fetched at a time: more of them stay where they are."""
+"""Values that are fetched at a time: further values stay in the table."""
 FETCH_STEP_BYTES: Final = 8 * _MB
 """Bytes that are read in one step from columns that may be large."""
 FETCH_STEP_ROWS: Final = 4_096
@@ -283,12 +282,12 @@ FETCH_BUFFER_BYTES: Final = 1 * _MB
 KEY_CACHE_BYTES: Final = 64 * _MB
 """Keys that a process remembers, of all tables together."""
 KEY_CACHE_IDLE_SECONDS: Final = 600.0
-"""Keys that no look-up used for this time make room for new ones. A shorter time would let each
-file of a table that is too large take the place of the file that is needed next."""
+"""Keys without a look-up for this time make room for new keys. A shorter time would let every file
+of a too large table take the place of the file that is needed next."""
 KEY_CACHE_ENTRY_BYTES: Final = 1000
 """The cost of a file's entry besides the keys."""
 KEY_BLOCK_ROWS: Final = 256
-"""Keys that share one least value."""
+"""Keys with one least value."""
 UNPACK_AT_ONCE_BLOCKS: Final = 512
 """Blocks of keys that are unpacked in one step."""
 DELETED_ROWS_CACHE_BYTES: Final = 32 * _MB
@@ -301,24 +300,25 @@ KEY_BOUNDS_SECONDS: Final = 60.0
 SCANNED_TABLE_ROWS: Final = 200_000
 """A smaller table is scanned faster than its key ranges are compared."""
 KEY_BOUNDS_TABLE_SHARE: Final = 0.6
-"""A MERGE names key bounds if at most this share of the table's rows lies in files inside them."""
+"""A MERGE names key bounds if at most this share of the table's rows lies in files inside the
+bounds."""
 OTHER_WRITERS_COMMITS: Final = 1_000
-"""The newest commits of other writers that are remembered: a table property is read and written
-whole with the table's metadata."""
+"""Remembered commits of other writers, the newest first: a table property is read and written whole
+with the table's metadata."""
 
 # -- maintenance -----------------------------------------------------------------------------------
 
 SMALL_BATCH_ROWS: Final = 10_000
-"""The files of a larger batch may be large enough to stay as they are."""
+"""The files of a larger batch may be large enough to stay."""
 IDLE_AFTER_SECONDS: Final = 1.0
-"""A table without a change for this time is idle: its maintenance waits for no further batch."""
+"""A table without a change for this time is idle: maintenance waits for no further batch."""
 FRAGMENTED_POINTS: Final = 30
-"""A table with so many points needs compaction: the files of three small batches."""
+"""Points of a table that needs compaction: the files of three small batches."""
 COMPACTION_REST_FACTOR: Final = 9
-"""After a compaction, small files are left alone for this many times its duration."""
+"""Rest for small files after a compaction, as a multiple of the compaction's duration."""
 FIRST_MAINTENANCE_BATCHES: Final = 10
-"""Batches of a worker before the first maintenance of a table; a small one is enough for the
-files of a worker's first batches."""
+"""Batches of a worker before the first maintenance of a table; a small maintenance is enough for
+the files of the first batches."""
 SMALL_FILE_BYTES: Final = 1 * _MB
 """A smaller data file is small: compaction joins small files."""
 WHOLE_FILE_BYTES: Final = 64 * _MB
@@ -326,28 +326,27 @@ WHOLE_FILE_BYTES: Final = 64 * _MB
 COMPACTION_AT_ONCE_BYTES: Final = 128 * _MB
 """Files with deleted rows that one compaction rewrites."""
 SMALL_FILES: Final = 8
-"""Fewer small files than this are left as they are: joining them is not worth a commit."""
+"""Small files that are worth a commit; compaction leaves fewer alone."""
 JOINED_ROWS: Final = 1_000_000
 """Rows of larger files that are joined at a time: the next batch waits for a second, not for
 many."""
 JOIN_STEP_FILES: Final = 4
-"""Files of a size that become one file of the next size, which is at most this many times as
-large."""
+"""Files of a size that become a file of the next size, and the factor between the two sizes."""
 BATCH_DELETE_FILES: Final = 8
 """Delete files of single batches; the next delete file takes them in."""
 LARGE_DELETE_FILE_ROWS: Final = 500_000
-"""A delete file with so many rows is left as it is until maintenance."""
+"""A delete file with more rows stays until maintenance."""
 MERGED_DELETES_ROWS: Final = 4_000_000
-"""Deleted rows that maintenance has in memory at a time; further rows wait for the next time."""
+"""Deleted rows in memory during maintenance; further rows wait for the next maintenance."""
 IDLE_DELETE_FILES: Final = 8
-"""Delete files beyond one for each data file that are left alone."""
+"""Delete files, beyond one for a data file, that maintenance leaves alone."""
 ORPHAN_POLL_SECONDS: Final = 60.0
-"""Orphan removal looks at most this often whether a table is due; also before a worker's first."""
+"""Time between two looks of orphan removal for a due table, and before a worker's first look."""
 CLOCK_SETTLING_SECONDS: Final = 3600.0
-"""The clock may differ this much from the time that has passed, and orphan removal rests this long
-after the clock was set."""
+"""The clock may differ this much from the elapsed time. Orphan removal rests as long after somebody
+set the clock."""
 CLOCK_MARGIN_SECONDS: Final = 60.0
-"""The lake server's clock may be this much slow: it refuses an age below a day by its clock."""
+"""The lake server's clock may be this slow: the server refuses an age below a day by the clock."""
 STATUS_SNAPSHOTS: Final = 10
 """Snapshots that a table of the status views keeps."""
 
@@ -358,16 +357,15 @@ LAKE_SERVER_READY_SECONDS: Final = 120.0
 LAKE_SERVER_STOP_SECONDS: Final = 10.0
 """Time for a lake server to end before SIGKILL."""
 LAKE_SERVER_ARCHIVE_SECONDS: Final = 40.0
-"""Time for the first lake server to end: at its end the server writes the archive of its
-classes."""
+"""Time for the first lake server to end: the server writes the archive of loaded classes then."""
 LAKE_SERVER_POLL_SECONDS: Final = 0.05
-"""The start of a lake server reads the server's output this often."""
+"""Time between two looks at the output of a starting lake server."""
 LAKE_CATALOG_BUSY_SECONDS: Final = 30.0
 """Time for the lock on the lake's SQLite catalog while the tables of the catalog are made."""
 CLASS_DUMP_SECONDS: Final = 60.0
 """Time for Java to write a class archive."""
 CLASS_DUMP_STALE_SECONDS: Final = 600.0
-"""A class archive of this age that is unfinished has no living writer."""
+"""An unfinished class archive of this age has no living writer."""
 JARS_FETCH_SECONDS: Final = 600.0
 """Time to fetch the jars on a slow network."""
 JAVA_VERSION_SECONDS: Final = 30
@@ -377,9 +375,8 @@ WARM_ARCHIVE_SECONDS: Final = 300.0
 SHARED_SESSION_SECONDS: Final = 20.0
 """Time for the lake server to clone a session."""
 SESSION_IDLE_SECONDS: Final = 1800.0
-"""A session that was idle for this time is replaced: servers forget a session after an hour by
-default."""
+"""A session idle for this time is replaced: servers forget a session after an hour by default."""
 SESSION_RELEASE_SECONDS: Final = 20.0
-"""Time for the lake server to release a session; the release waits for a running statement."""
+"""Time for the lake server to release a session."""
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that Iceberg refused because the table changed."""
