@@ -1,4 +1,4 @@
-"""A worker whose lake remembers its upkeep, and expiries that wait until they are told to go."""
+"""A worker whose lake records maintenance, and expiries that wait until a test lets them run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from workers.tables.maintenance.schedule import Maintenance
 A = relation(1, "a", "id", "v")
 
 
-class Kept(MemoryDestination):
-    """A lake whose tables hold snapshots of these times and so many files, and that remembers its
-    upkeep: after which batch, and what an expiry was to keep."""
+class RecordingLake(MemoryDestination):
+    """A lake whose tables hold snapshots of given times and a given number of files. Records after
+    which batch each kind of maintenance ran, and the arguments of expiries."""
 
     def __init__(
         self, lake: MemoryLake, *, snapshots: Sequence[float] = (), files: int = 0
@@ -76,7 +76,7 @@ class Kept(MemoryDestination):
         return super().expire(ident, retain=retain, age=age)
 
 
-def play(worker: Applier, dest: Kept, batches: int) -> None:
+def play(worker: Applier, dest: RecordingLake, batches: int) -> None:
     for _ in range(batches):
         dest.batches += 1
         inserted = Insert(1, row(str(dest.batches), "1"))
@@ -85,7 +85,7 @@ def play(worker: Applier, dest: Kept, batches: int) -> None:
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that a test sets."""
 
     now = 100.0
 
@@ -93,8 +93,8 @@ class Clock:
         return self.now
 
 
-class Beside:
-    """What a thread would run, one after the other; ``held`` until ``go`` is called."""
+class Background:
+    """Runs jobs at once, or, while ``held``, one after the other when ``go`` is called."""
 
     def __init__(self) -> None:
         self.held = False
@@ -118,21 +118,21 @@ class Expiring:
     """A worker on table a whose expiry settings may change while it runs; a second to a batch."""
 
     def __init__(self, world: Subscribed, *snapshots: float, **settings: Any) -> None:
-        self.dest, self.clock = Kept(world.lake, snapshots=snapshots), Clock()
+        self.dest, self.clock = RecordingLake(world.lake, snapshots=snapshots), Clock()
         self.dest.batches = len(world.rows("a"))  # of the lives before
         self.worker = world.worker(self.dest)
-        self.beside = Beside()
+        self.background = Background()
         self.set(**settings)
         self.worker.writer.maintenance = Maintenance(
             self.dest,
-            self.beside.submit,
+            self.background.submit,
             lambda: self.settings,
             world.store.add_lake_upkeep,
             now=self.clock,
         )
 
     def set(self, **settings: Any) -> None:
-        """Settings that are in force from now on."""
+        """Settings in force from now on."""
         self.settings = Settings.model_validate(settings)
 
     def play(self, batches: int) -> list[int]:
@@ -144,7 +144,7 @@ class Expiring:
 
 
 def is_free(lock: Path) -> bool:
-    """Nobody has the turn."""
+    """Does no worker hold the lock?"""
     with lock.open("r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,11 +154,11 @@ def is_free(lock: Path) -> bool:
 
 
 def recorded(world: Subscribed) -> dict[str, LakeUpkeep]:
-    """What the catalog knows of table a, by kind."""
+    """The outcomes that the catalog has of table a, by kind."""
     known = world.store.lake_upkeep(world.sub.oid)
     assert {each.relid for each in known} <= {world.rel("a").srrelid}
     return {each.kind: each for each in known}
 
 
-def branches(dest: Kept) -> set[str]:
+def branches(dest: RecordingLake) -> set[str]:
     return set(dest.lake.tables[LakeIdent("public", "a")].refs) - {"main"}

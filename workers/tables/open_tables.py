@@ -151,7 +151,9 @@ class OpenTables:
         table = self._tables[rel.srrelid]
         self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
         with self._store.transaction():
-            if self._store.rel(rel.srsubid, rel.srrelid) is not None:  # or the table has left
+            if (
+                self._store.rel(rel.srsubid, rel.srrelid) is not None
+            ):  # None: the table left meanwhile
                 self._store.update_rel(rel.srsubid, rel.srrelid, copied=False, **found)
 
     def _note_other_writer(self, lake: LakeTable, table: OpenTable) -> bool:
@@ -162,8 +164,8 @@ class OpenTables:
         if not table.rel.copied or table.source not in lake.written_by_others:
             return False
         log.warning(
-            'action=other_writer subid=%d relid=%d somebody else added rows to lake table "%s"; '
-            "inserted keys are looked for",
+            'action=other_writer subid=%d relid=%d another writer added rows to lake table "%s"; '
+            "inserted keys are looked up from now on",
             table.rel.srsubid,
             table.rel.srrelid,
             lake.ident,

@@ -100,7 +100,9 @@ class BatchPublisher:
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
-                if self._store.rel(self._sub.oid, relid) is not None:  # or the table has left
+                if (
+                    self._store.rel(self._sub.oid, relid) is not None
+                ):  # None: the table left meanwhile
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)

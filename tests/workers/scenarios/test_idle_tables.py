@@ -1,4 +1,4 @@
-"""While nothing comes: the files of a table's last batches are tidied, and shown as they are."""
+"""No changes come: the small files of a table's last batches are joined and published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from catalog.lake_maintenance import COMPACTION
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
 from config.limits import IDLE_AFTER_SECONDS
-from tests.workers.maintained import A, Clock, Kept, branches, play
+from tests.workers.maintained import A, Clock, RecordingLake, branches, play
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
@@ -25,7 +25,7 @@ B = relation(2, "b", "id", "v")
 A_TABLE = LakeIdent("public", "a")
 
 
-class Resting(Kept):
+class Resting(RecordingLake):
     """Whose rewrites take so many files, and leave a commit on the branch."""
 
     files = 3

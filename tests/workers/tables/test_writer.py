@@ -1,4 +1,4 @@
-"""What a batch leaves besides rows: nothing staged, and a word about rows it did not find."""
+"""A batch leaves nothing staged, and a line in the log about rows that were not found."""
 
 from __future__ import annotations
 

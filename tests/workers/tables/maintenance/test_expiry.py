@@ -1,4 +1,4 @@
-"""When old snapshots go, and that no batch waits for it."""
+"""When an expiry is due, and that no batch waits for an expiry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from catalog.lake_maintenance import EXPIRY
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
-from tests.workers.maintained import A, Expiring, Kept, branches, is_free, play, recorded
+from tests.workers.maintained import A, Expiring, RecordingLake, branches, is_free, play, recorded
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
@@ -91,15 +91,15 @@ def test_the_last_snapshots_stay_however_old_they_are(world: Subscribed) -> None
 def test_batches_go_on_beside_an_expiry_and_no_other_is_asked_for(world: Subscribed) -> None:
     """What is known of the table's snapshots is counted on meanwhile."""
     worker = Expiring(world, snapshot_expiry_batches=10, snapshot_retain_last=1)
-    worker.beside.held = True
+    worker.background.held = True
     assert worker.play(35) == []
-    assert len(worker.beside.waiting) == 1
+    assert len(worker.background.waiting) == 1
     assert len(world.rows("a")) == 35
     assert EXPIRY not in recorded(world)
-    worker.beside.go()
+    worker.background.go()
     worker.worker.writer.note_ended_expiries([world.rel("a")])
     assert recorded(world)[EXPIRY].times == 1
-    worker.beside.held = False
+    worker.background.held = False
     assert worker.play(1) == [35, 36]
 
 
@@ -108,11 +108,11 @@ def test_an_expiry_that_waits_does_not_begin_when_its_table_is_not_ready(
     world: Subscribed, gone: bool
 ) -> None:
     worker = Expiring(world, snapshot_expiry_batches=10, snapshot_retain_last=1)
-    worker.beside.held = True
+    worker.background.held = True
     worker.play(12)
     again = replace(world.rel("a"), srsubstate=SubRelState.INIT)
     worker.worker.writer.note_ended_expiries([] if gone else [again])
-    worker.beside.go()
+    worker.background.go()
     assert worker.dest.expired == []
     assert EXPIRY not in recorded(world)
 
@@ -156,7 +156,7 @@ def test_their_turn_is_over_before_anything_is_tended(
 ) -> None:
     seen: list[str] = []
 
-    class Watched(Kept):
+    class Watched(RecordingLake):
         def compact(self, *given: Any, **named: Any) -> int:
             seen.append("compact")
             return super().compact(*given, **named)

@@ -1,4 +1,4 @@
-"""Maintenance is due after so many batches, counted from what the table holds."""
+"""Compaction and vacuum are due by counts that begin with the files of the opened table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
 from config.limits import FIRST_MAINTENANCE_BATCHES
-from tests.workers.maintained import A, Clock, Expiring, Kept, branches, play
+from tests.workers.maintained import A, Clock, Expiring, RecordingLake, branches, play
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
@@ -25,14 +25,14 @@ def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
     world: Subscribed, monkeypatch: pytest.MonkeyPatch, small_from: int, due: list[int]
 ) -> None:
     monkeypatch.setattr(schedule, "SMALL_BATCH_ROWS", small_from)
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     play(world.worker(dest), dest, due[-1] + 1)
     assert dest.compacted == due
 
 
 def test_small_files_take_a_tenth_of_the_time(world: Subscribed) -> None:
     """A rewrite of two seconds is followed by eighteen without one."""
-    dest, clock = Kept(world.lake), Clock()
+    dest, clock = RecordingLake(world.lake), Clock()
     dest.takes = lambda: setattr(clock, "now", clock.now + 2)
     worker = world.worker(dest)
     worker.writer.maintenance = Maintenance(dest, clock=clock)
@@ -75,7 +75,7 @@ def test_workers_that_are_killed_early_keep_a_table_all_the_same(
     monkeypatch.setattr(schedule, "SMALL_BATCH_ROWS", 1)
     held, expiries, compactions = 0, 0, 0
     for life in range(7):
-        dest = Kept(world.lake, snapshots=range(held), files=held)
+        dest = RecordingLake(world.lake, snapshots=range(held), files=held)
         dest.batches = first = life * 60
         play(world.worker(dest), dest, 60)
         held += 60
@@ -90,7 +90,7 @@ def test_workers_that_are_killed_early_keep_a_table_all_the_same(
 
 def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
     """A tag may hold any number of snapshots, and large files need no upkeep."""
-    dest = Kept(world.lake, snapshots=range(5000), files=5000)
+    dest = RecordingLake(world.lake, snapshots=range(5000), files=5000)
     worker = world.worker(dest)
     play(worker, dest, FIRST_MAINTENANCE_BATCHES - 1)
     assert dest.expired == []
@@ -99,7 +99,7 @@ def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
 
 
 def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     worker = world.worker(dest)
     play(worker, dest, 9)
     (branch,) = branches(dest)
@@ -111,7 +111,7 @@ def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> No
     assert len(world.rows("a")) == 11
 
 
-def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
+def vacuumed(world: Subscribed, dest: RecordingLake) -> tuple[Applier, Clock]:
     """A worker whose first minute is over, on a table that is due."""
     worker, clock = world.worker(dest), Clock()
     worker.writer.maintenance = Maintenance(dest, clock=clock)
@@ -122,7 +122,7 @@ def vacuumed(world: Subscribed, dest: Kept) -> tuple[Applier, Clock]:
 
 def test_files_with_dead_rows_are_rewritten_until_none_is_left(world: Subscribed) -> None:
     """Once in a minute while there are some; what is left then is no reason to look again."""
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     worker, clock = vacuumed(world, dest)
     dest.rewrites = [3, 5]
     for _ in range(4):
@@ -135,7 +135,7 @@ def test_files_with_dead_rows_are_rewritten_until_none_is_left(world: Subscribed
 
 
 def test_dead_rows_count_anew_when_the_table_is_emptied(world: Subscribed) -> None:
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     worker, clock = vacuumed(world, dest)
     play(worker, dest, 1)
     clock.now += 60
@@ -147,7 +147,7 @@ def test_dead_rows_count_anew_when_the_table_is_emptied(world: Subscribed) -> No
 
 
 def test_a_vacuum_that_fails_rests_before_it_is_tried_again(world: Subscribed) -> None:
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     worker, clock = vacuumed(world, dest)
     dest.failing = True
     play(worker, dest, 3)
@@ -159,7 +159,7 @@ def test_a_vacuum_that_fails_rests_before_it_is_tried_again(world: Subscribed) -
 
 
 def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
-    dest = Kept(world.lake)
+    dest = RecordingLake(world.lake)
     worker = world.worker(dest)
     worker.writer.maintenance = Maintenance(dest, clock=Clock())
     dest.rows = (1_200_000, 400_000)
@@ -169,7 +169,7 @@ def test_a_worker_does_not_begin_with_a_vacuum(world: Subscribed) -> None:
 
 def test_autovacuum_off_rewrites_nothing(world: Subscribed) -> None:
     expiry = {"snapshot_expiry_batches": 14, "snapshot_retain_last": 1}
-    dest, settings = Kept(world.lake), [Settings(autovacuum=False, **expiry)]
+    dest, settings = RecordingLake(world.lake), [Settings(autovacuum=False, **expiry)]
     worker, clock = world.worker(dest), Clock()
     worker.writer.maintenance = Maintenance(dest, settings=lambda: settings[0], clock=clock)
     clock.now += 60
@@ -183,7 +183,7 @@ def test_autovacuum_off_rewrites_nothing(world: Subscribed) -> None:
 
 def test_a_shared_table_s_vacuum_that_fails_is_tried_once(lake: MemoryLake, sharing: Make) -> None:
     """On the branch that was made for the batch; the batch gets another, without naps, too."""
-    shared, dest = sharing("a1"), Kept(lake)
+    shared, dest = sharing("a1"), RecordingLake(lake)
     dest.rows, dest.failing = (1_200_000, 400_000), True
     worker = shared.worker(dest)
     worker.writer.maintenance = Maintenance(dest, settings=lambda: Settings(autovacuum_naptime=0))
