@@ -36,14 +36,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "leaked_slots": BY_ITS_ROOM,
         "table_mapping": BY_ITS_ROOM,
     },
-    "subscriber/demo": {
-        "display": BY_ITS_ROOM,
-        "log_errors": BY_ITS_ROOM,
-        "postgres_programs": BY_ITS_ROOM,
-        "progress": BY_ITS_ROOM,
-        "proof": BY_ITS_ROOM,
-        "workload": BY_ITS_ROOM,
-    },
     "workers": {
         "fork_server_preload": BY_ITS_ROOM,
         "fork_server_signals": BY_ITS_ROOM,
@@ -208,7 +200,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "docs/commands": 9.6,
     "docs/decisions": 12.8,
     "subscriber/commands": 14.9,
-    "subscriber/demo": 11.1,
     "workers": 14.3,
     "workers/apply": 14.1,
     "workers/changes": 12.9,

@@ -1,1 +1,1 @@
-"""`pgsub demo`: a live PostgreSQL replicated into Iceberg tables, and the proof."""
+"""``pgsub demo``: a live PostgreSQL replicated into Iceberg tables, and the proof."""

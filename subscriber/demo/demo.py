@@ -1,8 +1,8 @@
-"""``pgsub demo``: the whole thing on one machine, from an empty folder to a proof.
+"""``pgsub demo``: replication on a single machine, from an empty folder to a proof.
 
-An embedded PostgreSQL holds a small shop; a workload keeps buying in it. ``pgsub up`` runs as a
-child process on a configuration file like anybody's. When all tables follow the stream and some
-time has passed, the workload stops, ``pgsub wait`` returns, and both sides compute a digest of
+An embedded PostgreSQL holds a small shop with a running workload. ``pgsub up`` runs as a child
+process with a configuration file like any user's. After all tables have followed the stream for
+some time, the workload stops, ``pgsub wait`` returns, and publisher and lake compute a digest of
 every table.
 """
 
@@ -79,7 +79,7 @@ The configuration was {file}; for a server of your own, write one like it and ru
 def run_demo(data_dir: Path, *, stream_seconds: float = DEMO_STREAM_SECONDS) -> int:
     """Run the demo in ``data_dir``; 0 if the proof holds, 1 if not or after Ctrl-C.
 
-    What an earlier demo left there is removed; anything else there is refused (55000).
+    The files of an earlier demo are removed; a folder with other files is refused (55000).
     """
     folder = _prepare(data_dir)
     console = Console()
@@ -103,30 +103,30 @@ class _Demo:
         self.env = {**os.environ, PASSWORD_ENV: self.password}
 
     def run(self, stream_seconds: float) -> int:
-        """The whole story; everything that was started is stopped on the way out."""
+        """Run from start to proof; at the end every started process is stopped."""
         with contextlib.ExitStack() as stack:
-            self.view.say("starting a PostgreSQL server and filling a shop ...")
+            self.view.print_line("starting a PostgreSQL server and filling a shop ...")
             stack.enter_context(self.publisher)
             self._fill()
             self.workload.start()
             stack.callback(self.workload.stop)
-            self.view.say(f"starting `pgsub up {self.file}` ...")
+            self.view.print_line(f"starting `pgsub up {self.file}` ...")
             child = stack.enter_context(self._up())
             self._watch(child, stream_seconds)
             self.workload.stop()
-            self.view.say(
+            self.view.print_line(
                 f"the shop is closed: {self.workload.transactions:,} transactions,"
                 f" {self.workload.rows:,} rows changed; `pgsub wait` ..."
             )
             self._command("wait", SUBSCRIPTION, "--timeout", str(DEMO_CATCH_UP_SECONDS))
-            self.view.say("both sides compute a digest of every table ...")
+            self.view.print_line("both sides compute a digest of every table ...")
             result = self._prove()
         self.view.verdict(result)
-        if not all(verdict.equal for verdict in result):
-            self.view.say("the lake is NOT what the publisher holds")
+        if not all(verdict.is_equal for verdict in result):
+            self.view.print_line("the lake is NOT what the publisher holds")
             return 1
-        self.view.say("the lake holds exactly what the publisher holds")
-        self.view.say(self._next())
+        self.view.print_line("the lake holds exactly what the publisher holds")
+        self.view.print_line(self._next())
         return 0
 
     def _fill(self) -> None:
@@ -139,11 +139,11 @@ class _Demo:
             ):
                 connection.execute(statement.encode())
         rows = ", ".join(f"{table.rows:,} {table.name}" for table in TABLES)
-        self.view.say(f"PostgreSQL 18 on port {self.publisher.port}: {rows}")
+        self.view.print_line(f"PostgreSQL 18 on port {self.publisher.port}: {rows}")
 
     @contextlib.contextmanager
     def _up(self) -> Iterator[subprocess.Popen[bytes]]:
-        """``pgsub up`` in a process of its own, which Ctrl-C does not reach but we do."""
+        """Run ``pgsub up`` in a process that Ctrl-C does not reach; stop the process at the end."""
         parts = {"host": "127.0.0.1", "port": self.publisher.port, "dbname": "postgres"}
         self.file.write_text(
             CONFIGURATION.format(
@@ -175,7 +175,7 @@ class _Demo:
                 child.wait()
 
     def _watch(self, child: subprocess.Popen[bytes], stream_seconds: float) -> None:
-        """Show readings until every table has followed the stream for a while."""
+        """Display readings until every table has followed the stream for some time."""
         deadline, synced_at = time.monotonic() + DEMO_SYNC_SECONDS, None
         with self.publisher.connect() as connection, self.view:
             meter = Meter(
@@ -189,8 +189,8 @@ class _Demo:
                 while synced_at is None or time.monotonic() < synced_at + stream_seconds:
                     self._check(child)
                     reading = meter.read()
-                    self.view.show(reading, self._said(reading.elapsed))
-                    if reading.synced and synced_at is None:
+                    self.view.show(reading, self._workload_line(reading.elapsed))
+                    if reading.is_synced and synced_at is None:
                         synced_at = time.monotonic()
                     if synced_at is None and time.monotonic() > deadline:
                         raise ConnectionFailure(
@@ -200,7 +200,7 @@ class _Demo:
                     time.sleep(DEMO_TICK_SECONDS)
 
     def _check(self, child: subprocess.Popen[bytes]) -> None:
-        """Fail with its own words if ``up`` or the workload ended."""
+        """Raise the error of ``up`` or of the workload if either has ended."""
         if child.poll() is not None:
             raise ConnectionFailure(
                 f"pgsub up ended with status {child.returncode}", detail=self._log_tail()
@@ -208,7 +208,7 @@ class _Demo:
         if self.workload.error is not None:
             raise ConnectionFailure("the workload ended", detail=str(self.workload.error))
 
-    def _said(self, elapsed: float) -> str:
+    def _workload_line(self, elapsed: float) -> str:
         kinds = ", ".join(
             f"{self.workload.by_kind[kind]:,} {kind}" for kind in ("inserted", "updated", "deleted")
         )
@@ -221,7 +221,7 @@ class _Demo:
         return verdicts([(row[0], row[1], row[2]) for row in here], json.loads(answer))
 
     def _command(self, *words: str) -> str:
-        """Run one of the commands a user would; its output, or its error as ours."""
+        """Run a command like a user; the output, or the command's error."""
         done = subprocess.run(
             [*_pgsub(self.data_dir), *words], capture_output=True, text=True, env=self.env
         )
@@ -247,7 +247,7 @@ class _Demo:
 
 
 def _prepare(data_dir: Path) -> Path:
-    """An empty data directory with a folder for the demo's own files."""
+    """Create an empty data directory with a folder for the demo's files."""
     folder = data_dir / "demo"
     if data_dir.exists() and any(data_dir.iterdir()):
         if not folder.is_dir():
@@ -264,13 +264,13 @@ def _prepare(data_dir: Path) -> Path:
 
 
 def _pgsub(data_dir: Path) -> Sequence[str]:
-    """The command as an argument list that needs no script on PATH."""
+    """The command as an argument list, without a script on PATH."""
     code = "import sys; from subscriber.cli import main; sys.exit(main())"
     return [sys.executable, "-P", "-c", code, "--data-dir", str(data_dir)]
 
 
 def _position(connection: psycopg.Connection) -> tuple[LSN, LSN | None]:
-    """The publisher's WAL position and what the subscription's slot confirms."""
+    """The publisher's WAL position, and the confirmed position of the subscription's slot."""
     [(current, confirmed)] = connection.execute(
         "SELECT pg_current_wal_lsn()::text, (SELECT confirmed_flush_lsn::text"
         " FROM pg_replication_slots WHERE slot_name = %s)",
@@ -281,7 +281,7 @@ def _position(connection: psycopg.Connection) -> tuple[LSN, LSN | None]:
 
 @contextlib.contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """SIGTERM stops the demo as Ctrl-C does."""
+    """Let SIGTERM stop the demo like Ctrl-C."""
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt

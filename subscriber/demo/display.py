@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines everywhere else."""
+"""Displays the demo: a live table on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STYLES: Final = {"i": "dim", "d": "yellow", "w": "cyan", "c": "cyan", "s": "gree
 
 
 class DemoView:
-    """Shows readings; as a context manager the live display lasts as long as it does."""
+    """Displays readings; the live display lasts from entry to exit of the context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -54,36 +54,36 @@ class DemoView:
             self._live.stop()
             self._live = None
 
-    def say(self, text: str) -> None:
-        """One line of what happens."""
+    def print_line(self, text: str) -> None:
+        """Print a line about the demo's next step."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, reading: Reading, workload: str) -> None:
-        """The latest reading; ``workload`` says what the shop is doing."""
+        """Display the latest reading; ``workload`` describes the shop's work."""
         if self._live is not None:
             self._live.update(_panel(reading, workload))
             return
         if reading.elapsed - self._last_line >= DEMO_PLAIN_LINE_SECONDS:
             self._last_line = reading.elapsed
-            self.say(_plain(reading, workload))
+            self.print_line(_plain(reading, workload))
         if reading.error != self._last_error:
             self._last_error = reading.error
             if reading.error is not None:
-                self.say(escape(f"ERROR:  {reading.error}"))
+                self.print_line(escape(f"ERROR:  {reading.error}"))
 
     def verdict(self, verdicts: Sequence[Verdict]) -> None:
-        """The proof, table by table."""
+        """Print the proof, table by table."""
         table = Table("table", "rows", "sum of md5 on the publisher", "sum of md5 in the lake", "")
         for verdict in verdicts:
             here, there = verdict.publisher, verdict.lake
             rows = f"{here.rows:,}"
             if here.rows != there.rows:
                 rows += f" != {there.rows:,}"
-            word = Text("equal", "green") if verdict.equal else Text("DIFFERENT", "bold red")
+            word = Text("equal", "green") if verdict.is_equal else Text("DIFFERENT", "bold red")
             if self._console.is_terminal:
                 table.add_row(verdict.table, rows, here.total, there.total, word)
             else:
-                self.say(f"{verdict.table}: {rows} rows, {here.total} {there.total}: {word}")
+                self.print_line(f"{verdict.table}: {rows} rows, {here.total} {there.total}: {word}")
         if self._console.is_terminal:
             self._console.print(table)
 

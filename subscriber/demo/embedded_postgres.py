@@ -1,16 +1,16 @@
 """An embedded PostgreSQL server, for the demo and for the tests.
 
-The programs come in a wheel (PostgreSQL 16 and 18, see ``publisher_programs``) or from a folder
-that the caller names. A server of ours
+The programs come in a wheel (PostgreSQL 16 and 18, see ``postgres_programs``) or from a folder
+named by the caller. An embedded server
 
-* listens on 127.0.0.1 only, on a port that was free, with ``wal_level = logical``;
-* keeps its data in a folder of ours that goes away with it, unless a data directory is given;
-* dies with the process that started it, also when that process is killed;
-* runs as ``nobody`` where we are root, because a PostgreSQL server refuses to run as root.
+* listens on 127.0.0.1 only, on a free port, with ``wal_level = logical``;
+* keeps the data in a temporary folder, unless the caller gives a data directory;
+* ends with the process that started the server, even after a kill;
+* runs as ``nobody`` when started by root: a PostgreSQL server refuses to run as root.
 
-``initdb`` takes seconds, so it runs once per version of the wheel: a new server starts as a copy of
-that template, with a system identifier of its own, as if ``initdb`` had made it. Named programs may
-lack ``pg_resetwal``, which that takes: there ``initdb`` makes every cluster.
+``initdb`` takes seconds and runs once per version of the wheel. A new server starts from a copy of
+the template, with a new system identifier, as after an ``initdb``. The copy needs ``pg_resetwal``.
+Programs of a named folder may lack ``pg_resetwal``: with those, ``initdb`` creates every cluster.
 """
 
 from __future__ import annotations
@@ -74,25 +74,25 @@ BASE_CONF: Final[Mapping[str, str | int]] = {
     "log_line_prefix": "%m [%p] %a ",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # The data are thrown away with the server; what is measured sets its own.
+    # The data are temporary; a benchmark sets other values.
     "fsync": "off",
     "max_wal_size": "4GB",
 }
 
 
 class EmbeddedPublisher:
-    """One server: ``start`` it, use ``dsn``, ``execute`` and ``psql``, ``stop`` it.
+    """A server: ``start``, then use ``dsn``, ``execute`` and ``psql``, then ``stop``.
 
     Parameters:
-        version: 16 or 18; with ``programs`` the one they are of.
-        port: 0 takes a free one; it stays the same over ``restart``.
-        data_dir: an existing cluster or a place for a new one, kept on ``stop``; None makes a
-            folder that is removed on ``stop``.
-        conf: settings over ``BASE_CONF``, by their PostgreSQL names.
+        version: 16 or 18; with ``programs`` their version.
+        port: 0 takes a free port; a ``restart`` keeps the port.
+        data_dir: an existing or new cluster, kept on ``stop``; None creates a folder that ``stop``
+            removes.
+        conf: settings over ``BASE_CONF``, by PostgreSQL's names.
         password: of the superuser ``postgres``; None lets every local connection in.
         programs: the folder with ``initdb`` and ``postgres``; None takes the wheel's.
 
-    As a context manager it starts on entry and stops on exit.
+    As a context manager the server starts on entry and stops on exit.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class EmbeddedPublisher:
 
     @property
     def bin_dir(self) -> Path:
-        """Where the server's programs are; the wheel has ``psql``, ``pg_recvlogical`` … too."""
+        """The folder of the server's programs; the wheel has ``psql``, ``pg_recvlogical`` … too."""
         return self._programs or wheel_programs(self.version)
 
     @property
@@ -141,7 +141,7 @@ class EmbeddedPublisher:
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's pid, None when it does not run."""
+        """The postmaster's pid, None without a running server."""
         if self._process is None or self._process.poll() is not None:
             return None
         return self._process.pid
@@ -152,7 +152,7 @@ class EmbeddedPublisher:
         return self.conninfo()
 
     def conninfo(self, dbname: str = "postgres", **params: str | int) -> str:
-        """A libpq connection string; ``params`` are added to it or replace what it holds."""
+        """A libpq connection string; ``params`` are added or replace parameters."""
         values: dict[str, str | int] = {
             "host": "127.0.0.1",
             "port": self.port,
@@ -164,10 +164,11 @@ class EmbeddedPublisher:
         return conninfo.make_conninfo("", **{**values, **params})
 
     def start(self) -> None:
-        """Make the cluster if there is none, start the server, wait until it answers.
+        """Create a missing cluster, start the server, wait for the first answer.
 
         Raises:
-            ConnectionFailure: it ended or did not answer in time; DETAIL has its last log lines.
+            ConnectionFailure: the server ended or did not answer in time; DETAIL has the last log
+                lines.
         """
         if self.pid is not None:
             return
@@ -177,7 +178,7 @@ class EmbeddedPublisher:
         atexit.register(self.stop)
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server and remove the data, if the folder is ours. Safe to call twice."""
+        """Stop the server and remove a temporary folder. Safe to call twice."""
         atexit.unregister(self.stop)
         self._halt(mode)
         if self._scratch is not None:
@@ -185,19 +186,19 @@ class EmbeddedPublisher:
             self._scratch = self._dir = None
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop and start on the same data and port; ``immediate`` is a crash with recovery."""
+        """Stop, and start again with data and port kept; ``immediate`` is a crash with recovery."""
         self._halt(mode)
         self.start()
 
     def kill(self) -> None:
-        """SIGKILL the postmaster, as a crash of the machine would; ``start`` recovers."""
+        """SIGKILL the postmaster, like a crash of the machine; ``start`` recovers."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def halt(self, mode: StopMode = "fast") -> None:
-        """Stop the server but keep the data, so that ``start`` brings it back."""
+        """Stop the server but keep the data for the next ``start``."""
         self._halt(mode)
 
     def connect(self, dbname: str = "postgres", **params: str | int) -> psycopg.Connection:
@@ -207,9 +208,10 @@ class EmbeddedPublisher:
     def execute(
         self, statement: str, args: Sequence[Any] | None = None, *, dbname: str = "postgres"
     ) -> list[tuple[Any, ...]]:
-        """Run SQL on a connection of its own and return the rows of its last result, if any.
+        """Run SQL on a new connection and return the rows of the last result, if any.
 
-        Several statements separated by semicolons are one transaction; ``args`` allow only one.
+        Several statements separated by semicolons are a single transaction; with ``args`` only a
+        single statement is allowed.
         """
         with self.connect(dbname) as connection:
             cursor = connection.execute(statement.encode(), args)
@@ -218,9 +220,9 @@ class EmbeddedPublisher:
             return cursor.fetchall() if cursor.description else []
 
     def psql(self, script: str, *, dbname: str = "postgres") -> str:
-        """Run a script with this version's own ``psql``: unaligned tuples, stopping at errors.
+        """Run a script with the version's ``psql``: unaligned tuples, stopping at errors.
 
-        Raises ConnectionFailure with what psql said.
+        Raises ConnectionFailure with psql's message.
         """
         words = [str(self.bin_dir / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1"]
         result = subprocess.run(
@@ -253,7 +255,7 @@ class EmbeddedPublisher:
         self.port = self.port or _free_port()
 
     def _set_password(self, password: str) -> None:
-        """Let in only who knows the password; set while no server runs and nobody can connect."""
+        """Require the password; set while no server runs and no client can connect."""
         literal = password.replace("'", "''")
         statement = f"ALTER ROLE postgres PASSWORD '{literal}'\n".encode()
         _run_tool(
@@ -270,7 +272,7 @@ class EmbeddedPublisher:
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir,
-                start_new_session=True,  # the terminal's Ctrl-C is its owner's to handle
+                start_new_session=True,  # the terminal's Ctrl-C reaches the starting process alone
                 preexec_fn=_die_with_parent(os.getpid()), **_unprivileged(),
             )  # fmt: skip
 
@@ -308,7 +310,7 @@ class EmbeddedPublisher:
 
 
 def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) -> None:
-    """Start; after a kill the old children may hold the shared memory for a moment more."""
+    """Start; after a kill the old children may hold the shared memory for another moment."""
     deadline = time.monotonic() + POSTGRES_START_AGAIN_SECONDS
     while True:
         spawn()
@@ -322,7 +324,7 @@ def _start_retrying(spawn: Callable[[], None], await_ready: Callable[[], None]) 
 
 
 def _template(version: int, programs: Path) -> Path:
-    """A cluster made by ``initdb`` once per version of the wheel and user."""
+    """A cluster created by ``initdb`` once per version of the wheel and user."""
     release = importlib.metadata.version(DISTRIBUTION)
     template = cache_dir() / f"template-{version}-{release}"
     with locked(template.with_name(f"{template.name}.lock")):
@@ -334,7 +336,7 @@ def _template(version: int, programs: Path) -> Path:
 
 
 def _initdb(programs: Path, folder: Path) -> None:
-    """Make a cluster in an empty folder."""
+    """Create a cluster in an empty folder."""
     _give_to_server(folder)
     _run_tool(
         programs / "initdb", "-D", str(folder), "-U", "postgres", "--auth=trust",
@@ -346,7 +348,7 @@ def _copy_template(template: Path, target: Path) -> None:
     """Copy a cluster and write another system identifier into its control file.
 
     The identifier is the first 8 bytes of ``pg_control``; ``pg_resetwal`` then renews checksum
-    and WAL. Without it all clusters would look like one server to who compares identifiers.
+    and WAL. With equal identifiers all clusters would look like a single server to pgsub.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(template, target, symlinks=True)
@@ -358,17 +360,17 @@ def _copy_template(template: Path, target: Path) -> None:
 
 
 def _run_tool(program: Path, *args: str, stdin: bytes | None = None) -> None:
-    """Run a PostgreSQL program to its end as the server's user; raises 08006 with its words."""
+    """Run a PostgreSQL program as the server's user; raises 08006 with the program's message."""
     result = subprocess.run(
         [str(program), *args], input=stdin, capture_output=True, cwd="/", **_unprivileged()
     )
     if result.returncode:
-        said = (result.stderr or result.stdout).decode(errors="replace").strip()
-        raise ConnectionFailure(f"{program.name} failed", detail=said)
+        message = (result.stderr or result.stdout).decode(errors="replace").strip()
+        raise ConnectionFailure(f"{program.name} failed", detail=message)
 
 
 def _unprivileged() -> dict[str, Any]:
-    """Arguments of ``subprocess`` that make the child the server's user."""
+    """Arguments of ``subprocess`` to run a child as the server's user."""
     user = server_user()
     if user is None:
         return {}
@@ -382,14 +384,14 @@ def _give_to_server(path: Path) -> None:
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """What the child runs before ``exec``: an immediate shutdown when its owner is gone."""
+    """A function for the child before ``exec``: immediate shutdown after the parent's death."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
 
     def preexec() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # the parent died before the line above
             os._exit(1)
 
     return preexec
@@ -397,9 +399,9 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
 
 @contextlib.contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder for one server's data, removed at the end, or by the next server's start.
+    """A folder for a server's data, removed at the end, or by the next server's start.
 
-    Its lock file is held as long as we live: a folder whose lock is free has no owner any more.
+    The starting process holds the folder's lock file: a free lock means that the process has died.
     """
     base = cache_dir() / "servers"
     base.mkdir(exist_ok=True)
@@ -419,7 +421,7 @@ def _scratch_folder() -> Iterator[Path]:
 
 
 def _sweep(base: Path) -> None:
-    """Remove what servers of dead owners left; their postmasters died with their owners."""
+    """Remove folders of dead processes; the postmasters died together with the processes."""
     for path in base.glob("s-*.lock"):
         with path.open("w") as file:
             try:

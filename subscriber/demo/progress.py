@@ -1,8 +1,8 @@
-"""What the demo shows while it runs: states, progress, rates, lag.
+"""Measures the demo's progress: states of tables, rates, lag.
 
-Rates and lag are measured from outside: the publisher says what it has written and what the
-subscriber has confirmed (``pg_replication_slots.confirmed_flush_lsn``), and the workload knows
-how many rows lay before each position.
+Rates and lag are measured from outside. The publisher reports the positions of the written WAL and
+of the subscriber's confirmations (``pg_replication_slots.confirmed_flush_lsn``), and the workload
+counts the changed rows before every position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTLED: Final = ("s", "r")
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A moment of the publisher: where its WAL was and how many rows the workload had changed."""
+    """A moment of the publisher: the WAL position and the workload's count of changed rows."""
 
     moment: float
     lsn: LSN
@@ -37,7 +37,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """One table: ``state`` is '' before it is known; ``rate`` in rows/s, ``eta`` in seconds."""
+    """A table: ``state`` is '' while unknown; ``rate`` in rows/s, ``eta`` in seconds."""
 
     name: str
     state: str
@@ -49,9 +49,9 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything at one moment. ``lag_bytes`` and ``lag_seconds`` are None without a slot.
+    """All measurements of a moment. ``lag_bytes`` and ``lag_seconds`` are None without a slot.
 
-    ``error`` is what the log last said of a table that is not copied yet, or of the stream.
+    ``error`` is the log's last error about a table not yet copied, or about the stream.
     """
 
     elapsed: float
@@ -63,8 +63,8 @@ class Reading:
     error: str | None = None
 
     @property
-    def synced(self) -> bool:
-        """Every table is in state r."""
+    def is_synced(self) -> bool:
+        """Is every table in state r?"""
         return bool(self.tables) and all(table.state == "r" for table in self.tables)
 
 
@@ -76,10 +76,10 @@ class _Copy:
 
 @dataclass(slots=True)
 class Meter:
-    """Reads all of it; ``sizes`` are the tables' rows, ``position`` asks the publisher.
+    """Takes the measurements; ``sizes`` has the tables' numbers of rows.
 
-    ``position`` answers the current WAL position and what the subscription's slot confirms;
-    ``changed`` the number of rows the workload has changed.
+    ``position`` returns the publisher's WAL position and the confirmed position of the
+    subscription's slot, ``changed`` the number of rows changed by the workload.
     """
 
     data_dir: Path
@@ -101,7 +101,7 @@ class Meter:
         self._log = LastErrors(self.data_dir)
 
     def read(self) -> Reading:
-        """One reading; call it a few times a second."""
+        """Take a reading; call a few times a second."""
         now = self.clock()
         status = self._launcher()
         lsn, confirmed = self.position()
@@ -119,7 +119,7 @@ class Meter:
         )
 
     def _error(self, now: float, rels: Sequence[SubscriptionRel]) -> str | None:
-        """The newest error that still matters, with the table it is about."""
+        """The newest error about an unfinished table or the stream, with the table's name."""
         self._log.read(now)
         unfinished = {rel.srrelid: rel for rel in rels if rel.srsubstate not in SETTLED}
         for error in sorted(self._log.errors.values(), key=lambda error: -error.moment):
@@ -184,7 +184,7 @@ class Meter:
         return TableProgress(name, state, copied, total, rate, eta)
 
     def _rels(self, running: bool) -> list[SubscriptionRel]:
-        """The stored states; nothing before a launcher has made the catalog."""
+        """The stored states; none before a launcher has created the catalog."""
         if self._store is None:
             if not running:
                 return []

@@ -1,8 +1,8 @@
-"""The demo's proof: both sides compute a number over every row, and neither sees the other's.
+"""The demo's proof: publisher and lake compute a digest of every table, independently.
 
-A row becomes canonical text: of each column ``length:text``, or ``N`` for NULL, so that no two
-different rows read the same. A table's digest is the sum of the first 60 bits of each row's md5,
-computed by PostgreSQL on its tables and by Spark on the lake's.
+A row becomes canonical text: ``length:text`` for every column, or ``N`` for NULL. Two different
+rows never have equal text. A table's digest is the sum of the first 60 bits of every row's md5,
+computed by PostgreSQL on the publisher's tables and by Spark on the lake's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPARK_DIGEST: Final = Template(
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Rows of a table and the sum over them."""
+    """A table's number of rows, and the sum over all rows."""
 
     rows: int
     total: str
@@ -49,15 +49,15 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One table on both sides."""
+    """The digests of a table on the publisher and in the lake."""
 
     table: str
     publisher: Digest
     lake: Digest
 
     @property
-    def equal(self) -> bool:
-        """Both sides came to the same numbers."""
+    def is_equal(self) -> bool:
+        """Are the digests equal?"""
         return self.publisher == self.lake
 
 

@@ -1,7 +1,7 @@
-"""The demo's shop: four related tables, and somebody who keeps buying.
+"""The demo's shop: four related tables, and a workload of small transactions.
 
-Each transaction does what a shop does: place an order with its lines, move an order on, change a
-price, cancel an order with all its lines. It is small and seeded, so a run can be repeated.
+A transaction places an order with lines, moves an order on, changes a price, or cancels an order
+with all lines. The workload is seeded: a run can be repeated.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CANCEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and how its text is made equal on both sides of the proof."""
+    """A column, and the kind of conversion to text in the proof."""
 
     name: str
     kind: str = "plain"  # plain | instant | array
@@ -102,7 +102,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the shop: rows before the workload starts, columns in their order."""
+    """A table of the shop: the number of rows before the workload, and the columns in order."""
 
     name: str
     rows: int
@@ -159,9 +159,9 @@ def fill(connection: psycopg.Connection) -> None:
 
 
 class Workload(threading.Thread):
-    """Transactions at a steady pace until ``stop``; counters say what was done.
+    """Transactions at a steady pace until ``stop``; counters of transactions and rows.
 
-    ``error`` is what ended it early, if anything did.
+    ``error`` is the error that ended the workload early, else None.
     """
 
     def __init__(self, dsn: Callable[[], str], rate: float, seed: int = 1) -> None:
@@ -198,7 +198,7 @@ class Workload(threading.Thread):
             self.error = error
 
     def _step(self, connection: psycopg.Connection) -> tuple[str, int]:
-        """One transaction; says what it was and how many rows it changed."""
+        """Run a transaction; the kind of change and the number of rows."""
         dice = self._random.random()
         if dice < 0.45 or not self._open:
             return "inserted", self._buy(connection)

@@ -1,4 +1,7 @@
-import os
+"""The embedded PostgreSQL server."""
+
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys
@@ -113,11 +116,3 @@ def test_a_killed_owner_leaves_no_server_and_its_folder_goes_with_the_next_start
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30, "the postmaster has gone")
     with EmbeddedPublisher():
         assert not Path(folder).exists()
-
-
-def test_programs_are_copied_only_where_the_server_may_not_run_as_us() -> None:
-    programs = EmbeddedPublisher().bin_dir
-    inside = "site-packages" in programs.parts
-    assert inside == (os.geteuid() != 0)
-    assert (programs / "pgbench").exists()
-    assert INSTALLS.keys() == {16, 18}
