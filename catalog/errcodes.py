@@ -15,6 +15,59 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import ClassVar, Final
 
+# -- SQLSTATEs by the names that PostgreSQL gives them ---------------------------------------------
+
+CONNECTION_FAILURE: Final = "08006"
+PROTOCOL_VIOLATION: Final = "08P01"
+FEATURE_NOT_SUPPORTED: Final = "0A000"
+NUMERIC_VALUE_OUT_OF_RANGE: Final = "22003"
+NULL_VALUE_NOT_ALLOWED: Final = "22004"
+DATETIME_FIELD_OVERFLOW: Final = "22008"
+CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
+INVALID_PARAMETER_VALUE: Final = "22023"
+INVALID_ESCAPE_SEQUENCE: Final = "22025"
+INVALID_TEXT_REPRESENTATION: Final = "22P02"
+INVALID_BINARY_REPRESENTATION: Final = "22P03"
+BAD_COPY_FILE_FORMAT: Final = "22P04"
+NOT_NULL_VIOLATION: Final = "23502"
+UNIQUE_VIOLATION: Final = "23505"
+ACTIVE_SQL_TRANSACTION: Final = "25001"
+PROHIBITED_SQL_STATEMENT_ATTEMPTED: Final = "2F003"
+SERIALIZATION_FAILURE: Final = "40001"
+SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION: Final = "42000"
+INSUFFICIENT_PRIVILEGE: Final = "42501"
+SYNTAX_ERROR: Final = "42601"
+INVALID_NAME: Final = "42602"
+NAME_TOO_LONG: Final = "42622"
+DUPLICATE_COLUMN: Final = "42701"
+UNDEFINED_COLUMN: Final = "42703"
+UNDEFINED_OBJECT: Final = "42704"
+DUPLICATE_OBJECT: Final = "42710"
+GROUPING_ERROR: Final = "42803"
+WRONG_OBJECT_TYPE: Final = "42809"
+RESERVED_NAME: Final = "42939"
+UNDEFINED_TABLE: Final = "42P01"
+DUPLICATE_TABLE: Final = "42P07"
+INVALID_OBJECT_DEFINITION: Final = "42P17"
+WINDOWING_ERROR: Final = "42P20"
+DISK_FULL: Final = "53100"
+CONFIGURATION_LIMIT_EXCEEDED: Final = "53400"
+PROGRAM_LIMIT_EXCEEDED: Final = "54000"
+OBJECT_NOT_IN_PREREQUISITE_STATE: Final = "55000"
+OBJECT_IN_USE: Final = "55006"
+LOCK_NOT_AVAILABLE: Final = "55P03"
+QUERY_CANCELED: Final = "57014"
+ADMIN_SHUTDOWN: Final = "57P01"
+SYSTEM_ERROR: Final = "58000"
+IO_ERROR: Final = "58030"
+UNDEFINED_FILE: Final = "58P01"
+CONFIG_FILE_ERROR: Final = "F0000"
+RAISE_EXCEPTION: Final = "P0001"
+INTERNAL_ERROR: Final = "XX000"
+
+
+# -- errors --------------------------------------------------------------------------------------
+
 
 class ReplicationError(Exception):
     """Base of every error a user may see. Never carries a row value or a secret.
@@ -22,7 +75,7 @@ class ReplicationError(Exception):
     ``primary`` starts in lower case and has no final stop; ``detail`` and ``hint`` are sentences.
     """
 
-    sqlstate: ClassVar[str] = "XX000"
+    sqlstate: ClassVar[str] = INTERNAL_ERROR
 
     def __init__(
         self,
@@ -62,13 +115,13 @@ class ReplicationError(Exception):
 class ProtocolViolation(ReplicationError):
     """The publisher sent bytes that are not the protocol."""
 
-    sqlstate = "08P01"
+    sqlstate = PROTOCOL_VIOLATION
 
 
 class ConnectionFailure(ReplicationError):
     """The publisher or the lake server cannot be reached, or went away."""
 
-    sqlstate = "08006"
+    sqlstate = CONNECTION_FAILURE
 
 
 class FamilyProcessGone(ConnectionFailure):
@@ -85,25 +138,25 @@ class LakeBroken(FamilyProcessGone):
 class InsufficientPrivilege(ReplicationError):
     """The role may not do this."""
 
-    sqlstate = "42501"
+    sqlstate = INSUFFICIENT_PRIVILEGE
 
 
 class ProhibitedSqlStatementAttempted(ReplicationError):
     """A connection without the password it must have."""
 
-    sqlstate = "2F003"
+    sqlstate = PROHIBITED_SQL_STATEMENT_ATTEMPTED
 
 
 class SyntaxErrorOrAccess(ReplicationError):
     """Options that contradict each other, or are unknown (PostgreSQL's 42601)."""
 
-    sqlstate = "42601"
+    sqlstate = SYNTAX_ERROR
 
 
 class ObjectNotInPrerequisiteState(ReplicationError):
     """The object is not in the state this needs."""
 
-    sqlstate = "55000"
+    sqlstate = OBJECT_NOT_IN_PREREQUISITE_STATE
 
 
 class ReplicationGap(ObjectNotInPrerequisiteState):
@@ -117,115 +170,115 @@ class ReplicationGap(ObjectNotInPrerequisiteState):
 class ObjectInUse(ReplicationError):
     """Another process holds it."""
 
-    sqlstate = "55006"
+    sqlstate = OBJECT_IN_USE
 
 
 class ActiveSqlTransaction(ReplicationError):
     """Cannot be done inside a transaction block."""
 
-    sqlstate = "25001"
+    sqlstate = ACTIVE_SQL_TRANSACTION
 
 
 class ConfigurationLimitExceeded(ReplicationError):
     """A configured limit is reached."""
 
-    sqlstate = "53400"
+    sqlstate = CONFIGURATION_LIMIT_EXCEEDED
 
 
 class UndefinedTable(ReplicationError):
     """No such table."""
 
-    sqlstate = "42P01"
+    sqlstate = UNDEFINED_TABLE
 
 
 class DuplicateTable(ReplicationError):
     """The table exists."""
 
-    sqlstate = "42P07"
+    sqlstate = DUPLICATE_TABLE
 
 
 class UndefinedObject(ReplicationError):
     """No such object."""
 
-    sqlstate = "42704"
+    sqlstate = UNDEFINED_OBJECT
 
 
 class DuplicateObject(ReplicationError):
     """The object exists."""
 
-    sqlstate = "42710"
+    sqlstate = DUPLICATE_OBJECT
 
 
 class DuplicateColumn(ReplicationError):
     """A column is named twice."""
 
-    sqlstate = "42701"
+    sqlstate = DUPLICATE_COLUMN
 
 
 class UndefinedColumn(ReplicationError):
     """No such column."""
 
-    sqlstate = "42703"
+    sqlstate = UNDEFINED_COLUMN
 
 
 class UniqueViolation(ReplicationError):
     """A row with this key is in the table (insert_exists) or a key is there twice."""
 
-    sqlstate = "23505"
+    sqlstate = UNIQUE_VIOLATION
 
 
 class InvalidTextRepresentation(ReplicationError):
     """Text that is not a value of its type."""
 
-    sqlstate = "22P02"
+    sqlstate = INVALID_TEXT_REPRESENTATION
 
 
 class NumericValueOutOfRange(ReplicationError):
     """A value the lake column cannot hold (NaN in a decimal, infinity in a date)."""
 
-    sqlstate = "22003"
+    sqlstate = NUMERIC_VALUE_OUT_OF_RANGE
 
 
 class InvalidParameterValue(ReplicationError):
     """An option or setting outside its value set."""
 
-    sqlstate = "22023"
+    sqlstate = INVALID_PARAMETER_VALUE
 
 
 class InvalidName(ReplicationError):
     """A name that cannot be used."""
 
-    sqlstate = "42602"
+    sqlstate = INVALID_NAME
 
 
 class FeatureNotSupported(ReplicationError):
     """Parsed and understood, and not built."""
 
-    sqlstate = "0A000"
+    sqlstate = FEATURE_NOT_SUPPORTED
 
 
 class ConfigFileError(ReplicationError):
     """The YAML is wrong; ``primary`` names file, line and key."""
 
-    sqlstate = "F0000"
+    sqlstate = CONFIG_FILE_ERROR
 
 
 class IoError(ReplicationError):
     """The disk or the lake's storage refused."""
 
-    sqlstate = "58030"
+    sqlstate = IO_ERROR
 
 
 class AdminShutdown(ReplicationError):
     """Told to stop."""
 
-    sqlstate = "57P01"
+    sqlstate = ADMIN_SHUTDOWN
 
 
 class InternalError(ReplicationError):
     """A bug of ours."""
 
-    sqlstate = "XX000"
+    sqlstate = INTERNAL_ERROR
 
 
 class Policy(Enum):
@@ -238,17 +291,17 @@ class Policy(Enum):
 
 RETRY: Final[dict[str, Policy]] = {
     "08": Policy.RETRY,  # connection exceptions
-    "08P01": Policy.STOP,  # what the publisher sends is not the protocol, and will not be later
+    PROTOCOL_VIOLATION: Policy.STOP,  # the publisher will not speak the protocol later
     "53": Policy.RETRY,  # insufficient resources: no free slot, disk full
     "57": Policy.RETRY,  # operator intervention: publisher restarting
     "58": Policy.RETRY,  # system errors of the storage
     "40": Policy.RETRY,  # serialization: main moved under us
-    "55P03": Policy.RETRY,  # a lock that somebody who waits for a stronger one keeps from us
-    "55006": Policy.RETRY,  # in use: a dead worker's walsender still holds the slot, say
+    LOCK_NOT_AVAILABLE: Policy.RETRY,  # behind a session that waits for a stronger lock
+    OBJECT_IN_USE: Policy.RETRY,  # in use: a dead worker's walsender still holds the slot, say
     "22": Policy.DATA,  # data exceptions
     "23": Policy.DATA,  # integrity constraint violations
     "21": Policy.DATA,  # cardinality violation
-    "P0001": Policy.DATA,  # raise_error of an expression of the configuration's
+    RAISE_EXCEPTION: Policy.DATA,  # raise_error of an expression of the configuration's
 }
 """SQLSTATE class (or whole code) → policy; anything else is ``Policy.STOP``."""
 

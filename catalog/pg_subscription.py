@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from catalog.errcodes import DuplicateObject, InvalidName
+from catalog.errcodes import NAME_TOO_LONG, DuplicateObject, InvalidName
 from catalog.namespace import NAMEDATALEN
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
@@ -162,7 +162,7 @@ def check_slot_name(name: str) -> None:
     if not name:
         raise InvalidName(f'replication slot name "{name}" is too short')
     if len(name.encode()) >= NAMEDATALEN:
-        raise InvalidName(f'replication slot name "{name}" is too long', sqlstate="42622")
+        raise InvalidName(f'replication slot name "{name}" is too long', sqlstate=NAME_TOO_LONG)
     if not _SLOT_NAME.fullmatch(name):
         raise InvalidName(
             f'replication slot name "{name}" contains invalid character',
@@ -187,7 +187,7 @@ def check_subscription_name(name: str) -> None:
     if not name or "\0" in name:
         raise InvalidName("a subscription needs a name")
     if len(name.encode()) >= NAMEDATALEN:
-        raise InvalidName(f'subscription name "{name}" is too long', sqlstate="42622")
+        raise InvalidName(f'subscription name "{name}" is too long', sqlstate=NAME_TOO_LONG)
 
 
 def system_identifier(sub: Subscription) -> str:

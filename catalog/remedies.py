@@ -9,7 +9,19 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
+from catalog.errcodes import (
+    ADMIN_SHUTDOWN,
+    CONFIGURATION_LIMIT_EXCEEDED,
+    CONNECTION_FAILURE,
+    DISK_FULL,
+    INSUFFICIENT_PRIVILEGE,
+    IO_ERROR,
+    OBJECT_NOT_IN_PREREQUISITE_STATE,
+    PROTOCOL_VIOLATION,
+    UNDEFINED_OBJECT,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 
 _CONNECT: Final = (
     (
@@ -79,17 +91,19 @@ _ANY_CONNECT: Final = (
 )
 
 _SLOT: Final = {
-    "55000": "Set wal_level = logical on the publisher and restart it.",
-    "53400": "Increase max_replication_slots on the publisher, or drop a slot that nobody needs.",
-    "42501": "On the publisher: ALTER ROLE ... REPLICATION.",
-    "08006": "Try again when the publisher is up.",
-    "57P01": "Try again when the publisher is up.",
+    OBJECT_NOT_IN_PREREQUISITE_STATE: "Set wal_level = logical on the publisher and restart it.",
+    CONFIGURATION_LIMIT_EXCEEDED: (
+        "Increase max_replication_slots on the publisher, or drop a slot that nobody needs."
+    ),
+    INSUFFICIENT_PRIVILEGE: "On the publisher: ALTER ROLE ... REPLICATION.",
+    CONNECTION_FAILURE: "Try again when the publisher is up.",
+    ADMIN_SHUTDOWN: "Try again when the publisher is up.",
 }
 """SQLSTATE of CREATE_REPLICATION_SLOT → what to do."""
 
 _DISK: Final = {
-    "58030": "Is there space on the disk, and may you write there?",
-    "53100": "Free space there.",
+    IO_ERROR: "Is there space on the disk, and may you write there?",
+    DISK_FULL: "Free space there.",
 }
 
 
@@ -134,9 +148,9 @@ def making_slot(error: ReplicationError) -> ReplicationError:
 
 def stream(error: ReplicationError) -> ReplicationError:
     """What ended a worker's stream: the protocol, or a publication; others stay as they are."""
-    if error.code == "42704" and error.primary.startswith('publication "'):
+    if error.code == UNDEFINED_OBJECT and error.primary.startswith('publication "'):
         return _with_hint(error, _NO_PUBLICATION)
-    return _with_hint(error, _GARBAGE if error.code == "08P01" else None)
+    return _with_hint(error, _GARBAGE if error.code == PROTOCOL_VIOLATION else None)
 
 
 def disk(error: ReplicationError) -> ReplicationError:

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
+from catalog.errcodes import DISK_FULL, UNDEFINED_FILE, IoError, ObjectNotInPrerequisiteState
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_SECONDS: Final = 10.0
@@ -66,7 +66,7 @@ def sqlite_errors(path: str) -> Iterator[None]:
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         raise IoError(
             f'could not use the catalog "{path}": {error}',
-            sqlstate="53100" if full else None,
+            sqlstate=DISK_FULL if full else None,
         ) from error
 
 
@@ -97,7 +97,7 @@ class CatalogFile:
             raise IoError(
                 f'"{data_dir}" is not a data directory of pgsub',
                 hint="Name one with --data-dir or PGSUB_DATA_DIR; pgsub up makes one.",
-                sqlstate="58P01",
+                sqlstate=UNDEFINED_FILE,
             )
         path = ":memory:" if str(data_dir) == ":memory:" else str(prepare_file(Path(data_dir)))
         with sqlite_errors(path):

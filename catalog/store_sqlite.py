@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from catalog.errcodes import (
+    PROGRAM_LIMIT_EXCEEDED,
     DuplicateObject,
     InternalError,
     ReplicationError,
@@ -216,7 +217,7 @@ class CatalogStore(CatalogFile):
             roident = self._one("free_roident", _integer) or 1
             if roident > MAX_REPLICATION_ORIGIN:
                 raise ReplicationError(
-                    "could not find free replication origin ID", sqlstate="54000"
+                    "could not find free replication origin ID", sqlstate=PROGRAM_LIMIT_EXCEEDED
                 )
             values = {"roident": roident, "roname": name}
             self._write(

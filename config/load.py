@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from catalog.errcodes import ConfigFileError, ReplicationError
+from catalog.errcodes import DUPLICATE_OBJECT, SYNTAX_ERROR, ConfigFileError, ReplicationError
 from config.guc import Settings, setting_docs, stored_settings
 from config.lake import LakeConfig, SparkConfig, stored_lake
 from config.problem import unwrap
@@ -264,9 +264,9 @@ def _check_node(node: yaml.Node, key: Key, lines: _Lines, above: list[yaml.Node]
 def _twice(key: Key) -> ReplicationError:
     """What PostgreSQL says about a thing that is there twice."""
     if len(key) == 2 and key[0] == "subscriptions":
-        return ConfigFileError(f'subscription "{key[1]}" already exists', sqlstate="42710")
+        return ConfigFileError(f'subscription "{key[1]}" already exists', sqlstate=DUPLICATE_OBJECT)
     if len(key) == 4 and key[2] == "with":
-        return ConfigFileError("conflicting or redundant options", sqlstate="42601")
+        return ConfigFileError("conflicting or redundant options", sqlstate=SYNTAX_ERROR)
     return ConfigFileError(f'key "{key[-1]}" is there twice')
 
 

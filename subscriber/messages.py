@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TextIO
 
 from catalog import remedies
-from catalog.errcodes import ConfigFileError, InternalError, IoError, ReplicationError
+from catalog.errcodes import (
+    QUERY_CANCELED,
+    ConfigFileError,
+    InternalError,
+    IoError,
+    ReplicationError,
+)
 from catalog.namespace import printable
 
 EXIT_ERROR = 1
@@ -62,7 +68,7 @@ def as_replication_error(error: BaseException) -> ReplicationError:
     if isinstance(error, ReplicationError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return ReplicationError("canceling command due to user request", sqlstate="57014")
+        return ReplicationError("canceling command due to user request", sqlstate=QUERY_CANCELED)
     if isinstance(error, OSError):
         place = f' "{error.filename}"' if error.filename else ""
         return IoError(f"could not access file{place}: {error.strerror or type(error).__name__}")

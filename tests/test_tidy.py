@@ -61,6 +61,8 @@ POINTER_WORDS = re.compile(
     re.IGNORECASE,
 )
 
+SQLSTATE = re.compile(r"(0[0-9A-F]|2[0-9A-F]|3[4-9BDF]|4[024]|5[3-8]|F0|P0|XX)[0-9A-Z]{3}")
+
 HOMES_OF_NUMBERS = ("config/guc.py", "config/limits.py")
 UNIT_SUFFIX = re.compile(
     r"_(SECONDS|MILLISECONDS|MICROSECONDS|NANOSECONDS|MINUTES|HOURS|DAYS|TIMEOUT|INTERVAL|POLL"
@@ -191,6 +193,19 @@ def _prose(path: Path) -> Iterator[str]:
             yield str(node.value.value)
     for _, comment in _comments(path):
         yield comment
+
+
+def test_an_sqlstate_has_a_name() -> None:
+    """``catalog/errcodes.py`` names them; only ``copy_task`` travels without that module."""
+    bare = [
+        f"{_name(path)}:{node.lineno}: {node.value}"
+        for path in PRODUCT
+        if _name(path) not in ("catalog/errcodes.py", "workers/lake/copy_task.py")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if SQLSTATE.fullmatch(node.value)
+    ]
+    assert not bare
 
 
 def test_a_number_with_a_unit_is_a_limit_or_a_setting() -> None:

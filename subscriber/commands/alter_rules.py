@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from catalog.errcodes import (
+    INVALID_OBJECT_DEFINITION,
     DuplicateObject,
     FeatureNotSupported,
     InvalidParameterValue,
@@ -133,13 +134,15 @@ def merge_publications(
             merged.append(name)
         elif name not in merged:
             raise ReplicationError(
-                f'publication "{name}" is not in subscription "{sub.subname}"', sqlstate="42P17"
+                f'publication "{name}" is not in subscription "{sub.subname}"',
+                sqlstate=INVALID_OBJECT_DEFINITION,
             )
         else:
             merged.remove(name)
     if not merged:
         raise ReplicationError(
-            "cannot drop all the publications from a subscription", sqlstate="42P17"
+            "cannot drop all the publications from a subscription",
+            sqlstate=INVALID_OBJECT_DEFINITION,
         )
     return tuple(merged)
 

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.errcodes import ActiveSqlTransaction, ConfigFileError, ReplicationError
+from catalog.errcodes import (
+    CHARACTER_NOT_IN_REPERTOIRE,
+    ActiveSqlTransaction,
+    ConfigFileError,
+    ReplicationError,
+)
 from catalog.namespace import escape_identifier, quote_literal
 from config.sqloptions import (
     create_statement,
@@ -191,7 +196,7 @@ def read_text(file: Path | None) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise ConfigFileError(f"{name} is not UTF-8 text", sqlstate="22021")
+        raise ConfigFileError(f"{name} is not UTF-8 text", sqlstate=CHARACTER_NOT_IN_REPERTOIRE)
     return text
 
 

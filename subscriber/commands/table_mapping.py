@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.errcodes import (
+    RESERVED_NAME,
+    WRONG_OBJECT_TYPE,
     DuplicateTable,
     FeatureNotSupported,
     InsufficientPrivilege,
@@ -178,7 +180,7 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
         yield ReplicationError(
             f'cannot use relation "{table.name}" as logical replication source',
             detail="It is neither a table nor a partitioned table.",
-            sqlstate="42809",
+            sqlstate=WRONG_OBJECT_TYPE,
         )
     if not remote.columns:
         yield FeatureNotSupported(
@@ -193,7 +195,7 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
                 detail="Iceberg has a metadata column of this name.",
                 hint="Rename the column on the publisher, or leave it out with a column list in "
                 "the publication.",
-                sqlstate="42939",
+                sqlstate=RESERVED_NAME,
             )
 
 

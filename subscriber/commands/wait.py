@@ -9,7 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
+from catalog.errcodes import (
+    QUERY_CANCELED,
+    UNDEFINED_OBJECT,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
@@ -59,7 +64,7 @@ def wait_for_catchup(
                 f'timed out waiting for subscription "{name}" to reach {target}',
                 detail=f"It is durable up to {flushed}.{tables}",
                 hint="pgsub status and the log in the data directory show what it is doing.",
-                sqlstate="57014",
+                sqlstate=QUERY_CANCELED,
             )
         pause(WAIT_POLL_SECONDS)
 
@@ -88,7 +93,7 @@ def flush_position(sub: Subscription, status: LauncherStatus) -> LSN:
 def _existing(name: str, store: CatalogStore) -> Subscription:
     sub = store.subscription_by_name(name)
     if sub is None:
-        raise ReplicationError(f'subscription "{name}" does not exist', sqlstate="42704")
+        raise ReplicationError(f'subscription "{name}" does not exist', sqlstate=UNDEFINED_OBJECT)
     return sub
 
 

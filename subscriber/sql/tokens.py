@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import TokenError
 
-from catalog.errcodes import FeatureNotSupported, ReplicationError, SyntaxErrorOrAccess
+from catalog.errcodes import (
+    CHARACTER_NOT_IN_REPERTOIRE,
+    FEATURE_NOT_SUPPORTED,
+    INVALID_ESCAPE_SEQUENCE,
+    SYNTAX_ERROR,
+    FeatureNotSupported,
+    ReplicationError,
+    SyntaxErrorOrAccess,
+)
 from catalog.namespace import NAMEDATALEN
 from config.conninfo import may_hold_secret
 
@@ -46,7 +54,7 @@ class Token:
     value: str | int
     start: int
     error: str = ""
-    sqlstate: str = "42601"
+    sqlstate: str = SYNTAX_ERROR
 
     @property
     def end(self) -> int:
@@ -222,7 +230,12 @@ def _token(text: str, start: int, end: int) -> Token:
         command = _META_COMMAND.match(text, start)
         written = command[0] if command else first
         return Token(
-            Kind.BAD, written, written, start, f"psql command {written} is not supported", "0A000"
+            Kind.BAD,
+            written,
+            written,
+            start,
+            f"psql command {written} is not supported",
+            FEATURE_NOT_SUPPORTED,
         )
     if match := _OPERATOR.match(text, start):
         operator = _operator(match[0])
@@ -237,7 +250,12 @@ def _word(text: str, word: str, start: int) -> Token:
     if word in ("u", "U") and following in ("&'", '&"'):
         written = word + following
         return Token(
-            Kind.BAD, written, written, start, "Unicode escapes (U&) are not supported", "0A000"
+            Kind.BAD,
+            written,
+            written,
+            start,
+            "Unicode escapes (U&) are not supported",
+            FEATURE_NOT_SUPPORTED,
         )
     bits = _BIT_STRING.match(text, start)
     if bits:
@@ -288,10 +306,14 @@ def _escape_string(quoted: str, start: int) -> Token:
         elif short or long:
             code = int(short or long, 16)
             if code > 0x10FFFF:
-                return Token(Kind.BAD, quoted, "", start, "invalid Unicode escape", "22025")
+                return Token(
+                    Kind.BAD, quoted, "", start, "invalid Unicode escape", INVALID_ESCAPE_SEQUENCE
+                )
             out += chr(code).encode("utf-8", "surrogatepass")
         elif other in ("u", "U"):
-            return Token(Kind.BAD, quoted, "", start, "invalid Unicode escape", "22025")
+            return Token(
+                Kind.BAD, quoted, "", start, "invalid Unicode escape", INVALID_ESCAPE_SEQUENCE
+            )
         else:
             out += _LETTERS.get(other, other).encode() if other else b"'"
     out += body[at:].encode()
@@ -303,7 +325,7 @@ def _escape_string(quoted: str, start: int) -> Token:
         value = "\0"
     if "\0" in value:
         written = 'invalid byte sequence for encoding "UTF8"'
-        return Token(Kind.BAD, quoted, "", start, written, "22021")
+        return Token(Kind.BAD, quoted, "", start, written, CHARACTER_NOT_IN_REPERTOIRE)
     return Token(Kind.STRING, quoted, value, start)
 
 
@@ -335,9 +357,9 @@ def token_error(token: Token) -> ReplicationError:
         error = SyntaxErrorOrAccess("syntax error at end of input")
     elif not token.error:
         error = SyntaxErrorOrAccess(f'syntax error at or near "{shown(token)}"')
-    elif token.sqlstate == "42601":
+    elif token.sqlstate == SYNTAX_ERROR:
         error = SyntaxErrorOrAccess(f'{token.error} at or near "{shown(token)}"')
-    elif token.sqlstate == "0A000":
+    elif token.sqlstate == FEATURE_NOT_SUPPORTED:
         error = FeatureNotSupported(token.error)
     else:
         error = SyntaxErrorOrAccess(token.error, sqlstate=token.sqlstate)

@@ -86,7 +86,7 @@ def _raised() -> list[Raised]:
         if kind is None or primary is None or file in LEFT_OUT:
             continue
         given = [word.value for word in node.keywords if word.arg == "sqlstate"]
-        code = given[0].value if given and isinstance(given[0], ast.Constant) else None
+        code = _named_code(given[0]) if given else None
         known = str(code) if code else None if given else kind.sqlstate
         found.append(Raised(primary, known, f"{file}:{node.lineno}"))
     return found
@@ -108,6 +108,11 @@ def _says(listed: str, primary: str) -> bool:
 def _row(primary: str) -> str | None:
     """The row that is about an error: of several the one that says most."""
     return max((row for row, _ in _listed() if _says(row, primary)), key=len, default=None)
+
+
+def _named_code(node: ast.expr) -> str | None:
+    """The SQLSTATE that a name of ``catalog.errcodes`` stands for."""
+    return vars(errcodes).get(node.id) if isinstance(node, ast.Name) else None
 
 
 @pytest.mark.parametrize(("message", "codes"), _listed(), ids=lambda part: str(part)[:50])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from catalog.errcodes import NumericValueOutOfRange, ReplicationError
+from catalog.errcodes import NULL_VALUE_NOT_ALLOWED, NumericValueOutOfRange, ReplicationError
 from workers.columnar.column_reader import (
     Changes,
     UnreadableValue,
@@ -70,7 +70,7 @@ def _value_error(
             "value that did not change is not sent then.",
             hint="Set REPLICA IDENTITY FULL for the table on the publisher; or declare "
             "on_unrepresentable: null for it, which stores NULL, as PostgreSQL does.",
-            sqlstate="22004",
+            sqlstate=NULL_VALUE_NOT_ALLOWED,
         )
     else:
         cause = NumericValueOutOfRange(

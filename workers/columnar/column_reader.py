@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.errcodes import (
+    DATETIME_FIELD_OVERFLOW,
+    INVALID_BINARY_REPRESENTATION,
     FeatureNotSupported,
     InternalError,
     NumericValueOutOfRange,
@@ -61,8 +63,8 @@ _ERRORS: Final = {
     INSUFFICIENT: "insufficient data left in message",
 }
 _VALUE_ERRORS: Final = {
-    INCORRECT: ("22P03", "incorrect binary data format"),
-    OUT_OF_RANGE: ("22008", "date/time field value out of range"),
+    INCORRECT: (INVALID_BINARY_REPRESENTATION, "incorrect binary data format"),
+    OUT_OF_RANGE: (DATETIME_FIELD_OVERFLOW, "date/time field value out of range"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
 from config.limits import COMPACTION_AT_ONCE_BYTES, SMALL_FILE_BYTES, SMALL_FILES, WHOLE_FILE_BYTES
 from workers.lake.refusals import duplicate
 from workers.lake.table import LakeIdent
@@ -133,7 +133,8 @@ def _counts(effect: Effect, outcomes: Mapping[str, Outcome]) -> Counts:
             raise ReplicationError(
                 f'a commit to lake table "{effect.ident}" cannot be found again',
                 detail="No snapshot carries its name.",
-                sqlstate="40001",  # expired by another client; the next attempt commits again
+                # An other client expired the snapshot; the next attempt commits again.
+                sqlstate=SERIALIZATION_FAILURE,
             )
         found = _add(found, effect.ident, merge, outcome)
     return found

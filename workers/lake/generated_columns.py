@@ -26,6 +26,10 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from catalog.errcodes import (
+    FEATURE_NOT_SUPPORTED,
+    GROUPING_ERROR,
+    INVALID_OBJECT_DEFINITION,
+    WINDOWING_ERROR,
     FeatureNotSupported,
     ReplicationError,
     SyntaxErrorOrAccess,
@@ -34,14 +38,28 @@ from catalog.errcodes import (
 from workers.lake.segment import Generated
 from workers.lake.table import LakeIdent
 
-INVALID_OBJECT_DEFINITION: Final = "42P17"
-
 _NOT_ALLOWED: Final[tuple[tuple[type[exp.Expr], str, str], ...]] = (
-    (exp.Query, "0A000", "cannot use subquery in column generation expression"),
-    (exp.Window, "42P20", "window functions are not allowed in column generation expressions"),
-    (exp.AggFunc, "42803", "aggregate functions are not allowed in column generation expressions"),
-    (exp.UDTF, "0A000", "set-returning functions are not allowed in column generation expressions"),
-    (exp.Star, "0A000", "cannot use whole-row variable in column generation expression"),
+    (exp.Query, FEATURE_NOT_SUPPORTED, "cannot use subquery in column generation expression"),
+    (
+        exp.Window,
+        WINDOWING_ERROR,
+        "window functions are not allowed in column generation expressions",
+    ),
+    (
+        exp.AggFunc,
+        GROUPING_ERROR,
+        "aggregate functions are not allowed in column generation expressions",
+    ),
+    (
+        exp.UDTF,
+        FEATURE_NOT_SUPPORTED,
+        "set-returning functions are not allowed in column generation expressions",
+    ),
+    (
+        exp.Star,
+        FEATURE_NOT_SUPPORTED,
+        "cannot use whole-row variable in column generation expression",
+    ),
 )
 
 _WITHOUT_PARENTHESES: Final = frozenset(

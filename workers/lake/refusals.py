@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, UniqueViolation
+from catalog.errcodes import (
+    SERIALIZATION_FAILURE,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UniqueViolation,
+)
 from catalog.pg_lsn import LSN
 from workers.lake.table import LakeIdent, Stamp
 
@@ -42,7 +47,7 @@ def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
         f'could not write to lake table "{ident}": it was changed meanwhile',
         detail="The branch is not as it was, or the table's columns or partitions are not.",
         hint="Nothing is to be done: the batch is written again.",
-        sqlstate="40001",
+        sqlstate=SERIALIZATION_FAILURE,
     )
 
 
@@ -51,7 +56,7 @@ def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
     return ReplicationError(
         f'could not publish to lake table "{ident}": main was moved',
         detail=detail,
-        sqlstate="40001",
+        sqlstate=SERIALIZATION_FAILURE,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import DUPLICATE_COLUMN, ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -64,5 +64,5 @@ def source_column_taken(table: str) -> ReplicationError:
         hint="Rename the column on the publisher, leave it out with a column list in the "
         "publication, or out of generated in the configuration, or map the table to a lake table "
         "of its own.",
-        sqlstate="42701",
+        sqlstate=DUPLICATE_COLUMN,
     )

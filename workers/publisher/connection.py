@@ -32,7 +32,15 @@ import psycopg
 from psycopg import pq
 
 from catalog import remedies
-from catalog.errcodes import AdminShutdown, ConnectionFailure, ProtocolViolation, ReplicationError
+from catalog.errcodes import (
+    INTERNAL_ERROR,
+    QUERY_CANCELED,
+    UNDEFINED_OBJECT,
+    AdminShutdown,
+    ConnectionFailure,
+    ProtocolViolation,
+    ReplicationError,
+)
 from catalog.namespace import escape_identifier, quote_identifier
 from catalog.pg_lsn import LSN
 from config.limits import RECEIVE_BUFFER_BYTES, WAIT_SLICE_SECONDS
@@ -47,8 +55,6 @@ host that vanished frees its temporary slot in under a minute."""
 _DATABASE: Final = (
     "SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
 )
-
-_QUERY_CANCELED: Final = "57014"
 
 
 def _replication_literal(text: str) -> str:
@@ -70,7 +76,7 @@ def _error(result: pq.abc.PGresult) -> ReplicationError:
         primary,
         detail=part(pq.DiagnosticField.MESSAGE_DETAIL),
         hint=part(pq.DiagnosticField.MESSAGE_HINT),
-        sqlstate=part(pq.DiagnosticField.SQLSTATE) or "XX000",
+        sqlstate=part(pq.DiagnosticField.SQLSTATE) or INTERNAL_ERROR,
     )
 
 
@@ -263,7 +269,7 @@ class WalReceiverConn:
         try:
             yield
         except ReplicationError as error:
-            if error.code == _QUERY_CANCELED and seconds is not None and self._deadline is None:
+            if error.code == QUERY_CANCELED and seconds is not None and self._deadline is None:
                 raise remedies.slot_on_standby(slot, seconds) from None
             raise
         finally:
@@ -274,7 +280,7 @@ class WalReceiverConn:
         try:
             self.command(f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}")
         except ReplicationError as error:
-            if not (missing_ok and error.code == "42704"):
+            if not (missing_ok and error.code == UNDEFINED_OBJECT):
                 raise
 
     def start_streaming(self, slot: str, start: LSN, options: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from catalog.errcodes import ReplicationError, error_context
+from catalog.errcodes import UNDEFINED_FILE, ReplicationError, error_context
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
@@ -31,8 +31,6 @@ from workers.publisher.same_server import check_publisher, highest_lsn, judge_se
 from workers.publisher.timeline import TimeLineHistory, parse_timeline_history
 
 log = logging.getLogger(__name__)
-
-_NO_SUCH_FILE = "58P01"
 
 
 def identify_publisher(
@@ -88,7 +86,7 @@ def fetch_history(
     try:
         content = conn.timeline_history(identity.timeline)
     except ReplicationError as error:
-        if error.code != _NO_SUCH_FILE:
+        if error.code != UNDEFINED_FILE:
             raise
         return ()
     with error_context("reading the timeline history of the publisher"):

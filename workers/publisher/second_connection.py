@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.pg_subscription import Subscription
 from config.limits import LOCK_WAIT_SECONDS
 from workers.publisher.connect import connect_publisher, with_host_of
@@ -41,7 +41,7 @@ def fetch_published(
         conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)
     except ReplicationError as error:
-        if error.code != "55P03":
+        if error.code != LOCK_NOT_AVAILABLE:
             raise
         return {}
     finally:

@@ -16,7 +16,7 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from catalog.errcodes import AdminShutdown, ObjectInUse, ReplicationError
+from catalog.errcodes import DUPLICATE_OBJECT, AdminShutdown, ObjectInUse, ReplicationError
 from catalog.namespace import quote_literal
 from catalog.pg_lsn import LSN
 from workers.publisher.connection import WalReceiverConn
@@ -26,7 +26,6 @@ from workers.publisher.replication_slots import fetch_slot, is_in_recovery
 log = logging.getLogger(__name__)
 
 _BEGIN: Final = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
-_TAKEN: Final = "42710"
 
 
 def create_sync_slot(
@@ -59,7 +58,7 @@ def create_sync_slot(
     try:
         return create()
     except ReplicationError as error:
-        if error.code != _TAKEN:
+        if error.code != DUPLICATE_OBJECT:
             raise
     conn.command("ROLLBACK")
     drop_sync_slot(conn, slot)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from catalog.errcodes import IoError
+from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.stream.batch import Batch, Bytes, Ints
 
@@ -96,7 +96,7 @@ def _disk_error(directory: Path, error: OSError) -> IoError:
         f'could not write the spool in "{directory}"',
         detail=f"{error.strerror}.",
         hint="Free disk space there, or make the directory writable; nothing is lost meanwhile.",
-        sqlstate="53100" if error.errno == 28 else "58030",
+        sqlstate=DISK_FULL if error.errno == 28 else IO_ERROR,
     )
 
 

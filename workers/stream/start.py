@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import ReplicationError, ReplicationGap
+from catalog.errcodes import (
+    OBJECT_IN_USE,
+    OBJECT_NOT_IN_PREREQUISITE_STATE,
+    UNDEFINED_OBJECT,
+    ReplicationError,
+    ReplicationGap,
+)
 from catalog.namespace import escape_identifier
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
@@ -27,7 +33,7 @@ from workers.stream.spool import Spool
 
 log = logging.getLogger(__name__)
 
-_SLOT_ERRORS: Final = ("42704", "55000", "55006")
+_SLOT_ERRORS: Final = (UNDEFINED_OBJECT, OBJECT_NOT_IN_PREREQUISITE_STATE, OBJECT_IN_USE)
 """What START_REPLICATION says of a slot that is gone, invalidated or taken, among other things."""
 
 
@@ -142,7 +148,7 @@ def starting_on_slot(
             raise error from None  # the first error is the one to tell
         if lost:
             raise _gap(sub, error) from None
-        if error.code == "55006" and found is not None:
+        if error.code == OBJECT_IN_USE and found is not None:
             error.hint = _holder_hint(found, retry_interval)
         raise
 

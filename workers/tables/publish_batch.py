@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
@@ -27,7 +27,7 @@ from config.limits import PUBLISH_ATTEMPTS, SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
 from workers.process import failpoints
 from workers.tables.parallel import wait_for_all
-from workers.tables.shared_tables import MAIN_MOVED, error_main_keeps_moving
+from workers.tables.shared_tables import error_main_keeps_moving
 from workers.tables.write_batch import BatchWriter
 from workers.tables.written import StoreInSameTransaction, Written, by_lake_table
 
@@ -118,7 +118,7 @@ class BatchPublisher:
                 last = unit[-1]
                 snapshot_id = self._dest.publish(ident, last.table.branch or "", last.stamp)
             except ReplicationError as error:
-                if error.code != MAIN_MOVED:
+                if error.code != SERIALIZATION_FAILURE:
                     raise
             else:
                 failpoints.reach("apply.one_table_published")
@@ -133,7 +133,7 @@ class BatchPublisher:
             f'main of lake table "{ident}" is moved by somebody else '
             "faster than a batch can be published",
             hint="Stop the other writer or its maintenance; the table has one owner.",
-            sqlstate=MAIN_MOVED,
+            sqlstate=SERIALIZATION_FAILURE,
         )
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:

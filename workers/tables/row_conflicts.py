@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from catalog.errcodes import SERIALIZATION_FAILURE
 from catalog.pg_lsn import LSN
 from catalog.pg_stat_subscription_stats import ConflictType
 from workers.lake.segment import Segment
@@ -31,8 +32,6 @@ _DETAILS: Final = {
     ConflictType.UPDATE_MISSING: "Could not find the row to be updated.",
     ConflictType.DELETE_MISSING: "Could not find the row to be deleted.",
 }
-_SERIALIZATION_FAILURE: Final = "40001"
-"""PostgreSQL's code of a conflict without an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def report(subid: int, conflicts: Iterable[RowConflicts]) -> None:
             each.relid,
             each.lsn,
             each.count,
-            _SERIALIZATION_FAILURE,
+            SERIALIZATION_FAILURE,
             each.ident,
             each.conflict,
             extra={

@@ -16,9 +16,8 @@ import secrets
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
 from catalog.pg_subscription import Subscription
 from config.limits import SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
@@ -26,8 +25,6 @@ from workers.lake.segment import Segment
 from workers.lake.sources import branches_of
 from workers.lake.table import LakeIdent, Stamp
 from workers.tables.table_locks import TableLocks
-
-MAIN_MOVED: Final = "40001"
 
 
 def publish_table_copy(
@@ -92,7 +89,7 @@ def _is_published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp
     try:
         dest.publish(ident, branch, stamp)
     except ReplicationError as error:
-        if error.code != MAIN_MOVED:
+        if error.code != SERIALIZATION_FAILURE:
             raise
         return False
     return True
@@ -104,7 +101,7 @@ def error_other_writer(ident: LakeIdent, subname: str) -> ReplicationError:
         f'somebody else added rows to lake table "{ident}" beside a batch',
         hint="Nothing: the worker starts again, and looks for the keys of inserted rows. If "
         f"disable_on_error has disabled it: pgsub enable {shlex.quote(subname)}.",
-        sqlstate=MAIN_MOVED,
+        sqlstate=SERIALIZATION_FAILURE,
     )
 
 
@@ -114,5 +111,5 @@ def error_main_keeps_moving(ident: LakeIdent) -> ReplicationError:
         f'main of lake table "{ident}" is moved by other sources faster than one can publish',
         hint="Keep the subscriptions that share the table in one data directory, where they take "
         "turns; or make batches smaller with batch_max_rows.",
-        sqlstate=MAIN_MOVED,
+        sqlstate=SERIALIZATION_FAILURE,
     )

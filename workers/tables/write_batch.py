@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import UNIQUE_VIOLATION, ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
 from config.limits import COUNT_AT_ONCE_TABLES
@@ -34,8 +33,6 @@ from workers.tables.open_tables import OpenTables
 from workers.tables.parallel import wait_for_all
 from workers.tables.table_locks import TableLocks
 from workers.tables.written import Written, by_lake_table
-
-_NOT_UNIQUE: Final = "23505"
 
 
 class BatchWriter:
@@ -167,7 +164,7 @@ class BatchWriter:
         if isinstance(failed.error, PartOfIdentity):
             # With a new identity the changes come again, and the key flags look whole.
             self._tables.look_up_inserted_keys(rel, fingerprint=KEY_UNSURE)
-        elif failed.error.code == _NOT_UNIQUE:
+        elif failed.error.code == UNIQUE_VIOLATION:
             # A key came twice: the publisher does not send all changes of the table.
             self._tables.look_up_inserted_keys(rel)
 

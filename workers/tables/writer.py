@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from catalog.errcodes import FamilyProcessGone, ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, FamilyProcessGone, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -39,7 +39,6 @@ from workers.tables.open_table import OpenTable
 from workers.tables.open_tables import OpenTables
 from workers.tables.parallel import wait_for_all
 from workers.tables.publish_batch import BatchPublisher, store_nothing
-from workers.tables.shared_tables import MAIN_MOVED
 from workers.tables.table_locks import TableLocks
 from workers.tables.write_batch import BatchWriter
 from workers.tables.written import StoreInSameTransaction, Written
@@ -187,7 +186,7 @@ class LakeWriter:
             raise
         except ReplicationError as error:
             self._tables.abandon_branch(relid)  # the branch holds rewrites only, no rows are lost
-            if error.code != MAIN_MOVED:
+            if error.code != SERIALIZATION_FAILURE:
                 self.maintenance.idle_publish_failed(table, error)
 
     def note_ended_expiries(self, rels: Iterable[SubscriptionRel]) -> None:

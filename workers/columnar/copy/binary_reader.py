@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import BAD_COPY_FILE_FORMAT, NUMERIC_VALUE_OUT_OF_RANGE, ReplicationError
 from config.limits import CHUNK_ROWS, CHUNK_VALUES, COPY_BLOCK_BYTES
 from workers.columnar.binary.column import binary_column
 from workers.columnar.binary.containers import NODE_CELLS
@@ -104,22 +104,22 @@ class BinaryCopyReader:
                 yield from self._parse(data, state)
                 data = data[state[_POS] :]
         if not begun:
-            raise self._bad("22P04", "COPY file signature not recognized")
+            raise self._bad(BAD_COPY_FILE_FORMAT, "COPY file signature not recognized")
         while not state[_ENDED]:
             yield from self._parse(data, state)
             data = data[state[_POS] :]
             if not state[_POS]:
-                raise self._bad("22P04", "unexpected EOF in COPY data")
+                raise self._bad(BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data")
         if data:
-            raise self._bad("22P04", "received copy data after EOF marker")
+            raise self._bad(BAD_COPY_FILE_FORMAT, "received copy data after EOF marker")
 
     def _after_header(self, data: bytearray) -> bytearray:
         if data[: len(_SIGNATURE)] != _SIGNATURE:
-            raise self._bad("22P04", "COPY file signature not recognized")
+            raise self._bad(BAD_COPY_FILE_FORMAT, "COPY file signature not recognized")
         flags = int.from_bytes(data[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
         extension = int.from_bytes(data[len(_SIGNATURE) + 4 : _HEADER], "big")
         if flags & _CRITICAL_FLAGS or extension:
-            raise self._bad("22P04", "unrecognized critical flags in COPY file header")
+            raise self._bad(BAD_COPY_FILE_FORMAT, "unrecognized critical flags in COPY file header")
         return data[_HEADER:]
 
     def _parse(self, data: _Chunk, state: Any) -> Iterator[pa.RecordBatch]:
@@ -163,7 +163,7 @@ class BinaryCopyReader:
             raise self._value_error(wrong.code) from None
         except Unrepresentable:
             raise self._error(
-                "22003",
+                NUMERIC_VALUE_OUT_OF_RANGE,
                 f'column "{name}" of lake table "{self._relation}" cannot hold a value that'
                 " the publisher sent",
                 f"The column's type in the lake is {type}.",
@@ -173,7 +173,7 @@ class BinaryCopyReader:
 
     def _value_error(self, code: int) -> Exception:
         if code in _ERRORS:
-            return self._bad("22P04", _ERRORS[code])
+            return self._bad(BAD_COPY_FILE_FORMAT, _ERRORS[code])
         error: ReplicationError = kernel_error(code, 0)
         return self._bad(error.code, error.primary, _HINT if error.hint else None)
 

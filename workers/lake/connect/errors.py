@@ -19,6 +19,9 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog import remedies
 from catalog.errcodes import (
+    CONNECTION_FAILURE,
+    DISK_FULL,
+    SYSTEM_ERROR,
     FamilyProcessGone,
     IoError,
     LakeBroken,
@@ -180,14 +183,14 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             " path of driver and executors, and start the server again.",
         )
     if _DISK_FULL.search(both):
-        return IoError(f"no space left on the lake's storage while {what}", sqlstate="53100")
+        return IoError(f"no space left on the lake's storage while {what}", sqlstate=DISK_FULL)
     if _CLOCK.search(both):
         return IoError(
             f"the clock of the lake server's machine is behind while {what}",
             detail="The table's last commit is later than now, by more than a minute.",
             hint="Set the clock right, or wait until it has come to that time. If it was far"
             " ahead, drop the lake table and copy it again with pgsub refresh NAME --recopy TABLE.",
-            sqlstate="58000",
+            sqlstate=SYSTEM_ERROR,
         )
     if _STAGED.search(both) and (
         condition(error) == "PATH_NOT_FOUND" or _NOT_WRITABLE.search(both)
@@ -297,5 +300,5 @@ def _task_error(text: str) -> ReplicationError:
     except (ValueError, KeyError, TypeError):
         return ReplicationError("a copy task failed", detail="Its error could not be read.")
     # Where a task runs may have other certificates, names and networks than we have.
-    unreached = error.code == "08006" and error.primary.startswith("could not connect")
+    unreached = error.code == CONNECTION_FAILURE and error.primary.startswith("could not connect")
     return remedies.connecting(error) if unreached else error

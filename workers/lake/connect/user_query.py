@@ -6,12 +6,11 @@ import grpc
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION, ReplicationError
 from workers.lake.connect.errors import as_replication_error
 from workers.lake.connect.sessions import Sessions
 
 USER_ID = "pgsub sql"
-_SYNTAX_ERROR = "42000"
 
 
 def run_query(url: str, sql: str) -> pa.Table:
@@ -41,5 +40,7 @@ def _in_sparks_words(error: PySparkException) -> ReplicationError:
     first, _, rest = text.partition("\n")
     state = error.getSqlState()
     return ReplicationError(
-        first.strip(), detail=rest.strip() or None, sqlstate=state or _SYNTAX_ERROR
+        first.strip(),
+        detail=rest.strip() or None,
+        sqlstate=state or SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION,
     )

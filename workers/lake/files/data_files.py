@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import NOT_NULL_VIOLATION, ReplicationError
 from config.limits import (
     DATA_FILE_BYTES,
     DICTIONARY_PAGE_BYTES,
@@ -75,7 +75,7 @@ def check_values(ident: LakeIdent, batch: pa.RecordBatch) -> pa.RecordBatch:
                 "constraint",
                 hint="Drop the constraint from the lake table's column, or correct the value on "
                 "the publisher.",
-                sqlstate="23502",
+                sqlstate=NOT_NULL_VIOLATION,
             )
     return batch
 

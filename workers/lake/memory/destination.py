@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from catalog.errcodes import (
+    SERIALIZATION_FAILURE,
     ConnectionFailure,
     DuplicateTable,
     ObjectInUse,
@@ -443,5 +444,5 @@ def _sources(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
 
 def _moved(ident: LakeIdent) -> ReplicationError:
     return ReplicationError(
-        f'could not publish to lake table "{ident}": main was moved', sqlstate="40001"
+        f'could not publish to lake table "{ident}": main was moved', sqlstate=SERIALIZATION_FAILURE
     )

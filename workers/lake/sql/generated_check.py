@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import INVALID_OBJECT_DEFINITION, ReplicationError
 from workers.lake.connect.errors import LakeFailure
-from workers.lake.generated_columns import INVALID_OBJECT_DEFINITION, check_uses, read_generated
+from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.segment import Generated
 from workers.lake.sql.spark_typemap import arrow_type, spark_ddl_or_void
 from workers.lake.table import LakeColumn, LakeIdent

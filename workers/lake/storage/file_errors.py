@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.errcodes import IoError
+from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 
 _AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+ operation")
 
@@ -47,7 +47,7 @@ def file_errors(use: FileUse) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
+        sqlstate = DISK_FULL if error.errno == errno.ENOSPC else IO_ERROR
         raise IoError(
             use.primary, detail=f"{reason(error)}.", hint=use.hint, sqlstate=sqlstate
         ) from None
