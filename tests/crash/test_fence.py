@@ -29,9 +29,8 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.crash.family import Family
 from tests.waiting import wait_until
-from workers.lake.iceberg import destination
+from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.iceberg.destination import IcebergDestination
-from workers.lake.iceberg.table_state import read_columns
 from workers.lake.metadata.table_schema import schema_json
 from workers.lake.segment import Segment
 from workers.lake.server.lake_server import LakeServer
@@ -205,8 +204,9 @@ def test_a_table_that_is_made_late_is_not_made(
 
 def api_of(worker: Worker) -> Any:
     """What a call through the gateway is made of."""
-    assert worker._gateway is not None
-    return worker._gateway._ready()
+    assert isinstance(worker._tables, GatewayTableApi)
+    with worker._tables._gateway.api("testing") as api:
+        return api
 
 
 def test_a_late_append_stays_off_main(
@@ -398,14 +398,15 @@ def test_a_late_fence_does_not_hide_a_newer_position(
     """A fence carries on what it has read; done late, that is older than what main holds."""
     has_read, may_commit = threading.Event(), threading.Event()
 
-    def read_and_wait(*args: Any) -> Any:
-        columns = read_columns(*args)
-        if threading.current_thread().name == "zombie":
-            has_read.set()
-            assert may_commit.wait(60)
+    read_columns = zombie._tables.columns
+
+    def read_and_wait(ident: LakeIdent) -> Any:
+        columns = read_columns(ident)
+        has_read.set()
+        assert may_commit.wait(60)
         return columns
 
-    monkeypatch.setattr(destination, "read_columns", read_and_wait)
+    monkeypatch.setattr(zombie._tables, "columns", read_and_wait)
     thread = threading.Thread(target=zombie.fence, args=(table,), name="zombie")
     thread.start()
     assert has_read.wait(60)

@@ -57,6 +57,7 @@ from workers.lake.sql.statements import (
     table_path,
     text,
 )
+from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.sql.table_metadata import read_history, read_properties
 from workers.lake.storage.staging import Staging
 from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
@@ -126,6 +127,7 @@ def on_lake(use: Callable[[IcebergDestination], object], *answers: pa.Table) -> 
             remember_session=lambda *_: None,
         )
         dest._sessions = cast("Any", SimpleNamespace(get=lambda: session))
+        dest._tables = sql_tables(session)
         use(dest)
 
     return asked(read, *answers)
@@ -147,9 +149,15 @@ def columns(names: Names, *types: pa.DataType) -> list[LakeColumn]:
     return [LakeColumn(name, type) for name, type in zip(names, types, strict=False)]
 
 
+def sql_tables(session: Any) -> SqlTableApi:
+    """``TableApi`` in the statements of this session."""
+    return SqlTableApi(cast("Any", SimpleNamespace(get=lambda: session)))
+
+
 def writer(session: Any, names: Names) -> BranchWriter:
     staging = Staging("", Settings().local_relation_rows)
-    return BranchWriter(session, staging, ident(names), BRANCH, (), KeyRanges(ident(names), ()))
+    ranges = KeyRanges(ident(names), ())
+    return BranchWriter(session, sql_tables(session), staging, ident(names), BRANCH, (), ranges)
 
 
 def table(**values: list[Any]) -> pa.Table:
@@ -256,11 +264,11 @@ BUILDERS: dict[str, Build] = {
         lambda session: look_for_others(session, ident(n), None), LINEAGE, table(id=[7])
     ),
     "expire": lambda n: asked(
-        lambda session: expire_snapshots(session, ident(n), retain=3), history(n[2])
+        lambda session: expire_snapshots(sql_tables(session), ident(n), retain=3), history(n[2])
     ),
     "expire what is old": lambda n: asked(
         lambda session: expire_snapshots(
-            session, ident(n), retain=3, age=60.0, clock=lambda: 1_763_000_000.25
+            sql_tables(session), ident(n), retain=3, age=60.0, clock=lambda: 1_763_000_000.25
         ),
         history(n[2]),
     ),

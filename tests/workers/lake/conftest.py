@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +13,10 @@ import pytest
 from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, Table
 from tests.workers.lake.two_columns import COLUMNS, stamp
-from workers.lake.api.table_api import Gateway, gateway_of
+from workers.lake.api.gateway import Gateway, gateway_of
+from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.connect.sessions import Sessions
+from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.table import LakeIdent
 
 
@@ -46,9 +51,43 @@ def dest(iceberg: Make, lake_ident: LakeIdent) -> Any:
 
 
 @pytest.fixture
-def own(lake_server: Lake) -> Iterator[Gateway]:
+def lake_gateway(lake_server: Lake) -> Iterator[Gateway]:
     """Connections to the gateway of the lake server."""
     made = gateway_of(lake_server.url)
     assert made is not None
     yield made
     made.close()
+
+
+@pytest.fixture
+def sessions(iceberg: Make) -> Sessions:
+    """The Spark sessions of a destination."""
+    destination: Any = iceberg()
+    found: Sessions = destination._sessions
+    return found
+
+
+@pytest.fixture
+def sql_tables(sessions: Sessions) -> SqlTableApi:
+    return SqlTableApi(sessions)
+
+
+@pytest.fixture
+def gateway_tables(
+    lake_gateway: Gateway, sql_tables: SqlTableApi, sessions: Sessions
+) -> GatewayTableApi:
+    return GatewayTableApi(lake_gateway, sql_tables, sessions)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def left_sockets() -> Iterator[None]:
+    """py4j leaves a socket that could not be connected to the garbage collector; collect it."""
+    yield
+    gc.collect()

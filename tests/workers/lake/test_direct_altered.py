@@ -19,7 +19,7 @@ from tests.workers.lake.contract import (
     stamp,
 )
 from tests.workers.lake.watched import Watched, delete, update, with_rows
-from workers.lake.api.table_api import Gateway
+from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
 from workers.lake.segment import Segment
 from workers.lake.sql.statements import branch_path, sql_text
@@ -105,12 +105,12 @@ def test_a_branch_that_moved_or_went_is_not_written_to(
     staged = ten.own_rows([(n, "x", None) for n in range(20, 35)]) if own else None
     changes = replace(merge(ten.dest, [update(1), delete(2)]), append=staged)
     with monkeypatch.context() as patch:
-        told = Gateway.live
+        really = GatewayTableApi.list_files
 
-        def live(*args: Any) -> FileList:
-            return replace(told(*args), tip=1)
+        def list_files(*args: Any) -> FileList:
+            return replace(really(*args), tip=1)
 
-        patch.setattr(Gateway, "live", live)
+        patch.setattr(GatewayTableApi, "list_files", list_files)
         assert ten.refused([changes]).code == "40001"
     new = append(ten.dest, [(50, "a", None)])
     for segments in ([changes], [new], []):

@@ -83,19 +83,19 @@ def test_a_publish_of_which_the_catalog_does_not_know_is_repeated(
     """Where it was done the second one finds main at the branch: no fence, nothing twice."""
     dest.create_branch(lake_ident, "pgsub_1_1_0")
     dest.write(lake_ident, "pgsub_1_1_0", [append(dest, 0, 3)], stamp(20))
-    really, unknown = dest._gateway._fast_forward, LakeFailure("the lake failed")
+    really, unknown = dest._tables._fast_forward, LakeFailure("the lake failed")
     unknown.message = "org.apache.iceberg.exceptions.CommitStateUnknownException: cannot tell"
     asked: list[str] = []
 
-    def fast_forward(ident: LakeIdent, branch: str, what: str) -> Any:
+    def fast_forward(ident: LakeIdent, branch: str) -> Any:
         asked.append(branch)
-        found = really(ident, branch, what) if landed or len(asked) > 1 else None
+        found = really(ident, branch) if landed or len(asked) > 1 else None
         if len(asked) == 1:
             raise unknown
         return found
 
     before = len(dest.table(lake_ident).snapshots)
-    monkeypatch.setattr(dest._gateway, "_fast_forward", fast_forward)
+    monkeypatch.setattr(dest._tables, "_fast_forward", fast_forward)
     assert dest.publish(lake_ident, "pgsub_1_1_0", stamp(20)) is not None
     monkeypatch.undo()
     assert len(asked) == 2
@@ -113,12 +113,12 @@ def test_a_publish_that_is_outrun_each_time_is_refused_behind_a_fence(
     outrun.message = "org.apache.iceberg.exceptions.CommitFailedException: stale"
     asked: list[str] = []
 
-    def fast_forward(_ident: LakeIdent, branch: str, _what: str) -> Any:
+    def fast_forward(_ident: LakeIdent, branch: str) -> Any:
         asked.append(branch)
         raise outrun
 
     with monkeypatch.context() as patch:
-        patch.setattr(dest._gateway, "_fast_forward", fast_forward)
+        patch.setattr(dest._tables, "_fast_forward", fast_forward)
         with pytest.raises(ReplicationError) as caught:
             dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))
     assert caught.value.code == "40001"
@@ -139,15 +139,15 @@ def test_an_unanswered_publish_at_the_position_that_main_has(
     dest.publish(lake_ident, "pgsub_1_1_0", stamp(20))
     dest.compact(lake_ident, "pgsub_1_1_0", FileSizes(1 << 20, 1 << 27, 1 << 27))
     dest.write(lake_ident, "pgsub_1_1_0", [], stamp(20))
-    really = dest._gateway.fast_forward
+    really = dest._tables.fast_forward
 
-    def fast_forward(ident: LakeIdent, branch: str, what: str) -> None:
+    def fast_forward(ident: LakeIdent, branch: str) -> None:
         if landed:
-            really(ident, branch, what)
+            really(ident, branch)
         raise ConnectionFailure("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(dest._gateway, "fast_forward", fast_forward)
+        patch.setattr(dest._tables, "fast_forward", fast_forward)
         if landed:
             assert dest.publish(lake_ident, "pgsub_1_1_0", stamp(20)) is None
         else:

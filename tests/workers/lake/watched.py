@@ -54,7 +54,7 @@ class Watched(Table):
     @property
     def metadata(self) -> Mapping[str, Any]:
         dest: Any = self.dest
-        found: Mapping[str, Any] = dest._direct._gateway.metadata(self.ident, "looking")
+        found: Mapping[str, Any] = dest._tables.metadata(self.ident, "looking")
         return found
 
     def tip(self, ref: str = "main") -> int | None:

@@ -13,7 +13,7 @@ from workers.lake.storage.choose_store import store_for
 from workers.lake.table import LakeIdent
 
 
-class _Api:
+class JavaApi:
     """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
 
     def __init__(self, gateway: Any) -> None:

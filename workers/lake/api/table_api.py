@@ -1,43 +1,44 @@
-"""Iceberg's own Java API in the lake server, through the gateway that PySpark has for Python.
+"""``TableApi`` and ``FileCommits`` on Iceberg's Java API in the lake server.
 
-Spark SQL has no words for "these files are the table's from now on": what a worker had written it
-handed to Spark, which read it and wrote it once more. Iceberg's API takes a file in with one
-commit, of rows and of deletes, on a branch and with a snapshot's properties. A PySpark program
-reaches it as ``spark._jvm``; the embedded server begins as such a program's JVM does, so workers
-reach it too, by a port on the loopback interface and a secret.
+Spark SQL has no statement for "these files belong to the table from now on": Spark would read the
+files that a worker had written and write them again. Iceberg's API adds files in one commit, data
+files and delete files, on a branch and with a snapshot's properties.
 
-Nothing here can be taken back by ``release_sessions``: a call whose worker is dead goes on and
-commits. So only such calls are made as may come late: those that read; commits to a *branch* of
-the caller's generation, which may grow, or come to be again, without harm to anybody once nobody
-will publish it; the making of a table, refused where a successor has made it; the fast-forward of
-``main`` to such a branch, refused behind a successor's fence; and expiries, which say by a time
-what is old. Nothing else moves ``main``.
+``release_sessions`` cannot stop a call of the gateway: a call of a worker that has died goes on and
+commits. So only calls that may come late are made here:
+
+* calls that read;
+* commits to a branch of the caller's generation. The branch may grow, or be created again, without
+  harm once nobody will publish it;
+* the creation of a table, refused if a successor has created the table;
+* the fast-forward of ``main`` to such a branch, refused behind a successor's fence;
+* expiries, which name a time before which a snapshot is old.
+
+Nothing else here moves ``main``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
-
-from catalog.errcodes import FamilyProcessGone
-from config.limits import LISTED_FILES
-from workers.lake.api.connection import connect
-from workers.lake.api.java_api import _Api
-from workers.lake.connect.errors import LakeFailure, as_replication_error, repeated
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.api import file_commits
+from workers.lake.api.gateway import Gateway
+from workers.lake.connect.errors import LakeFailure, repeated
+from workers.lake.connect.sessions import Sessions
+from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals, TableApi
+from workers.lake.metadata.snapshots import History, history_of
+from workers.lake.metadata.table_location import new_location
+from workers.lake.metadata.table_schema import columns_of, schema_json
+from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
-from workers.lake.storage.choose_store import store_for
-from workers.lake.storage.store import TableStore
-from workers.lake.table import MAIN, LakeIdent
+from workers.lake.sql.statements import new_table_properties
+from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.staged_rows import FileList
+from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
-_CAUSES: Final = 8
 _NO_SNAPSHOT: Final = -1
 _FOR_EVER: Final = 2**63 - 1
 _MISSING: Final = re.compile(
@@ -45,80 +46,93 @@ _MISSING: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What a branch's files hold after a commit: ``rows``, deleted ones included, and how many are
-    ``dead``; the snapshot ``tip``, and the one ``before``. ``idle_deletes`` are files of deletes
-    beyond one for each data file, below zero for fewer."""
+class GatewayTableApi(TableApi, FileCommits):
+    """``TableApi`` and ``FileCommits`` through the gateway, with ``sql`` for everything else.
 
-    rows: int
-    dead: int
-    tip: int
-    before: int | None
-    idle_deletes: int = 0
+    ``sessions`` are the worker's Spark sessions: a successor closes these to stop the worker.
+    """
 
+    def __init__(self, gateway: Gateway, sql: SqlTableApi, sessions: Sessions) -> None:
+        self._gateway = gateway
+        self._sql = sql
+        self._sessions = sessions
 
-def gateway_of(url: str) -> Gateway | None:
-    """The gateway that a lake server's URL tells of."""
-    for parameter in url.partition("/;")[2].split(";"):
-        name, _, value = parameter.partition("=")
-        if name == GATEWAY:
-            port, _, secret = value.partition(".")
-            return Gateway(int(port), secret)
-    return None
+    # -- reading ----------------------------------------------------------------------------------
 
+    def describe(self, ident: LakeIdent) -> TableState | None:
+        """The table; one metadata file, unless only Spark can tell the type of a column."""
+        metadata = self._metadata_if_any(ident, f'reading lake table "{ident}"')
+        if metadata is None:
+            return None
+        return state_of(metadata) or self._sql.describe(ident)
 
-class Gateway:
-    """A worker's connections to the gateway: any thread may call, each in one of its own."""
+    def columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
+        """The table's columns."""
+        columns = columns_of(self.metadata(ident, f'reading lake table "{ident}"'))
+        return self._sql.columns(ident) if columns is None else columns
 
-    def __init__(self, port: int, secret: str) -> None:
-        self._gateway = connect(port, secret)
-        self._lock = threading.Lock()
-        self._api: _Api | None = None
+    def history(self, ident: LakeIdent) -> History:
+        """All branches and snapshots."""
+        # Ends an unanswered call of this thread, and fails if a successor has closed the session.
+        self._sessions.get().check_open()
+        return history_of(self.metadata(ident, f'reading the snapshots of lake table "{ident}"'))
 
-    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
-        """A table's metadata as its newest metadata file has it; one commit's worth of time."""
-        with self._translated(what):
-            api = self._ready()
-            return api.metadata(ident)
+    def branches(self, ident: LakeIdent) -> list[str]:
+        """The names of the table's branches."""
+        metadata = self._metadata_if_any(ident, f'reading the branches of lake table "{ident}"')
+        refs: Mapping[str, Any] = {} if metadata is None else metadata.get("refs", {})
+        named = [name for name, ref in refs.items() if ref["type"] == "branch"]
+        return named or ([] if metadata is None else [MAIN])
 
-    def described(self, ident: LakeIdent, what: str) -> Mapping[str, Any] | None:
-        """The same, None where there is no such table."""
-        try:
-            return self.metadata(ident, what)
-        except LakeFailure as error:
-            if _MISSING.match(error.message.lstrip()):
-                return None
-            raise
-
-    def has_namespace(self, name: str, what: str) -> bool:
-        """Whether there is such a schema for tables."""
-        with self._translated(what):
-            return self._ready().has_namespace(name)
-
-    def warehouse(self, what: str) -> str | None:
-        """Where the catalog puts tables, if its configuration says so."""
-        with self._translated(what):
-            return self._ready().warehouse
+    # -- creating and dropping tables -------------------------------------------------------------
 
     def create_table(
         self,
         ident: LakeIdent,
+        columns: Sequence[LakeColumn],
         *,
-        schema: str,
-        location: str | None,
-        properties: Mapping[str, str],
+        owner: str,
+        relid: int,
+        format_version: int,
         summary: Mapping[str, str],
-        what: str,
-    ) -> Mapping[str, Any]:
-        """Make a table with an empty snapshot that says ``summary``: one commit; its metadata.
+    ) -> TableState:
+        """Create the table with an empty snapshot in one commit; Spark SQL if that fails.
 
-        It makes a table or does nothing: the call of a worker that is dead by then may come at any
-        time, and finds the table there that its successor has made. LakeFailure for one that is.
+        Not every catalog can create a table together with a snapshot. In every other failure, too,
+        Spark creates the table or names the reason why not.
         """
-        with self._translated(what):
-            api = self._ready()
-            made = api.build_table(ident, schema, location, properties).createTransaction()
+        given: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": format_version}
+        with contextlib.suppress(LakeFailure):
+            state = state_of(self._create_at_once(ident, columns, **given, summary=summary))
+            if state is not None:
+                return state
+        return self._sql.create_table(ident, columns, **given, summary=summary)
+
+    def _create_at_once(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        *,
+        owner: str,
+        relid: int,
+        format_version: int,
+        summary: Mapping[str, str],
+    ) -> Mapping[str, Any]:
+        """The new table's metadata. LakeFailure if the table exists, and for other reasons.
+
+        The call creates the table or has no effect. A late call of a dead worker finds the table
+        that its successor has created.
+        """
+        what = f'creating lake table "{ident}"'
+        with self._gateway.api(what) as api:
+            has_namespace = api.has_namespace(ident.schema)
+        if not has_namespace:
+            self._sql.create_schema(ident)
+        properties = new_table_properties(owner, format_version)
+        with self._gateway.api(what) as api:
+            location = new_location(api.warehouse, ident, relid)
+            builder = api.build_table(ident, schema_json(columns), location, properties)
+            made = builder.createTransaction()
             append = made.newAppend().scanManifestsWith(api.in_this_thread)
             for key, value in summary.items():
                 append.set(key, value)
@@ -126,31 +140,23 @@ class Gateway:
             made.commitTransaction()
             return api.metadata(ident)
 
-    def create_branch(self, ident: LakeIdent, branch: str, at: int | None, what: str) -> None:
-        """A branch at a snapshot or at main's tip, in place of one of that name. Never ``main``."""
-        repeated(lambda: self._create_branch(ident, branch, at, what))
+    def drop_table(self, ident: LakeIdent) -> None:
+        """Drop the table and its files."""
+        self._sql.drop_table(ident)
 
-    def fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
-        """Move ``main`` on to a branch, if it is an ancestor of it; the snapshot it is at then.
+    def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
+        """Set table properties."""
+        self._sql.set_properties(ident, properties, what)
 
-        Ancestry is looked at in the very metadata that the commit replaces, so that a fence in
-        between makes it fail. 40001 where the branch is not the one that ``create_branch`` made.
-        """
-        return repeated(lambda: self._fast_forward(ident, branch, what))
+    # -- branches ---------------------------------------------------------------------------------
 
-    def _fast_forward(self, ident: LakeIdent, branch: str, what: str) -> int:
-        with self._translated(what):
-            table = self._ready().load(ident)
-            ref = table.refs().get(branch)
-            if ref is not None and ref.maxRefAgeMs() is None:  # see table_state.check_ours
-                raise changed_meanwhile(ident)
-            update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
-            update.commit()
-            return int(table.snapshot(MAIN).snapshotId())
+    def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+        """Create or replace a branch. Never ``main``."""
+        repeated(lambda: self._create_branch(ident, branch, at))
 
-    def _create_branch(self, ident: LakeIdent, branch: str, at: int | None, what: str) -> None:
-        with self._translated(what):
-            table = self._ready().load(ident)
+    def _create_branch(self, ident: LakeIdent, branch: str, at: int | None) -> None:
+        with self._gateway.api(f'creating a branch of lake table "{ident}"') as api:
+            table = api.load(ident)
             if at is None:
                 current = table.currentSnapshot()
                 at = None if current is None else current.snapshotId()
@@ -161,180 +167,104 @@ class Gateway:
                 update.createBranch(branch, at)
             else:
                 update.replaceBranch(branch, at)
-            # Whatever history.expire.max-ref-age-ms says of others': a copy takes what it takes.
+            # An age of its own, whatever history.expire.max-ref-age-ms sets for other branches: a
+            # copy may take long.
             update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
 
+    def drop_branch(self, ident: LakeIdent, branch: str) -> None:
+        """Drop a branch."""
+        self._sql.drop_branch(ident, branch)
+
+    def check_branch(self, ident: LakeIdent, branch: str) -> None:
+        """Raise 40001 if ``create_branch`` did not create the branch."""
+        self._sql.check_branch(ident, branch)
+
+    def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+        """Move ``main`` to the branch; the snapshot that ``main`` is at then.
+
+        Iceberg looks at the ancestry in the very metadata that the commit replaces, so a fence in
+        between makes the commit fail.
+        """
+        # No call to the gateway ends with the session that a successor has closed.
+        self._sessions.get().check_open()
+        return repeated(lambda: self._fast_forward(ident, branch))
+
+    def _fast_forward(self, ident: LakeIdent, branch: str) -> int:
+        with self._gateway.api(f'publishing to lake table "{ident}"') as api:
+            table = api.load(ident)
+            ref = table.refs().get(branch)
+            if ref is not None and ref.maxRefAgeMs() is None:  # see TableApi.check_branch
+                raise changed_meanwhile(ident)
+            update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
+            update.commit()
+            return int(table.snapshot(MAIN).snapshotId())
+
+    def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
+        """Set ``main`` to a snapshot of the table."""
+        self._sql.set_main(ident, snapshot_id)
+
+    # -- commits without rows, and maintenance ----------------------------------------------------
+
+    def commit_empty(
+        self,
+        ident: LakeIdent,
+        ref: str,
+        summary: Mapping[str, str],
+        columns: Sequence[LakeColumn] | None = None,
+    ) -> None:
+        """Add an empty snapshot, through the Spark session."""
+        columns = self.columns(ident) if columns is None else columns
+        self._sql.commit_empty(ident, ref, summary, columns)
+
+    def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
+        """Drop old snapshots. The caller may die while waiting: the expiry is finished.
+
+        If only ancestors of ``main`` are left and no snapshot was named, Iceberg removes the files
+        that the dropped snapshots replaced, without a look at the kept snapshots. Iceberg then
+        takes one deletion vector for the whole file, which holds vectors of other data files too.
+        With a named snapshot Iceberg looks for the files that are still needed.
+        """
+        with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
+            update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
+            update.retainLast(retain_last).expireSnapshotId(_NO_SNAPSHOT)
+            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+
+    # -- commits that name files ------------------------------------------------------------------
+
+    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
+        """The table's newest metadata file; takes as long as one commit."""
+        with self._gateway.api(what) as api:
+            return api.metadata(ident)
+
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
-        """The snapshot a branch is at; 40001 where there is no such branch."""
-        with self._translated(what):
-            snapshot = self._ready().load(ident).snapshot(branch)
+        """The branch's newest snapshot."""
+        with self._gateway.api(what) as api:
+            snapshot = api.load(ident).snapshot(branch)
             if snapshot is None:
                 raise changed_meanwhile(ident)
             return int(snapshot.snapshotId())
 
-    def live(self, ident: LakeIdent, branch: str, what: str) -> FileList:
-        """What a branch's rows are read from; 40001 where there is no such branch.
+    def list_files(self, ident: LakeIdent, branch: str, what: str) -> FileList:
+        """The data files of the branch with their deletes."""
+        with self._gateway.api(what) as api:
+            return file_commits.list_files(api, ident, branch)
 
-        Its files are told where they are Parquet, and their deletes files of positions.
-        """
-        with self._translated(what):
-            api = self._ready()
-            table = api.load(ident)
-            snapshot = table.snapshot(branch)
-            if snapshot is None:
-                raise changed_meanwhile(ident)
-            tip = int(snapshot.snapshotId())
-            count = snapshot.summary().get("total-data-files")
-            if count is None or int(count) > LISTED_FILES:
-                return FileList(tip, None)
-            store = store_for(str(table.location()))
-            files = []
-            for task in api.scan(table, tip):
-                if store is None or not _is_plain(task, store):
-                    return FileList(tip, None)
-                deletes = tuple(map(_deletes, task.get("delete-files", ())))
-                rows = task["data-file"]
-                found = LiveFile(rows["file-path"], rows["record-count"], deletes)
-                files.append(replace(found, first_row_id=rows.get("first-row-id")))
-            return FileList(tip, tuple(files))
-
-    def commit(
-        self,
-        ident: LakeIdent,
-        branch: str,
-        *,
-        shape: LayoutId,
-        rows: Sequence[NewFile] = (),
-        deletes: Sequence[NewFile] = (),
-        replaced: Sequence[NewFile] = (),
-        gone: Sequence[NewFile] = (),
-        properties: Mapping[str, str],
-        tip: int | None = None,
-        what: str,
-    ) -> Totals:
-        """One snapshot on a branch: files of rows, files of deletes, and what it says.
-
-        ``replaced`` are files of deletes that go, ``gone`` files of rows whose living ones are in
-        ``rows``: of these no deletes may have come. ``shape`` is that of the table the files were
-        written for, ``tip`` the snapshot that deletes were looked up in: 40001 where the table has
-        another, and where the branch is gone. Never for ``main``.
-        """
-        with self._translated(what):
-            api = self._ready()
-            table = api.load(ident)
-            snapshot = table.snapshot(branch)
-            if snapshot is None or _shape(table) != shape:
-                raise changed_meanwhile(ident)
-            if tip is not None and snapshot.snapshotId() != tip:
-                raise changed_meanwhile(ident)
-            if gone:
-                update = table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
-                for each in gone:
-                    update.deleteFile(api.listed_file(table, each))
-                for each in replaced:
-                    update.deleteFile(api.delete_file(table, each))
-                for each in rows:
-                    update.addFile(api.data_file(table, each))
-            elif deletes or replaced:
-                # A vector that came before is one that is replaced here, none of another's.
-                update = table.newRowDelta().validateFromSnapshot(snapshot.snapshotId())
-                for each in rows:
-                    update.addRows(api.data_file(table, each))
-                for each in deletes:
-                    update.addDeletes(api.delete_file(table, each))
-                for each in replaced:
-                    update.removeDeletes(api.delete_file(table, each))
-            else:
-                update = table.newAppend()
-                for each in rows:
-                    update.appendFile(api.data_file(table, each))
-            update.scanManifestsWith(api.in_this_thread).toBranch(branch)
-            for key, value in properties.items():
-                update.set(key, value)
-            update.commit()
-            made = table.snapshot(branch)
-            summary, tip, before = made.summary(), int(made.snapshotId()), made.parentId()
-            names = ("records", "position-deletes", "delete-files", "data-files")
-            total = {name: int(summary.get(f"total-{name}") or 0) for name in names}
-            idle = total["delete-files"] - total["data-files"]
-            return Totals(total["records"], total["position-deletes"], tip, before, idle)
-
-    def expire(self, ident: LakeIdent, older_than: float, keep: int, what: str) -> None:
-        """Drop snapshots from before a Unix time, but for the last of ``main`` and of each branch,
-        and the files that none of the others needs. Who waits may die meanwhile: it is finished.
-
-        Where only ancestors of ``main`` are left and none was named, Iceberg removes unseen what
-        those that went said was replaced, and takes one vector for the whole file, which has those
-        of other data files. Where one was named it looks for what is still needed.
-        """
-        with self._translated(what):
-            api = self._ready()
-            update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
-            update.retainLast(keep).expireSnapshotId(_NO_SNAPSHOT)
-            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+    def commit_files(
+        self, ident: LakeIdent, branch: str, change: FileChange, what: str
+    ) -> FileTotals:
+        """Add one snapshot to the branch."""
+        with self._gateway.api(what) as api:
+            return file_commits.commit_files(api, ident, branch, change)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the gateway's connections."""
         self._gateway.close()
 
-    def _ready(self) -> _Api:
-        with self._lock:
-            if self._api is None:
-                self._api = _Api(self._gateway)
-            return self._api
-
-    @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
+    def _metadata_if_any(self, ident: LakeIdent, what: str) -> Mapping[str, Any] | None:
+        """The table's metadata, or None if there is no such table."""
         try:
-            self._gateway.client.forget_dropped()
-            try:
-                yield
-            except Py4JJavaError as error:
-                said = _Said(error)  # which asks the gateway
-                raise as_replication_error(said, what) from None
-        except (Py4JError, OSError):
-            raise FamilyProcessGone(
-                f"lost the lake server while {what}", detail="Its gateway did not answer."
-            ) from None
-
-
-def _is_plain(task: Mapping[str, Any], store: TableStore) -> bool:
-    """Whether a data file and its deletes are such as ours."""
-    deletes = task.get("delete-files", ())
-    kinds = {each["content"].upper().replace("-", "_") for each in deletes}
-    formats = {each["file-format"].upper() for each in deletes}
-    rows = task["data-file"]["file-format"].upper() == "PARQUET"
-    here = (store.holds(each["file-path"]) for each in (task["data-file"], *deletes))
-    return all(here) and rows and kinds <= {"POSITION_DELETES"} and formats <= {"PARQUET", "PUFFIN"}
-
-
-def _deletes(file: Mapping[str, Any]) -> NewFile:
-    vector = None
-    if file["file-format"].upper() == "PUFFIN":
-        vector = file["content-offset"], file["content-size-in-bytes"]
-    of = file.get("referenced-data-file")
-    return NewFile(
-        file["file-path"], file["file-size-in-bytes"], file["record-count"], of, vector=vector
-    )
-
-
-class _Said(Exception):  # noqa: N818 - what was said, not an error of ours
-    """A Java exception with its causes, in the words Spark has for one."""
-
-    def __init__(self, error: Py4JJavaError) -> None:
-        thrown: Any = error.java_exception
-        super().__init__(str(thrown.toString()))
-        lines = []
-        for _ in range(_CAUSES):
-            if thrown is None:
-                break
-            lines.append(f"Caused by: {thrown.toString()}")
-            thrown = thrown.getCause()
-        self._stacktrace = "\n".join(lines)
-
-
-def _shape(table: Any) -> LayoutId:
-    version = table.operations().current().formatVersion()
-    return LayoutId(
-        str(table.uuid().toString()), table.schema().schemaId(), table.spec().specId(), version
-    )
+            return self.metadata(ident, what)
+        except LakeFailure as error:
+            if _MISSING.match(error.message.lstrip()):
+                return None
+            raise

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from workers.lake.api.table_api import Totals
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.merge_delete_files import DeleteFiles
 from workers.lake.files.position_deletes import NO_POSITIONS, RowPositions
+from workers.lake.interfaces.table_api import FileTotals
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 
 
@@ -44,14 +44,14 @@ class Deletes:
 
 def after_commit(
     live: FileList | None,
-    totals: Totals,
+    totals: FileTotals,
     rows: Sequence[NewFile],
     deletes: Deletes,
     dead: DeletedRowsCache,
 ) -> FileList | None:
     """The branch's files behind a commit of files of rows and of deletes; None where those before
     it are not known. ``dead`` is told of what it deleted."""
-    if live is None or live.files is None or totals.before != live.tip:
+    if live is None or live.files is None or totals.parent != live.tip:
         return None
     if not deletes.places.keys() <= {file.path for file in live.files}:
         return None

@@ -28,13 +28,13 @@ import numpy as np
 import pyarrow as pa
 
 from config.limits import JOIN_STEP_FILES, JOINED_ROWS
-from workers.lake.api.table_api import Gateway
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.data_files import write_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, rows_of
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.store import TableStore
@@ -45,7 +45,7 @@ Sized = tuple[LiveFile, int]
 
 
 def join_small(
-    gateway: Gateway,
+    commits: FileCommits,
     ident: LakeIdent,
     branch: str,
     files: TableLayout,
@@ -59,7 +59,7 @@ def join_small(
     many data files went, and how many files of deletes there are then beyond one for each.
     """
     what = f'compacting lake table "{ident}"'
-    live = known.live or gateway.live(ident, branch, what)
+    live = known.live or commits.list_files(ident, branch, what)
     known.live = live
     if live.files is None:
         return None
@@ -81,17 +81,15 @@ def join_small(
     gone = {file.path for file, _ in small}
     kept = [file for file in live.files if file.path not in gone]
     dropped = _of_none(live.files, kept)
-    totals = gateway.commit(
-        ident,
-        branch,
-        shape=files.shape,
-        gone=[NewFile(file.path, size, file.rows) for file, size in small],
-        rows=written,
-        replaced=dropped,
-        properties={OPERATION: f"join-{live.tip}"},
-        tip=live.tip,
-        what=what,
+    change = FileChange(
+        files.shape,
+        added=written,
+        removed=[NewFile(file.path, size, file.rows) for file, size in small],
+        removed_deletes=dropped,
+        summary={OPERATION: f"join-{live.tip}"},
+        expected_tip=live.tip,
     )
+    totals = commits.commit_files(ident, branch, change, what)
     known.deletes.drop(dropped)
     known.live = after_commit(FileList(live.tip, tuple(kept)), totals, written, Deletes(), dead)
     if known.live is None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
-from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.files.position_deletes import RowPositions, read_deletes, together, write_deletes
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import NewFile
@@ -62,14 +62,14 @@ def read_all(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
 
 
 def merge_deletes(
-    gateway: Gateway, session: LakeSession, ident: LakeIdent, branch: str, table: TableLayout
+    commits: FileCommits, session: LakeSession, ident: LakeIdent, branch: str, table: TableLayout
 ) -> None:
     """Make one file of all deletes that a data file of the branch has; drop those of no file.
 
     Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none.
     """
     what = f'writing the deletes of lake table "{ident}" together'
-    tip = gateway.tip(ident, branch, what)
+    tip = commits.tip(ident, branch, what)
     found = session.query(list_deletes(ident, branch), what)
     columns = zip(*(column.to_pylist() for column in found.columns), strict=True)
     files = [NewFile(*each) for each in columns]
@@ -80,18 +80,16 @@ def merge_deletes(
     places = read_all(
         table.store, (file for file in replaced if file.of is None or file.of in live)
     )
-    gateway.commit(
-        ident,
-        branch,
-        shape=table.shape,
-        deletes=[
+    change = FileChange(
+        table.shape,
+        added_deletes=[
             write_deletes(table, {path: each}) for path, each in places.items() if path in live
         ],
-        replaced=replaced,
-        properties={OPERATION: f"deletes-{tip}"},
-        tip=tip,
-        what=what,
+        removed_deletes=replaced,
+        summary={OPERATION: f"deletes-{tip}"},
+        expected_tip=tip,
     )
+    commits.commit_files(ident, branch, change, what)
 
 
 def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from config.limits import FETCHING_CHANGES, LOOK_UP_CHANGES, ROW_GROUP_BYTES
-from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Counts
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
@@ -41,6 +40,7 @@ from workers.lake.files.merge_delete_files import read_all
 from workers.lake.files.position_deletes import RowPositions, by_file, together, write_deletes
 from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
 from workers.lake.files.table_layout import ROW_NUMBER, TableLayout, lacks
+from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.refusals import changed_meanwhile, duplicate
 from workers.lake.segment import FOUND_ROWS, Segment, WholeRowLookup
 from workers.lake.sql.find_rows import find_keys, find_positions
@@ -79,7 +79,7 @@ class Found:
 class DirectWriter:
     """Writes one table's part of a batch through the gateway; made for one batch."""
 
-    gateway: Gateway
+    commits: FileCommits
     session: LakeSession
     staging: Staging
     ident: LakeIdent
@@ -128,15 +128,15 @@ class DirectWriter:
         what = f"looking for rows in {self._what()}"
         if segment.merge is None:
             return Found(
-                FOUND_ROWS.empty_table(), (), self.gateway.tip(self.ident, self.branch, what)
+                FOUND_ROWS.empty_table(), (), self.commits.tip(self.ident, self.branch, what)
             )
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
         own = self._own(segment) if (op == UPDATE).any() else []
         keys = _keys(segment, segment.merge)
         if not is_found_here(self.files, segment.key):
-            tip = self.gateway.tip(self.ident, self.branch, what)
+            tip = self.commits.tip(self.ident, self.branch, what)
             return Found(self._find(segment, segment.merge, keys, own), own, tip)
-        live = self.known.live or self.gateway.live(self.ident, self.branch, what)
+        live = self.known.live or self.commits.list_files(self.ident, self.branch, what)
         self.known.live = live
         if live.files is not None:
             try:
@@ -359,17 +359,16 @@ class DirectWriter:
     ) -> Counts:
         for staged in commit.staged:
             staged.committed = True
-        totals = self.gateway.commit(
-            self.ident,
-            self.branch,
-            shape=self.files.shape,
-            rows=commit.rows,
-            deletes=[file for file, _ in deletes.files],
-            replaced=deletes.replaced,
-            properties=properties,
-            tip=tip,
-            what=f"writing to {self._what()}",
+        change = FileChange(
+            self.files.shape,
+            added=commit.rows,
+            added_deletes=[file for file, _ in deletes.files],
+            removed_deletes=deletes.replaced,
+            summary=properties,
+            expected_tip=tip,
         )
+        what = f"writing to {self._what()}"
+        totals = self.commits.commit_files(self.ident, self.branch, change, what)
         live = after_commit(self.known.live, totals, commit.rows, deletes, self.dead)
         self.known.live = None if self.files.has_vectors and _is_numbering(live) else live
         for file, _ in deletes.files:
@@ -377,7 +376,7 @@ class DirectWriter:
                 self.known.deletes.add(file, deletes.replaced)
         if not deletes.files:
             return commit.counts
-        return replace(commit.counts, rows=totals.rows, dead=totals.dead)
+        return replace(commit.counts, rows=totals.rows, dead=totals.deleted)
 
     def _deletes(self, commit: _Commit, tip: int | None) -> Deletes:
         places = together(commit.deleted)

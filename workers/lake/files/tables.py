@@ -14,7 +14,6 @@ from functools import partial
 import pyarrow as pa
 
 from config.limits import IDLE_DELETE_FILES
-from workers.lake.api.table_api import Gateway
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles
@@ -25,6 +24,7 @@ from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.segment_writer import DirectWriter
 from workers.lake.files.table_layout import TableLayout, lacks, table_files
+from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
 from workers.lake.sql.key_bounds import KeyRanges
@@ -33,12 +33,52 @@ from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 
 
-class DirectTables:
-    """The tables of one destination; none, without a gateway."""
+class SparkTables:
+    """The tables of one destination where Spark writes all files."""
 
-    def __init__(self, gateway: Gateway | None, staging: Staging) -> None:
-        self._gateway = gateway
+    def __init__(self, staging: Staging) -> None:
         self._staging = staging
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None,
+        changes_of: LakeIdent | None,
+    ) -> Staged:
+        """Take rows in, to memory or to files that Spark reads."""
+        del rows_of, changes_of
+        return self._staging.stage(batches, schema)
+
+    def writer(
+        self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges
+    ) -> DirectWriter | None:
+        """The writer of a batch's part of the table, or None where Spark has to write."""
+        del session, ident, branch, ranges
+        return None
+
+    def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
+        """Merge the delete files of each data file into one; False where Spark has to."""
+        del session, ident, branch
+        return False
+
+    def join_small(
+        self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
+    ) -> int | None:
+        """Join the branch's small files; how many were joined, or None where Spark has to."""
+        del session, ident, branch, sizes
+        return None
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Read the table and the branch's files again before the next use."""
+
+
+class DirectTables(SparkTables):
+    """The tables of one destination where this process writes files and commits them by name."""
+
+    def __init__(self, commits: FileCommits, staging: Staging) -> None:
+        super().__init__(staging)
+        self._commits = commits
         self._lock = threading.Lock()
         self._files: dict[LakeIdent, TableLayout | None] = {}
         self._dead = DeletedRowsCache()
@@ -47,12 +87,10 @@ class DirectTables:
 
     def files(self, ident: LakeIdent) -> TableLayout | None:
         """How the table's files are written; None where Spark has to write them."""
-        if self._gateway is None:
-            return None
         with self._lock:
             if ident in self._files:
                 return self._files[ident]
-        found = table_files(self._gateway.metadata(ident, f'reading lake table "{ident}"'))
+        found = table_files(self._commits.metadata(ident, f'reading lake table "{ident}"'))
         with self._lock:
             self._files[ident] = found
         return found
@@ -84,19 +122,19 @@ class DirectTables:
     ) -> DirectWriter | None:
         """What writes a batch's part of the table, where that is done here."""
         files = self.files(ident)
-        if files is None or self._gateway is None:
+        if files is None:
             return None
         known = self._known_files(ident, branch)
-        where = (self._gateway, session, self._staging, ident, branch)
+        where = (self._commits, session, self._staging, ident, branch)
         return DirectWriter(*where, files, ranges, known, self._dead, self._keys)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Make one file of what each data file has of them; False where Spark has to."""
         files = self.files(ident)
-        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
+        if files is None or not files.deletes or files.has_vectors:
             return False
         try:
-            merge_deletes(self._gateway, session, ident, branch, files)
+            merge_deletes(self._commits, session, ident, branch, files)
         finally:
             self.forget(ident)
         return True
@@ -106,11 +144,11 @@ class DirectTables:
     ) -> int | None:
         """Make one file of the branch's small ones, and how many went; None where Spark has to."""
         files = self.files(ident)
-        if self._gateway is None or files is None or not files.deletes or files.has_vectors:
+        if files is None or not files.deletes or files.has_vectors:
             return None
         known = self._known_files(ident, branch)
         try:
-            joined = join_small(self._gateway, ident, branch, files, known, self._dead, sizes)
+            joined = join_small(self._commits, ident, branch, files, known, self._dead, sizes)
             if joined is None:
                 return None
             went, idle = joined
@@ -134,11 +172,6 @@ class DirectTables:
         with self._lock:
             self._files.pop(ident, None)
             self._known.pop(ident, None)
-
-    def close(self) -> None:
-        """Close the gateway's connections."""
-        if self._gateway is not None:
-            self._gateway.close()
 
 
 def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:

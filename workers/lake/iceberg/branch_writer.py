@@ -30,7 +30,7 @@ from workers.lake.connect.session import LakeSession
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, Effect, Merge, added
 from workers.lake.files.segment_writer import DirectWriter, Found
-from workers.lake.iceberg.table_state import check_ours
+from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import OPERATION, stamp_properties, write_options
 from workers.lake.refusals import changed_meanwhile, check_base, duplicate
 from workers.lake.segment import (
@@ -56,7 +56,6 @@ from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters, count
 from workers.lake.sql.spark_typemap import spark_ddl_or_void
 from workers.lake.sql.staged_frame import frame
 from workers.lake.sql.statements import branch_path, delete_source, name_of, select_source, sql_text
-from workers.lake.sql.table_metadata import read_history
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging, staged_columns
 from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
@@ -84,6 +83,7 @@ class BranchWriter:
     """One batch of one table, on one thread; ``others`` wrote to the table beside us."""
 
     session: LakeSession
+    tables: TableApi
     staging: Staging
     ident: LakeIdent
     branch: str
@@ -128,20 +128,14 @@ class BranchWriter:
         """
         if not stamp.source:
             return {}
-        return read_history(self.session, self.ident).sources(self.branch)
+        return self.tables.history(self.ident).sources(self.branch)
 
     def append_empty(self, properties: dict[str, str]) -> None:
         """A commit without rows, for what it carries."""
         if self.direct is not None:
             self.direct.stamp(properties)
             return
-        rows = pa.table({"c0": pa.nulls(0, pa.int32())})
-        blank = self.session.local(rows).select(
-            *(F.lit(None).cast(spark_ddl_or_void(c.type)).alias(c.name) for c in self.columns)
-        )
-        self.session.append(
-            blank, self.target(), write_options(properties), f"stamping {self._what()}"
-        )
+        self.tables.commit_empty(self.ident, self.branch, properties, self.columns)
 
     def _mark(self) -> dict[str, str]:
         """What a commit bears that has no stamp: that it is ours."""
@@ -222,7 +216,7 @@ class BranchWriter:
 
     def _from_branch(self, branch: str, source: str, properties: dict[str, str]) -> None:
         self._forget_files()
-        check_ours(self.session, self.ident, branch)
+        self.tables.check_branch(self.ident, branch)
         self.session.append(
             self.session.frame(SQL(select_source(self.ident, branch, source))),
             self.target(),

@@ -13,16 +13,14 @@ first, B reads 500; if the fence came first, A's call fails and B reads 400. Nev
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from catalog.errcodes import (
     ConnectionFailure,
@@ -32,7 +30,6 @@ from catalog.errcodes import (
     UndefinedTable,
 )
 from catalog.pg_lsn import LSN
-from workers.lake.api.table_api import gateway_of
 from workers.lake.connect.errors import LakeFailure, is_outrun
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
@@ -40,14 +37,13 @@ from workers.lake.connect.sessions import Sessions
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
-from workers.lake.files.tables import DirectTables
 from workers.lake.iceberg.branch_writer import BranchWriter
+from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables
 from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.expiry import expire_snapshots
-from workers.lake.iceberg.new_table import is_unfinished, make_table, make_table_with_snapshot
-from workers.lake.iceberg.table_state import branches, check_ours, read_columns, read_state
+from workers.lake.iceberg.new_table import is_unfinished
 from workers.lake.metadata.snapshots import FENCE, lake_table, stamp_properties
-from workers.lake.metadata.table_state import TableState, state_of
+from workers.lake.metadata.table_state import TableState
 from workers.lake.refusals import main_was_moved
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
@@ -64,17 +60,7 @@ from workers.lake.sql.other_writers import (
     look_for_others,
 )
 from workers.lake.sql.rewrite_files import compact
-from workers.lake.sql.statements import (
-    OWNER,
-    TABLE_PROPERTIES,
-    call,
-    create_branch,
-    drop_branch,
-    set_properties,
-    sql_text,
-    table_path,
-)
-from workers.lake.sql.table_metadata import read_history, read_tip
+from workers.lake.sql.statements import OWNER, TABLE_PROPERTIES
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging
 from workers.lake.table import (
@@ -113,8 +99,8 @@ class IcebergDestination(Destination):
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
         self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
-        self._gateway = gateway_of(url)
-        self._direct = DirectTables(self._gateway, self._staging)
+        self._tables, commits = choose_table_api(url, self._sessions)
+        self._direct = choose_tables(commits, self._staging)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
@@ -128,7 +114,7 @@ class IcebergDestination(Destination):
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         """What ``main`` holds now, nothing cached."""
-        state = read_state(self._sessions, self._gateway, ident)
+        state = self._tables.describe(ident)
         return None if state is None else self._as_table(ident, state)
 
     def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
@@ -144,35 +130,27 @@ class IcebergDestination(Destination):
         relid: int,
         stamp: Stamp,
     ) -> LakeTable:
-        """Create it with an empty stamped snapshot; through Spark these are two commits.
+        """Create the table with an empty snapshot that has the position.
 
-        A table that an earlier attempt of this owner left as new is finished; any other that
-        exists is refused (42P07).
+        A table that an earlier attempt of this owner left as new is finished; any other existing
+        table is refused (42P07).
         """
-        version, marks = self._format_version, _marks(stamp)
-        how: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": version}
-        if self._gateway is not None:
-            # Not each catalog makes a table with a snapshot; then Spark makes it, or says why not.
-            with contextlib.suppress(LakeFailure):
-                where = (self._gateway, self._sessions, ident, columns)
-                state = state_of(make_table_with_snapshot(*where, **how, summary=marks))
-                if state is not None:
-                    return self._as_table(ident, state)
+        summary = _summary(stamp)
         try:
-            make_table(self._sessions.get(), ident, columns, **how)
-        except LakeFailure:
-            # Asked for only now: a table that is missing, as nearly all are, takes long to refuse.
-            existing = self.table(ident)
-            if existing is None:
+            created = self._tables.create_table(
+                ident,
+                columns,
+                owner=owner,
+                relid=relid,
+                format_version=self._format_version,
+                summary=summary,
+            )
+        except DuplicateTable:
+            if not is_unfinished(self._existing(ident), columns, owner, stamp):
                 raise
-            if not is_unfinished(existing, columns, owner, stamp):
-                raise DuplicateTable(f'lake table "{ident}" already exists') from None
-        columns = self._read_columns(ident)
-        self._commit_to_main(ident, marks, columns)
-        # The table is ours alone: only the number of its snapshot is not known.
-        tip = read_tip(self._sessions.get(), ident)
-        own = None if stamp.source else stamp
-        return LakeTable(ident, columns, owner, tip, own, records=0)
+            self._tables.commit_empty(ident, MAIN, summary)
+            return self._existing(ident)
+        return self._as_table(ident, created)
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
@@ -188,7 +166,6 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
         """Take over a table: ours from now on, its rows as they are."""
-        session = self._sessions.get()
         existing = self._existing(ident)
         if existing.owner not in (None, "", owner, *former_owners):
             raise ObjectInUse(
@@ -196,21 +173,16 @@ class IcebergDestination(Destination):
                 hint="Drop that subscription first, or map the table to another name.",
             )
         ours = stamp.source or existing.owner == owner
-        others = {} if ours else all_others(session, ident)
-        session.command(
-            set_properties(ident, {**TABLE_PROPERTIES, **others, OWNER: owner}),
-            f'adopting lake table "{ident}"',
-        )
-        self._commit_to_main(ident, _marks(stamp), existing.columns)
+        others = {} if ours else all_others(self._sessions.get(), ident)
+        properties = {**TABLE_PROPERTIES, **others, OWNER: owner}
+        self._tables.set_properties(ident, properties, f'adopting lake table "{ident}"')
+        self._tables.commit_empty(ident, MAIN, _summary(stamp), existing.columns)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """DROP TABLE IF EXISTS with its files."""
+        """Drop the table and its files; no error if it does not exist."""
         self._forget(ident)
-        self._sessions.get().command(
-            sql_text("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
-            f'dropping lake table "{ident}"',
-        )
+        self._tables.drop_table(ident)
 
     # -- fences -----------------------------------------------------------------------------------
 
@@ -220,7 +192,7 @@ class IcebergDestination(Destination):
         A stamp could only be one that was read before. Committed late, by a worker that is dead by
         then, it would hide a newer one under an older one.
         """
-        self._commit_to_main(ident, {FENCE: uuid.uuid4().hex}, self._read_columns(ident))
+        self._tables.commit_empty(ident, MAIN, {FENCE: uuid.uuid4().hex})
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
@@ -233,11 +205,7 @@ class IcebergDestination(Destination):
         """A fresh branch at a snapshot, ``main``'s tip if none is named."""
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
-        what = f'creating a branch of lake table "{ident}"'
-        if self._gateway is not None:
-            self._gateway.create_branch(ident, branch, at, what)
-        else:
-            self._sessions.get().commit(create_branch(ident, branch, at), what)
+        self._tables.create_branch(ident, branch, at)
         if self._tracks:  # what comes later than the branch makes its publication fail
             known = self._others.get(ident)
             self._others[ident] = look_for_others(self._sessions.get(), ident, known)
@@ -246,11 +214,10 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
         """Drop every branch of ours on the table but ``keep``; missing is fine."""
-        for name in branches(self._sessions, self._gateway, ident):
+        for name in self._tables.branches(ident):
             if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
-                what = f'dropping branches of lake table "{ident}"'
-                self._sessions.get().commit(drop_branch(ident, name), what)
+                self._tables.drop_branch(ident, name)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -356,25 +323,14 @@ class IcebergDestination(Destination):
         visible then. Returns the snapshot main is at, None after a call whose outcome was read.
         """
         if self._tips.get((ident, branch)) != stamp:
-            found = read_history(self._sessions.get(), ident).tip_stamp(branch)
+            found = self._tables.history(ident).tip_stamp(branch)
             if found != stamp:
                 raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
         try:
-            return self._fast_forward(ident, branch)
+            return self._tables.fast_forward(ident, branch)
         except ReplicationError as error:
             self._settle(ident, branch, error)
             return None
-
-    def _fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
-        what = f'publishing to lake table "{ident}"'
-        if self._gateway is not None:
-            # No call to the gateway ends with the session that a successor has closed.
-            self._sessions.get().check_open()
-            return self._gateway.fast_forward(ident, branch, what)
-        check_ours(self._sessions.get(), ident, branch)
-        sql = call("fast_forward", ident, branch=MAIN, to=branch)
-        answer = self._sessions.get().commit(sql, what)
-        return None if answer is None else answer.column("updated_ref")[0].as_py()
 
     def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
@@ -384,7 +340,7 @@ class IcebergDestination(Destination):
             # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
             # us, may still be under way: behind the fence it is refused.
             self.fence(ident)
-        history = read_history(self._sessions.get(), ident)
+        history = self._tables.history(ident)
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
             return  # main is at the branch, or ahead of it; the position alone may have been before
@@ -397,15 +353,11 @@ class IcebergDestination(Destination):
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot that is among its ancestors or elsewhere in the table."""
-        self._sessions.get().command(
-            call("set_current_snapshot", ident, snapshot_id=exp.Literal.number(snapshot_id)),
-            f'setting lake table "{ident}" back',
-        )
+        self._tables.set_main(ident, snapshot_id)
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
-        """Drop old snapshots of ``main``; see ``maintenance``. Returns how many went."""
-        drop = None if self._gateway is None else self._gateway.expire
-        return expire_snapshots(self._sessions.get(), ident, retain=retain, age=age, drop=drop)
+        """Drop old snapshots of ``main``; returns how many. See ``expiry``."""
+        return expire_snapshots(self._tables, ident, retain=retain, age=age)
 
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
@@ -434,33 +386,21 @@ class IcebergDestination(Destination):
         """Release the sessions of this destination."""
         self._sessions.close()
         self._beside.close()
-        self._direct.close()
+        self._tables.close()
 
     # -- within -----------------------------------------------------------------------------------
 
-    def _writer(
-        self,
-        session: LakeSession,
-        ident: LakeIdent,
-        branch: str,
-        columns: tuple[LakeColumn, ...] | None = None,
-    ) -> BranchWriter:
-        columns = columns or self._columns.get(ident) or self._read_columns(ident)
+    def _writer(self, session: LakeSession, ident: LakeIdent, branch: str) -> BranchWriter:
+        columns = self._columns.get(ident) or self._read_columns(ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NO_OTHER_WRITERS)
         direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
-        where = session, self._staging, ident, branch
+        where = session, self._tables, self._staging, ident, branch
         return BranchWriter(*where, columns, ranges, others, direct)
 
-    def _commit_to_main(
-        self, ident: LakeIdent, properties: Mapping[str, str], columns: tuple[LakeColumn, ...]
-    ) -> None:
-        session = self._sessions.get()
-        self._writer(session, ident, MAIN, columns).append_empty(dict(properties))
-
     def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
-        return self._note_columns(ident, read_columns(self._sessions, self._gateway, ident))
+        return self._note_columns(ident, self._tables.columns(ident))
 
     def _note_columns(
         self, ident: LakeIdent, columns: tuple[LakeColumn, ...]
@@ -494,6 +434,6 @@ class IcebergDestination(Destination):
             self._key_ranges.pop(ident, None)
 
 
-def _marks(stamp: Stamp) -> dict[str, str]:
-    """What a commit to ``main`` itself says; see ``Destination.create_table`` of shared tables."""
+def _summary(stamp: Stamp) -> dict[str, str]:
+    """The summary of a commit to ``main`` itself; see ``Destination.create_table``."""
     return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)

@@ -1,67 +1,42 @@
-"""Expire snapshots, and remember what was dropped."""
+"""Expire snapshots without losing the table's position."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-from sqlglot import exp
-
-from workers.lake.connect.session import LakeSession
-from workers.lake.sql.statements import call
-from workers.lake.sql.table_metadata import read_history
+from workers.lake.interfaces.table_api import TableApi
 from workers.lake.table import MAIN, LakeIdent
-
-Drop = Callable[[LakeIdent, float, int, str], None]
 
 
 def expire_snapshots(
-    session: LakeSession,
+    tables: TableApi,
     ident: LakeIdent,
     *,
     retain: int,
     age: float = 0.0,
     clock: Callable[[], float] = time.time,
-    drop: Drop | None = None,
 ) -> int:
-    """Drop all but the last ``retain`` snapshots of main and of each branch.
+    """Drop all but the last ``retain`` snapshots of ``main`` and of each branch.
 
-    Whatever is younger than ``age`` seconds stays: by our clock, where the commits bear the lake's.
-    So do the newest stamped ancestor and all that has come since, by the lake's clock, because the
-    last are counted from what main is when the lake gets to it: a fence or somebody's compaction
-    that came meanwhile would be the last, and the position gone. A branch of ours, made from main
-    later, keeps all its commits by that. ``drop`` does it in place of Spark, which has a job for
-    it. Returns the number of snapshots that are gone.
+    Snapshots younger than ``age`` seconds stay. ``age`` is taken by this machine's clock, commit
+    times by the lake server's.
+
+    The newest ancestor of ``main`` with a position stays too, and so does every later snapshot, by
+    the lake server's clock. Iceberg counts the last snapshots from where ``main`` is when the
+    expiry runs: a fence, or another writer's compaction, that came meanwhile would be the last
+    snapshot, and the position would be gone. A branch of pgsub was created from ``main`` later, so
+    it keeps all its commits. Returns the number of snapshots that were dropped.
     """
-    before = read_history(session, ident)
-    to_carrier = 0
-    for to_carrier, carrier in enumerate(before.ancestors(MAIN), 1):  # noqa: B007 - both count
-        if carrier.stamp is not None:
-            break
-    else:
-        return 0  # no position anywhere: leave everything for whoever looks into it
-    older_than = carrier.committed / 1000
+    before = tables.history(ident)
+    ancestors = list(before.ancestors(MAIN))
+    newer = next((n for n, each in enumerate(ancestors) if each.stamp is not None), None)
+    if newer is None:
+        return 0  # no position anywhere: drop nothing, a person may have to look into the table
+    older_than = ancestors[newer].committed / 1000
     if age:
         older_than = min(older_than, clock() - age)
-    keep, what = max(retain, to_carrier, 1), f'expiring snapshots of lake table "{ident}"'
-    if drop is not None:
-        drop(ident, older_than, keep, what)
-    else:
-        session.set_properties({})
-        session.command(
-            call(
-                "expire_snapshots",
-                ident,
-                older_than=exp.Var(this=_moment(older_than)),
-                retain_last=exp.Literal.number(keep),
-                max_concurrent_deletes=exp.Literal.number(2),
-            ),
-            what,
-        )
-    # Batches go on meanwhile, and theirs are not among those that went.
-    return len(before.snapshots.keys() - read_history(session, ident).snapshots.keys())
-
-
-def _moment(unix_time: float) -> str:
-    return f"TIMESTAMP '{datetime.fromtimestamp(unix_time, UTC).isoformat(' ', 'microseconds')}'"
+    retain_last = max(retain, newer + 1)
+    tables.expire_snapshots(ident, older_than=older_than, retain_last=retain_last)
+    # Batches go on meanwhile; their snapshots are not among the dropped ones.
+    return len(before.snapshots.keys() - tables.history(ident).snapshots.keys())

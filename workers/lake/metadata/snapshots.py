@@ -47,7 +47,7 @@ class Snapshot:
 
     In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
     ``records`` is how many rows its ``files`` data files hold, deleted ones included. ``foreign``:
-    somebody else added rows by it. ``committed``: when, in milliseconds since 1970.
+    somebody else added rows by it. ``committed``: when, in milliseconds since 1970; 0 if unknown.
     """
 
     snapshot_id: int
@@ -134,6 +134,7 @@ def lake_table(
 ) -> LakeTable:
     """A table as ``main`` shows it."""
     tip = history.tip()
+    committed = (each.committed for each in history.snapshots.values() if each.committed)
     return LakeTable(
         ident,
         columns,
@@ -143,7 +144,7 @@ def lake_table(
         history.sources(),
         tip.records if tip else None,
         # Of ten thousand tables an apply worker keeps this: eight bytes each.
-        array("d", sorted(each.committed / 1000 for each in history.snapshots.values())),
+        array("d", sorted(at / 1000 for at in committed)),
         tip.files if tip else 0,
         written_by_others(history.ancestors(MAIN), history.sources()),
     )
@@ -169,6 +170,16 @@ def stamp_properties(stamp: Stamp, sources: Mapping[str, Stamp] | None = None) -
 def write_options(properties: Mapping[str, str]) -> dict[str, str]:
     """Snapshot properties as DataFrame write options."""
     return {f"snapshot-property.{key}": value for key, value in properties.items()}
+
+
+def history_of_new_table(snapshot_id: int, summary: Mapping[str, str]) -> History:
+    """The history of a table with one empty snapshot, which was committed at an unknown time."""
+    snapshot = {
+        "snapshot-id": snapshot_id,
+        "timestamp-ms": 0,
+        "summary": {**summary, **dict.fromkeys(_TOTALS, "0"), "operation": "append"},
+    }
+    return history_of({"refs": {MAIN: {"snapshot-id": snapshot_id}}, "snapshots": [snapshot]})
 
 
 def history_of(metadata: Mapping[str, Any]) -> History:

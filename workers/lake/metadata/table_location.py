@@ -9,7 +9,8 @@ import uuid
 from workers.lake.table import LakeIdent
 
 
-def _location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:
+def new_location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:
+    """The folder of a new table; None if the catalog chooses one, because no warehouse is set."""
     unique = uuid.uuid4().hex[:8]
     return table_location(warehouse, ident, relid, unique) if warehouse else None
 

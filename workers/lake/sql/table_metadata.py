@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.errcodes import InternalError, ReplicationError
@@ -46,12 +47,12 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
     return History(refs, snapshots)
 
 
-def read_tip(session: LakeSession, ident: LakeIdent) -> int:
-    """The snapshot ``main`` is at, without a Spark job: a tenth of what ``read_history`` takes.
+def read_tip(ident: LakeIdent, properties: Mapping[str, str]) -> int:
+    """The snapshot that ``main`` is at, out of the table's ``properties``; XX000 if there is none.
 
-    Only for a table that has one; XX000 else.
+    To read the properties takes no Spark job: a tenth of the time that ``read_history`` takes.
     """
-    found = read_properties(session, ident).get("current-snapshot-id", "none")
+    found = properties.get("current-snapshot-id", "none")
     if not found.isdecimal():
         raise InternalError(f'lake table "{ident}" does not say which snapshot it is at')
     return int(found)

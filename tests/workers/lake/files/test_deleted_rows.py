@@ -11,13 +11,13 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from tests.workers.lake.files.test_data_files import known, metadata
-from workers.lake.api.table_api import Totals
 from workers.lake.files.branch_files import Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import read_vector, write_vectors
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.interfaces.table_api import FileTotals
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_store import LocalStore, local_path
 
@@ -92,7 +92,7 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableLayout) -> None:
     assert living(dead, first) == [0, 2, 3, 4, 5, 6, 7, 8]
     new, rows = NewFile("gone/new", 1, 3), NewFile("d", 1, 5)
     deletes = Deletes({"a": places(2), "b": places(0, 8)}, [(new, {"a", "b"})], [old])
-    after = after_commit(before, Totals(0, 0, tip=8, before=7), [rows], deletes, dead)
+    after = after_commit(before, FileTotals(0, 0, tip=8, parent=7), [rows], deletes, dead)
     assert after is not None
     assert after.files is not None
     assert (after.tip, [file.path for file in after.files]) == (8, ["a", "b", "c", "d"])
@@ -104,15 +104,15 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableLayout) -> None:
 
 def test_behind_another_commit_nothing_is_known() -> None:
     live, dead = FileList(7, (LiveFile("a", 1),)), DeletedRowsCache()
-    assert after_commit(live, Totals(0, 0, 9, 8), [], Deletes(), dead) is None
-    assert after_commit(None, Totals(0, 0, 9, 7), [], Deletes(), dead) is None
-    assert after_commit(FileList(7, None), Totals(0, 0, 9, 7), [], Deletes(), dead) is None
-    assert after_commit(live, Totals(0, 0, 9, 7), [], Deletes(), dead) == replace(live, tip=9)
+    assert after_commit(live, FileTotals(0, 0, 9, 8), [], Deletes(), dead) is None
+    assert after_commit(None, FileTotals(0, 0, 9, 7), [], Deletes(), dead) is None
+    assert after_commit(FileList(7, None), FileTotals(0, 0, 9, 7), [], Deletes(), dead) is None
+    assert after_commit(live, FileTotals(0, 0, 9, 7), [], Deletes(), dead) == replace(live, tip=9)
 
 
 def test_what_was_deleted_in_a_file_by_another_name_is_not_known() -> None:
     live, deletes = FileList(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
-    assert after_commit(live, Totals(0, 0, 9, 7), [], deletes, DeletedRowsCache()) is None
+    assert after_commit(live, FileTotals(0, 0, 9, 7), [], deletes, DeletedRowsCache()) is None
 
 
 # -- vectors --------------------------------------------------------------------------------------

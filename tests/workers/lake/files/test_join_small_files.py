@@ -15,11 +15,11 @@ from tests.workers.lake.contract import Make, Table, append, merge, stamp
 from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb, delete_files, keys
 from tests.workers.lake.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
-from workers.lake.api.table_api import Gateway
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files import merge_delete_files as deletes
 from workers.lake.files.join_small_files import choose, choose_small
 from workers.lake.files.read_rows import Unreadable, rows_of
+from workers.lake.interfaces.table_api import FileChange
 from workers.lake.segment import Segment
 from workers.lake.staged_rows import LiveFile
 from workers.lake.storage.local_store import LocalStore
@@ -197,10 +197,10 @@ def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
         write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
     write(table, branch, [merge(table.dest, [delete(1)])], 30)
     dest: Any = table.dest
-    gateway: Gateway = dest._gateway
     shape = dest._direct.files(lake_ident).shape
     what = "being somebody else"
-    gateway.commit(lake_ident, branch, shape=shape, properties={"operation": "x"}, what=what)
+    change = FileChange(shape, summary={"operation": "x"})
+    dest._tables.commit_files(lake_ident, branch, change, what)
     with pytest.raises(ReplicationError) as error:
         compact(table, branch)
     assert error.value.code == "40001"

@@ -22,7 +22,6 @@ from tests.workers.lake.files.test_data_files import (
     rows,
     written,
 )
-from workers.lake.api.table_api import Totals
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.data_files import write_rows
@@ -31,7 +30,8 @@ from workers.lake.files.join_small_files import join_small
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable, rows_at
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.staged_rows import FileList, LiveFile, NewFile
+from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.staged_rows import FileList, LiveFile
 from workers.lake.storage.local_store import local_path
 
 FEW = 3
@@ -54,10 +54,10 @@ class Gateway:
         self.before = before
         self.committed = 0
 
-    def commit(self, *_: object, rows: Sequence[NewFile], **__: object) -> Totals:
+    def commit_files(self, _ident: object, _branch: str, change: FileChange, _: str) -> FileTotals:
         assert self.before is not None, "nothing was to be committed"
-        self.committed = sum(file.rows for file in rows)
-        return Totals(0, 0, tip=9, before=self.before)
+        self.committed = sum(file.rows for file in change.added)
+        return FileTotals(0, 0, tip=9, parent=self.before)
 
 
 def joined(

@@ -25,7 +25,7 @@ from tests.workers.lake.contract import (
     stamp,
 )
 from tests.workers.lake.watched import Adopted, Watched, delete, update, with_rows
-from workers.lake.api.table_api import Gateway
+from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
 from workers.lake.files import segment_writer
 from workers.lake.files.read_rows import TooLargeToFetch
@@ -254,7 +254,7 @@ def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
     staged = table.own_rows(MANY)
     segments = [Segment(PUBLISHED, ("id",), append=staged)]
     with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "commit", lost)
+        patch.setattr(GatewayTableApi, "commit_files", lost)
         table.refused(segments)
     table.dest.discard(staged)
     assert table.dest.write(table.ident, table.branch(), segments, stamp(20)).appended == 20

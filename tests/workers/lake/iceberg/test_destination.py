@@ -22,9 +22,9 @@ from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, FileSizes
-from workers.lake.iceberg.new_table import make_table
 from workers.lake.segment import Segment
 from workers.lake.sql.statements import branch_path, set_properties, sql_text, table_path
+from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.sql.table_metadata import read_history, read_properties
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -261,8 +261,8 @@ def test_a_table_that_was_left_without_a_snapshot_is_finished(
 ) -> None:
     """Killed between CREATE TABLE and the empty snapshot."""
     dest: Any = iceberg()
-    session = dest._sessions.get()
-    make_table(session, lake_ident, COLUMNS, owner="me", relid=7, format_version=2)
+    sql = SqlTableApi(dest._sessions)
+    sql.create_without_snapshot(lake_ident, COLUMNS, owner="me", relid=7, format_version=2)
     for columns, owner in ((COLUMNS[:1], "me"), (COLUMNS, "you")):
         with pytest.raises(ReplicationError) as error:
             dest.create_table(lake_ident, columns, owner=owner, relid=7, stamp=stamp(10))
@@ -303,7 +303,7 @@ def test_a_catalog_that_makes_no_table_with_a_snapshot_makes_one_without(
     def refuse(*_: Any, **__: Any) -> Any:
         raise LakeFailure("the lake failed while staging")
 
-    monkeypatch.setattr(dest._gateway, "create_table", refuse)
+    monkeypatch.setattr(dest._tables, "_create_at_once", refuse)
     made = dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     assert (made.stamp, made.records) == (stamp(10), 0)
     assert dest.table(lake_ident) == made

@@ -12,14 +12,12 @@ import pyarrow as pa
 import pytest
 
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
-from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.metadata.snapshots import History
 from workers.lake.segment import Segment
-from workers.lake.sql import rewrite_files
 from workers.lake.sql.statements import sql_text, table_path
-from workers.lake.sql.table_metadata import read_history
+from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
@@ -55,11 +53,11 @@ def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
     assert dest.expire(lake_ident, retain=1, age=3600) == 0
     assert list(dest.table(lake_ident).snapshots) == times
     between = (times[-4] + times[-3]) / 2
-    session = dest._sessions.get()
+    tables = SqlTableApi(dest._sessions)
 
     def expire(retain: int) -> int:
         return expire_snapshots(
-            session, lake_ident, retain=retain, age=60, clock=lambda: between + 60
+            tables, lake_ident, retain=retain, age=60, clock=lambda: between + 60
         )
 
     assert expire(5) == len(times) - 5
@@ -81,7 +79,7 @@ def test_what_no_snapshot_needs_goes_with_the_last_that_did(
     dest.compact(lake_ident, branch, FileSizes(1 << 20, 1 << 26, 1 << 26, few=2))
     dest.write(lake_ident, branch, [append(dest, 10, 1)], stamp(31))
     if not here:
-        monkeypatch.setattr(dest, "_gateway", None)
+        monkeypatch.setattr(dest, "_tables", SqlTableApi(dest._sessions))
     gone = dest.expire(lake_ident, retain=1)
     assert gone > 4
     session = dest._sessions.get()
@@ -111,7 +109,7 @@ def test_a_branch_of_ours_stays_however_old_the_table_lets_one_be(
     """A copy of hours, say, beside an expiry of another source of its table, or of the user's."""
     dest = iceberg()
     if not here:
-        monkeypatch.setattr(dest, "_gateway", None)
+        monkeypatch.setattr(dest, "_tables", SqlTableApi(dest._sessions))
     dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
     session = dest._sessions.get()
     age = "SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')"
@@ -159,7 +157,7 @@ def test_a_file_of_vectors_stays_while_one_of_them_is_needed(
     assert dest._sessions.get().query(vectors, "listing").num_rows == 2
     other = iceberg(format_version=3)
     if not here:
-        monkeypatch.setattr(other, "_gateway", None)
+        monkeypatch.setattr(other, "_tables", SqlTableApi(other._sessions))
     assert other.expire(lake_ident, retain=1) > 3
     assert count(dest, lake_ident) == 200 - 5
     batch(delete(dest, 102), 30)
@@ -172,14 +170,16 @@ def test_what_comes_while_an_expiry_begins_does_not_cost_the_position(
     """The last snapshots are counted anew by the lake: fences are the last then."""
     dest, _ = published(iceberg, lake_ident, batches=3)
 
-    def read_then_fence(session: LakeSession, ident: LakeIdent) -> History:
-        history = read_history(session, ident)
+    read_history = dest._tables.history
+
+    def read_then_fence(ident: LakeIdent) -> History:
+        history: History = read_history(ident)
         if not fences:
             fences.extend(dest.fence(ident) for _ in range(3))
         return history
 
     fences: list[object] = []
-    monkeypatch.setattr(rewrite_files, "read_history", read_then_fence)
+    monkeypatch.setattr(dest._tables, "history", read_then_fence)
     dest.expire(lake_ident, retain=1)
     assert len(fences) == 3
     table = dest.table(lake_ident)

@@ -1,0 +1,116 @@
+"""Lists and commits a branch's files with Iceberg's Java API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from config.limits import LISTED_FILES
+from workers.lake.api.java_api import JavaApi
+from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.refusals import changed_meanwhile
+from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
+from workers.lake.storage.choose_store import store_for
+from workers.lake.storage.store import TableStore
+from workers.lake.table import LakeIdent
+
+
+def list_files(api: JavaApi, ident: LakeIdent, branch: str) -> FileList:
+    """See ``FileCommits.list_files``."""
+    table = api.load(ident)
+    snapshot = table.snapshot(branch)
+    if snapshot is None:
+        raise changed_meanwhile(ident)
+    tip = int(snapshot.snapshotId())
+    count = snapshot.summary().get("total-data-files")
+    if count is None or int(count) > LISTED_FILES:
+        return FileList(tip, None)
+    store = store_for(str(table.location()))
+    files = []
+    for task in api.scan(table, tip):
+        if store is None or not is_readable(task, store):
+            return FileList(tip, None)
+        deletes = tuple(map(_delete_file, task.get("delete-files", ())))
+        rows = task["data-file"]
+        found = LiveFile(rows["file-path"], rows["record-count"], deletes)
+        files.append(replace(found, first_row_id=rows.get("first-row-id")))
+    return FileList(tip, tuple(files))
+
+
+def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange) -> FileTotals:
+    """See ``FileCommits.commit_files``."""
+    table = api.load(ident)
+    snapshot = table.snapshot(branch)
+    if snapshot is None or _layout(table) != change.layout:
+        raise changed_meanwhile(ident)
+    if change.expected_tip is not None and snapshot.snapshotId() != change.expected_tip:
+        raise changed_meanwhile(ident)
+    update = _update(api, table, change, snapshot.snapshotId())
+    update.scanManifestsWith(api.in_this_thread).toBranch(branch)
+    for key, value in change.summary.items():
+        update.set(key, value)
+    update.commit()
+    return _totals(table.snapshot(branch))
+
+
+def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
+    """The kind of Iceberg commit that the change needs, with its files."""
+    if change.removed:
+        update = table.newRewrite().validateFromSnapshot(tip)
+        for each in change.removed:
+            update.deleteFile(api.listed_file(table, each))
+        for each in change.removed_deletes:
+            update.deleteFile(api.delete_file(table, each))
+        for each in change.added:
+            update.addFile(api.data_file(table, each))
+    elif change.added_deletes or change.removed_deletes:
+        # The check is needed for deletion vectors: a data file that has one already is refused,
+        # unless the commit removes that vector.
+        update = table.newRowDelta().validateFromSnapshot(tip)
+        for each in change.added:
+            update.addRows(api.data_file(table, each))
+        for each in change.added_deletes:
+            update.addDeletes(api.delete_file(table, each))
+        for each in change.removed_deletes:
+            update.removeDeletes(api.delete_file(table, each))
+    else:
+        update = table.newAppend()
+        for each in change.added:
+            update.appendFile(api.data_file(table, each))
+    return update
+
+
+def _totals(made: Any) -> FileTotals:
+    summary, tip, parent = made.summary(), int(made.snapshotId()), made.parentId()
+    names = ("records", "position-deletes", "delete-files", "data-files")
+    total = {name: int(summary.get(f"total-{name}") or 0) for name in names}
+    idle = total["delete-files"] - total["data-files"]
+    return FileTotals(total["records"], total["position-deletes"], tip, parent, idle)
+
+
+def is_readable(task: Mapping[str, Any], store: TableStore) -> bool:
+    """Can this process read the data file and its deletes? A file scan task, as JSON."""
+    deletes = task.get("delete-files", ())
+    kinds = {each["content"].upper().replace("-", "_") for each in deletes}
+    formats = {each["file-format"].upper() for each in deletes}
+    rows = task["data-file"]["file-format"].upper() == "PARQUET"
+    here = (store.holds(each["file-path"]) for each in (task["data-file"], *deletes))
+    return all(here) and rows and kinds <= {"POSITION_DELETES"} and formats <= {"PARQUET", "PUFFIN"}
+
+
+def _delete_file(file: Mapping[str, Any]) -> NewFile:
+    vector = None
+    if file["file-format"].upper() == "PUFFIN":
+        vector = file["content-offset"], file["content-size-in-bytes"]
+    of = file.get("referenced-data-file")
+    return NewFile(
+        file["file-path"], file["file-size-in-bytes"], file["record-count"], of, vector=vector
+    )
+
+
+def _layout(table: Any) -> LayoutId:
+    version = table.operations().current().formatVersion()
+    return LayoutId(
+        str(table.uuid().toString()), table.schema().schemaId(), table.spec().specId(), version
+    )

@@ -1,0 +1,85 @@
+"""A worker's connections to the gateway: to Iceberg's Java API in the embedded lake server.
+
+A PySpark program reaches the Java API as ``spark._jvm``. The embedded server starts as the JVM of
+such a program, so workers reach the API too, by a port on the loopback interface and a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from catalog.errcodes import FamilyProcessGone
+from workers.lake.api.connection import connect
+from workers.lake.api.java_api import JavaApi
+from workers.lake.connect.errors import as_replication_error
+from workers.lake.connect.lake_url import GATEWAY
+
+_CAUSES: Final = 8
+
+
+def gateway_of(url: str) -> Gateway | None:
+    """The gateway that a lake server's URL names, if the URL names one."""
+    for parameter in url.partition("/;")[2].split(";"):
+        name, _, value = parameter.partition("=")
+        if name == GATEWAY:
+            port, _, secret = value.partition(".")
+            return Gateway(int(port), secret)
+    return None
+
+
+class Gateway:
+    """A worker's connections to the gateway: any thread may call, each on its own connection."""
+
+    def __init__(self, port: int, secret: str) -> None:
+        self.connections = connect(port, secret)
+        self._lock = threading.Lock()
+        self._api: JavaApi | None = None
+
+    @contextlib.contextmanager
+    def api(self, what: str) -> Iterator[JavaApi]:
+        """The Java API for one call; an error inside becomes a ReplicationError about ``what``."""
+        with self.translated(what):
+            with self._lock:
+                if self._api is None:
+                    self._api = JavaApi(self.connections)
+                api = self._api
+            yield api
+
+    @contextlib.contextmanager
+    def translated(self, what: str) -> Iterator[None]:
+        """Turn an error of Java's, or a missing answer, into a ReplicationError about ``what``."""
+        try:
+            self.connections.client.forget_dropped()
+            try:
+                yield
+            except Py4JJavaError as error:
+                java_error = JavaError(error)  # reads the causes through the gateway
+                raise as_replication_error(java_error, what) from None
+        except (Py4JError, OSError):
+            raise FamilyProcessGone(
+                f"lost the lake server while {what}", detail="Its gateway did not answer."
+            ) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.connections.close()
+
+
+class JavaError(Exception):
+    """A Java exception with its causes, formatted as Spark formats one."""
+
+    def __init__(self, error: Py4JJavaError) -> None:
+        thrown: Any = error.java_exception
+        super().__init__(str(thrown.toString()))
+        lines = []
+        for _ in range(_CAUSES):
+            if thrown is None:
+                break
+            lines.append(f"Caused by: {thrown.toString()}")
+            thrown = thrown.getCause()
+        self._stacktrace = "\n".join(lines)
