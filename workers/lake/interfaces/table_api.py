@@ -204,8 +204,8 @@ class FileCommits(Protocol):
     def list_files(self, ident: LakeIdent, branch: str, what: str) -> FileList:
         """The data files of the branch with their deletes. 40001 if there is no such branch.
 
-        ``files`` of the answer is None if there are more than ``limits.LISTED_FILES``, or files of a
-        kind that this process cannot read; Spark has to read the rows then.
+        ``files`` of the answer is None if there are more than ``limits.LISTED_FILES``, or files
+        that this process cannot read; Spark has to read the rows then.
         """
 
     def commit_files(
