@@ -248,6 +248,7 @@ BUILDERS: dict[str, Build] = {
     "truncate": lambda n: asked(lambda session: writer(session, n)._truncate("", {})),
     "truncate of a source": lambda n: asked(lambda session: writer(session, n)._truncate(n[3], {})),
     "append": lambda n: asked(lambda session: writer(session, n).append_empty({})),
+    "branch to write to": lambda n: writer(None, n).target(),
     "delete a source": lambda n: delete_source(ident(n), BRANCH, n[3]),
     "select a source": lambda n: select_source(ident(n), BRANCH, n[3]),
     "procedure": lambda n: call("fast_forward", ident(n), branch=n[2], to=n[3]),

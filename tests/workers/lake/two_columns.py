@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -46,3 +47,14 @@ def delete(dest: Any, *keys: int) -> Segment:
         }
     )
     return Segment(("id", "v"), ("id",), merge=dest.stage(table.to_batches(), table.schema))
+
+
+def published(iceberg: Callable[..., Any], ident: LakeIdent, *, batches: int) -> tuple[Any, str]:
+    """A table of so many batches, the last with stamp 19 + ``batches``, and its standing branch."""
+    dest, branch = iceberg(), "pgsub_1_1_1"
+    dest.create_table(ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(ident, branch)
+    for n in range(batches):
+        dest.write(ident, branch, [append(dest, n, 1)], stamp(20 + n))
+        dest.publish(ident, branch, stamp(20 + n))
+    return dest, branch

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from catalog.pg_lsn import LSN
-from workers.lake.metadata.snapshots import Snapshot, written_by_others
-from workers.lake.table import Stamp
+from workers.lake.metadata.snapshots import (
+    Snapshot,
+    history_of_new_table,
+    lake_table,
+    stamp_properties,
+    written_by_others,
+)
+from workers.lake.table import LakeIdent, Stamp
 
 
 def stamp(epoch: str, source: str = "") -> Stamp:
@@ -61,3 +67,12 @@ def test_each_source_of_a_shared_table_has_its_copy(
 ) -> None:
     sources = next(commit.sources for commit in newest_first if commit.sources)
     assert written_by_others(newest_first, sources) - {""} == said
+
+
+def test_a_new_table_has_one_snapshot_of_an_unknown_time() -> None:
+    position = Stamp("pg_1", LSN(5), "e", LSN(0))
+    history = history_of_new_table(7, stamp_properties(position))
+    table = lake_table(LakeIdent("s", "t"), (), "me", history)
+    assert (table.snapshot_id, table.stamp, table.records, table.files) == (7, position, 0, 0)
+    assert list(table.snapshots) == []
+    assert not table.written_by_others

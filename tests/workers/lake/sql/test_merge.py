@@ -10,7 +10,6 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from workers.lake.metadata.table_location import table_location
 from workers.lake.sql.find_rows import (
     count_repeated,
     find_any_key,
@@ -227,14 +226,3 @@ def test_a_procedure_gets_the_name_as_one_literal(name: str) -> None:
     strings = [t.text for t in _tokens(sql) if t.token_type == sqlglot.TokenType.STRING]
     quoted = exp.to_identifier(name, quoted=True).sql(dialect="spark")
     assert strings == [f"{quoted}.{quoted}", "main", name]
-
-
-@pytest.mark.parametrize("name", [*HOSTILE, "..", "a/b", ".", "x" * 63, "ünï"])
-def test_locations_are_safe_and_differ(name: str) -> None:
-    folder = table_location("/lake/warehouse/", LakeIdent(name, name), 16400, "u1")
-    assert folder.startswith("/lake/warehouse/")
-    schema, table = folder.removeprefix("/lake/warehouse/").split("/")
-    assert ".." not in (schema, table)
-    assert table.startswith("16400-")
-    assert folder.isascii()
-    assert folder != table_location("/lake/warehouse", LakeIdent(name + "x", name), 16400, "u1")

@@ -21,7 +21,6 @@ from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.connect.errors import FileMissing, SessionClosed
 from workers.lake.effects import Orphans
-from workers.lake.metadata.table_location import is_own_folder, table_location
 from workers.lake.sources import branches_of
 from workers.lake.sql.orphan_files import (
     _COPYING,
@@ -409,18 +408,3 @@ def test_the_branch_of_a_copy_is_known_by_its_name(relid: int) -> None:
     assert not _COPYING.fullmatch(f"{branches_of(SUB)}join_0a1b_1")
     assert not _COPYING.fullmatch("pgsub_16384_7_0a1b2c3d_1")
     assert not _COPYING.fullmatch("audit")
-
-
-@pytest.mark.parametrize("name", ["orders", "..", "a/b", "Ünïcode " * 9, "'"])
-def test_a_folder_of_ours_is_known_by_its_name(name: str) -> None:
-    made = table_location("s3://bucket/warehouse/", LakeIdent("s", name), 16390, "0a1b2c3d")
-    assert is_own_folder(made)
-    assert not is_own_folder(f"{made}/data")
-
-
-@pytest.mark.parametrize(
-    "location",
-    ["", "/", "s3://b/public/orders", "/w/7-orders", "/w/orders-0a1b2c3d", "/w/7-a-0A1B2C3D"],
-)
-def test_a_folder_of_others_is_not(location: str) -> None:
-    assert not is_own_folder(location)

@@ -1,0 +1,42 @@
+"""Where there is a gateway files are committed by name; elsewhere Spark writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.files.tables import DirectTables, SparkTables
+from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables
+from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.storage.staging import Staging
+from workers.lake.table import LakeIdent
+
+NO_SESSIONS: Any = None
+IDENT = LakeIdent("s", "t")
+
+
+def test_a_url_with_a_gateway(tmp_path: Any) -> None:
+    tables, commits = choose_table_api(f"sc://localhost:7/;token=t;{GATEWAY}=1.s", NO_SESSIONS)
+    assert isinstance(tables, GatewayTableApi)
+    assert commits is tables
+    assert isinstance(choose_tables(commits, Staging(str(tmp_path), 10)), DirectTables)
+    tables.close()
+
+
+def test_a_url_without_one(tmp_path: Any) -> None:
+    tables, commits = choose_table_api("sc://localhost:7/;token=t", NO_SESSIONS)
+    assert isinstance(tables, SqlTableApi)
+    assert commits is None
+    chosen = choose_tables(commits, Staging(str(tmp_path), 10))
+    assert type(chosen) is SparkTables
+    rows = pa.table({"c0": [1, 2]})
+    assert chosen.stage(rows.to_batches(), rows.schema, None, None).rows == 2
+    nothing: Any = None
+    assert chosen.writer(nothing, IDENT, "b", nothing) is None
+    assert not chosen.merge_deletes(nothing, IDENT, "b")
+    assert chosen.join_small(nothing, IDENT, "b", nothing) is None
+    chosen.forget(IDENT)
+    tables.close()
