@@ -86,8 +86,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "table": BY_ITS_ROOM,
     },
     "workers/lake/api": {
-        "connection": BY_ITS_ROOM,
-        "iceberg_threads": BY_ITS_ROOM,
         "java_api": BY_ITS_ROOM,
     },
     "workers/lake/connect": {
@@ -107,22 +105,14 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/lake/iceberg": {
         "branch_writer": BY_ITS_ROOM,
-        "expiry": BY_ITS_ROOM,
-        "new_table": BY_ITS_ROOM,
     },
     "workers/lake/memory": {
         "apply_segments": BY_ITS_ROOM,
         "destination": BY_ITS_ROOM,
         "rows": BY_ITS_ROOM,
     },
-    "workers/lake/metadata": {
-        "table_location": BY_ITS_ROOM,
-        "table_schema": BY_ITS_ROOM,
-        "table_state": BY_ITS_ROOM,
-    },
     "workers/lake/server": {
         "class_archive": BY_ITS_ROOM,
-        "gateway_port": BY_ITS_ROOM,
         "jars": BY_ITS_ROOM,
         "java": BY_ITS_ROOM,
         "server_conf": BY_ITS_ROOM,
@@ -134,7 +124,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "generated_values": BY_ITS_ROOM,
         "key_bounds": BY_ITS_ROOM,
         "spark_typemap": BY_ITS_ROOM,
-        "table_metadata": BY_ITS_ROOM,
     },
     "workers/process": {
         "failpoints": BY_ITS_ROOM,
@@ -171,9 +160,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
 }
 """Room → module → why no ``tests/<room>/test_<module>.py`` exists."""
 
-LONG_MODULES: Final[dict[str, str]] = {
-    "workers/lake/iceberg/destination.py": "the choice of the writer moves to a module of its own",
-}
+LONG_MODULES: Final[dict[str, str]] = {}
 
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
@@ -183,6 +170,8 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/fork_server_preload.py": "the fork server imports the module before it forks",
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
     "workers/lake/connect/lake_url.py": "the room's modules share the function",
+    "workers/lake/iceberg/choose_writer.py": "the one place that asks whether there is a gateway",
+    "workers/lake/iceberg/new_table.py": "a rule of its own, without a server",
     "workers/lake/metadata/table_state.py": "both ways to read a table return the class",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
     "workers/lake/storage/choose_store.py": "knows both stores, which know the Protocol",

@@ -1,9 +1,9 @@
-"""What pgsub asks of an Iceberg catalog about tables, branches, snapshots and files.
+"""The Protocols for an Iceberg catalog: tables, branches, snapshots, and commits of files.
 
 ``TableApi`` has two implementations: ``GatewayTableApi`` calls Iceberg's Java API in the embedded
-lake server, ``SqlTableApi`` uses Spark SQL. ``FileCommits`` needs the Java API, so only
-``GatewayTableApi`` implements it. An implementation subclasses its Protocol: then mypy finds a
-missing method.
+lake server, ``SqlTableApi`` uses Spark SQL. ``FileCommits`` needs the Java API: only
+``GatewayTableApi`` implements ``FileCommits``. An implementation subclasses the Protocol, and mypy
+then finds a missing method.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ class TableApi(Protocol):
     * ``GatewayTableApi`` starts no Spark job; a call takes about 10 ms.
     * ``SqlTableApi`` works on every Spark Connect server.
 
-    ``GatewayTableApi`` owns a ``SqlTableApi`` and passes on what the Java API cannot do: columns of
-    a nested type, a catalog that cannot create a table together with a snapshot, DROP TABLE. A
-    caller never knows which of the two answered.
+    ``GatewayTableApi`` owns a ``SqlTableApi`` and passes on the calls that the Java API cannot do:
+    columns of a nested type, a catalog that cannot create a table together with a snapshot, DROP
+    TABLE. A caller never knows which implementation answered.
 
     Rules for every implementation:
 
-    * Nothing is cached. Another process may have committed since the last call.
+    * No answer is cached. A second process may have committed since the last call.
     * ``main`` moves only in ``create_table``, ``commit_empty``, ``fast_forward`` and ``set_main``.
-    * The caller may die while a call is running, and the server then finishes the call. So a call
-      may take effect late, and each method says why a late effect is harmless.
-    * SQLSTATE 40001 means: another writer changed the table, and the call had no effect.
-    * Any thread may call; each thread has a Spark session of its own.
+    * The caller may die while a call is running, and the server then finishes the call. A call may
+      therefore take effect late; under "Late" a method says why a late effect is harmless.
+    * SQLSTATE 40001 means: a second writer changed the table, and the call had no effect.
+    * Any thread may call; every thread has a Spark session.
     """
 
     # -- reading ----------------------------------------------------------------------------------
 
     def describe(self, ident: LakeIdent) -> TableState | None:
-        """The table, or None if there is no such table.
+        """The table, or None if the catalog has no table of the name.
 
-        Gateway: one metadata file. SQL: three statements.
+        Gateway: a single metadata file. SQL: three statements.
         """
 
     def columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
-        """The table's columns. Raises if there is no such table."""
+        """The table's columns. Raises if the table does not exist."""
 
     def history(self, ident: LakeIdent) -> History:
-        """All branches and snapshots, read at one moment.
+        """All branches and snapshots, read at the same moment.
 
-        A call of this thread that never got its answer has ended before the history is read. Fails
+        An unanswered call of the thread has ended before the history is read. Fails
         if a successor has closed the thread's session.
         """
 
     def branches(self, ident: LakeIdent) -> list[str]:
-        """The names of the table's branches; empty if there is no such table."""
+        """The names of the table's branches; empty if the table does not exist."""
 
     # -- creating and dropping tables -------------------------------------------------------------
 
@@ -71,57 +71,60 @@ class TableApi(Protocol):
         format_version: int,
         summary: Mapping[str, str],
     ) -> TableState:
-        """Create the schema if needed, and the table with one empty snapshot that has ``summary``.
+        """Create the schema if needed, and the table with an empty snapshot that has ``summary``.
 
         Raises 42P07 if the table exists. ``relid`` becomes part of the table's folder name.
-        Gateway: one commit. SQL: two commits, so a worker that dies between them leaves a table
-        without a snapshot; the caller recognises such a table as its own and finishes it.
+        Gateway: a single commit. SQL: two commits. A worker that dies in between leaves a table
+        without a snapshot; the caller recognises the table and finishes the creation.
         Late: the successor has created the table, and a second creation is refused.
         """
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop the table and its files; no error if it does not exist."""
+        """Drop the table with all files; no error if the table does not exist."""
 
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
-        """Set table properties; the others stay. ``what`` names the purpose in error messages."""
+        """Set table properties; all further properties stay.
+
+        ``what`` names the purpose in error messages.
+        """
 
     # -- branches ---------------------------------------------------------------------------------
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch at snapshot ``at``, or at the newest snapshot of ``main``.
 
-        The branch gets a maximum reference age, which no other branch of the table has. The age
-        marks the branch as created by pgsub: if another client drops the branch, an append makes
-        Iceberg create a branch of that name again, without the mark.
+        The branch gets a maximum reference age. The age marks the branch as created by pgsub: if a
+        foreign client drops the branch, an append makes Iceberg create a branch of the name again,
+        without an age.
         Late: the name contains the worker's generation and is never used again.
         """
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
-        """Drop a branch; no error if it does not exist.
+        """Drop a branch; no error if the branch does not exist.
 
-        Late: the branch is one that nobody publishes any more.
+        Late: no worker publishes the branch any more.
         """
 
     def check_branch(self, ident: LakeIdent, branch: str) -> None:
-        """Raise 40001 if the branch exists and ``create_branch`` did not create it.
+        """Raise 40001 if the branch exists and ``create_branch`` did not create the branch.
 
-        Iceberg creates a dropped branch again at ``main``, without the commits that the dropped
-        one had.
+        Iceberg creates a dropped branch again at ``main``, without the commits of the dropped
+        branch.
         """
 
     def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
-        """Move ``main`` to the newest snapshot of the branch. Returns that snapshot's id if known.
+        """Move ``main`` to the newest snapshot of the branch. Returns the snapshot's id if known.
 
         Refused if ``main`` is no ancestor of the branch. Includes ``check_branch``.
         Gateway: first asks whether the worker's Spark session is still open, because a successor
         closes sessions and cannot close a gateway call.
-        Late: behind a successor's fence ``main`` is no ancestor any more, so the call is refused.
+        Late: behind a successor's fence ``main`` is no ancestor any more, and the call is refused.
         """
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table, also backwards. Only to undo a copy.
 
-        Late: the caller has fenced the table first, so nobody publishes in between.
+        Late: the caller has fenced the table first, and no worker publishes in between.
         """
 
     # -- commits without rows ---------------------------------------------------------------------
@@ -133,33 +136,34 @@ class TableApi(Protocol):
         summary: Mapping[str, str],
         columns: Sequence[LakeColumn] | None = None,
     ) -> None:
-        """Add an empty snapshot to ``main`` or to a branch, for the sake of its ``summary``.
+        """Add an empty snapshot to ``main`` or to a branch, for the sake of the ``summary``.
 
-        The commit goes through the Spark session in both implementations. On ``main`` the commit
-        is the fence, and a successor must be able to stop a late one by closing the session.
-        ``columns`` are the table's columns, if the caller knows them; else they are read first.
+        The commit goes through the Spark session in every implementation. On ``main`` the commit
+        is the fence, and a successor must be able to stop a late fence by closing the session.
+        ``columns`` are the table's columns, if the caller knows them; else the call reads the
+        columns first.
         """
 
     # -- maintenance ------------------------------------------------------------------------------
 
     def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
-        """Drop snapshots older than a Unix time, except the last ``retain_last`` of each branch.
+        """Drop snapshots older than a Unix time, except the last ``retain_last`` of every branch.
 
-        The caller has chosen both so that the newest snapshot with a position stays. Files that
+        The caller has chosen the arguments to keep the newest snapshot with a position. Files that
         only dropped snapshots used are removed.
-        Late: ``older_than`` is absolute, so nothing newer is dropped.
+        Late: ``older_than`` is absolute, and no newer snapshot is dropped.
         """
 
     def close(self) -> None:
-        """Close connections that belong to this object alone."""
+        """Close the connections of the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One commit that names files. ``layout`` is the table layout that the files were written for.
+    """A commit that names files. ``layout`` is the table layout that the files were written for.
 
     ``added`` and ``removed`` are data files. The living rows of the ``removed`` ones are in
-    ``added``, and no deletes of theirs may have come meanwhile. ``added_deletes`` and
+    ``added``, and no delete of a ``removed`` file may have come meanwhile. ``added_deletes`` and
     ``removed_deletes`` are position deletes or deletion vectors. ``expected_tip`` is the snapshot
     of the branch in which row positions were looked up.
     """
@@ -175,11 +179,11 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """What a branch's files hold after a commit.
+    """The contents of a branch's files after a commit.
 
     ``rows`` counts deleted rows too; ``deleted`` is their number. ``tip`` is the new snapshot,
-    ``parent`` the one before. ``idle_deletes`` is the number of delete files minus the number of
-    data files: below zero if there are fewer delete files.
+    ``parent`` the snapshot before. ``idle_deletes`` is the number of delete files minus the number
+    of data files; below zero if the branch has fewer delete files.
     """
 
     rows: int
@@ -192,26 +196,26 @@ class FileTotals:
 class FileCommits(Protocol):
     """Commits on a branch that add and remove files by name. Never on ``main``.
 
-    ``what`` says in error messages what the caller is doing: "the lake failed while <what>".
+    ``what`` names the caller's purpose in error messages: "the lake failed while <what>".
     """
 
     def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
         """The table's newest metadata file, as Iceberg's specification describes it."""
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
-        """The branch's newest snapshot. 40001 if there is no such branch."""
+        """The branch's newest snapshot. 40001 if the branch does not exist."""
 
     def list_files(self, ident: LakeIdent, branch: str, what: str) -> FileList:
-        """The data files of the branch with their deletes. 40001 if there is no such branch.
+        """The data files of the branch with their deletes. 40001 if the branch does not exist.
 
         ``files`` of the answer is None if there are more than ``limits.LISTED_FILES``, or files
-        that this process cannot read; Spark has to read the rows then.
+        that only Spark can read.
         """
 
     def commit_files(
         self, ident: LakeIdent, branch: str, change: FileChange, what: str
     ) -> FileTotals:
-        """Add one snapshot. 40001 if the branch, its tip or the table's layout is not as expected.
+        """Add a snapshot. 40001 if the branch, the tip or the table's layout is not as expected.
 
-        Late: the branch belongs to a dead worker's generation and nobody publishes it.
+        Late: the branch belongs to a dead worker's generation, and no worker publishes the branch.
         """
