@@ -151,9 +151,8 @@ class OpenTables:
         table = self._tables[rel.srrelid]
         self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
         with self._store.transaction():
-            if (
-                self._store.rel(rel.srsubid, rel.srrelid) is not None
-            ):  # None: the table left meanwhile
+            # The table may have left the subscription meanwhile.
+            if self._store.rel(rel.srsubid, rel.srrelid) is not None:
                 self._store.update_rel(rel.srsubid, rel.srrelid, copied=False, **found)
 
     def _note_other_writer(self, lake: LakeTable, table: OpenTable) -> bool:

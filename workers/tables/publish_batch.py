@@ -100,9 +100,8 @@ class BatchPublisher:
         failpoints.reach("apply.all_tables_published")
         with self._store.transaction():
             for relid in relids:
-                if (
-                    self._store.rel(self._sub.oid, relid) is not None
-                ):  # None: the table left meanwhile
+                # The table may have left the subscription meanwhile.
+                if self._store.rel(self._sub.oid, relid) is not None:
                     self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             self._store.clear_in_flight(self._sub.oid, relids)

@@ -14,8 +14,8 @@ snapshots, and 300 go.
 
 No batch waits for an expiry. Expiries and orphan removal share a thread and take turns, because
 orphan removal reads the manifests deleted by an expiry. An expiry of a shared table holds the
-table's lock. A table in a state before ready has no expiry. If a table leaves the subscription, an
-expiry still waiting for the thread is cancelled.
+table's lock. A table that is not ready has no expiry. If a table leaves the subscription, an expiry
+still waiting for the thread is cancelled.
 """
 
 from __future__ import annotations

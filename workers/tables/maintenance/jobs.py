@@ -27,7 +27,7 @@ Outcome = int | ReplicationError
 """How many files or snapshots went, or why the job failed."""
 
 Job = Callable[[], Outcome]
-"""Maintenance of a table, of some kind. Raises no error."""
+"""One kind of maintenance of one table. Raises no error."""
 
 RunInParallel = Callable[[Sequence[Job]], list[Outcome]]
 """Runs jobs at the same time and returns when all have ended."""

@@ -1,11 +1,12 @@
 """Compaction and vacuum: when a table is due, and the rewrite of the table's files.
 
 **Compaction** joins small files. Every batch leaves files, and compaction is due after a number of
-batches, not after a time. The count begins with the number of files at the opening of the table.
-Otherwise workers killed every two minutes never counted to three hundred, and after an hour a table
-had five times the files of a compacted table. Nothing is due within the first batches of a worker:
-a worker with a short life should not begin with seconds of maintenance. Compaction may take a tenth
-of a table's time: eighteen seconds without compaction follow two seconds of compaction.
+batches, not after a time. The count begins with the number of files that the table holds when it
+is opened: workers that were killed every two minutes never counted to three hundred by themselves,
+and after an hour a table had five times the files it should have. Nothing is due within the first
+batches of a worker: a worker that comes and goes should not begin each life with seconds of
+maintenance. Compaction may take a tenth of a table's time: eighteen seconds without compaction
+follow two seconds of compaction.
 
 **Vacuum** removes deleted rows. Deleted rows stay in the data files, as in PostgreSQL's heap, and
 cost every reader time. Vacuum follows PostgreSQL's rule and settings: a table is due when more rows
@@ -17,14 +18,13 @@ file to rewrite, the remaining deletes (of files already gone) count no more.
 autovacuum_naptime one idle table is maintained, whether other tables change or not. An empty batch
 publishes the result (``LakeWriter.maintain_idle_table``).
 
-**Turns.** After a batch a tenth of the changed tables are compacted, the most fragmented first; the
-rewrites run in parallel. Tables changed together are due together: with forty tables, at 0.4 s a
-table, the next batch waited 15 s after every tenth batch.
+**Turns.** After a batch a tenth of the changed tables are compacted, first the tables that have
+waited longest; the rewrites run in parallel. Tables changed together are due together: with forty
+tables, at 0.4 s a table, the next batch waited 15 s after every tenth batch.
 
 A rewrite runs between two batches: if a rewrite and a MERGE commit at the same time, one of the two
 fails. Every rewrite is therefore small (docs/decisions/0006-upkeep.md). Expiries run in the
-background (``workers.tables.maintenance.expiry``). A table in a state before ready has no
-maintenance.
+background (``workers.tables.maintenance.expiry``). A table that is not ready has no maintenance.
 """
 
 from __future__ import annotations
