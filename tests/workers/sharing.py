@@ -15,6 +15,7 @@ from catalog.store_sqlite import CatalogStore
 from tests.workers.subscribed import COLUMNS, EPOCH
 from tests.workers.transactions import relation, row
 from workers.apply.apply_batch import Applier
+from workers.apply.table_checks import TableChecks
 from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
@@ -104,8 +105,9 @@ class Sharing:
             self.store,
             self.sub,
             writer,
-            lambda: published,
-            lambda relids: {relid: {"id": True} for relid in relids},
+            TableChecks(
+                lambda: published, lambda relids: {relid: {"id": True} for relid in relids}
+            ),
         )
         applier.read_rels()
         return applier

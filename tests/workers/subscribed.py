@@ -14,6 +14,7 @@ from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.apply.apply_batch import Applier
+from workers.apply.table_checks import TableChecks
 from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
 from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
 from workers.publisher.replica_identity import Identities
@@ -89,9 +90,8 @@ class Subscribed:
             threads=2,
         )
         self.writer.settle_in_flight(self._ident_of)
-        applier = Applier(
-            self.store, self.sub, self.writer, lambda: self.published, self.identities
-        )
+        checks = TableChecks(lambda: self.published, self.identities)
+        applier = Applier(self.store, self.sub, self.writer, checks)
         applier.read_rels()
         return applier
 

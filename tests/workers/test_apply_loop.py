@@ -21,7 +21,7 @@ from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
 from workers.apply.loop import _is_enough, _set_ready
-from workers.apply.progress import _remember_flush
+from workers.apply.progress import remember_flush
 from workers.apply.reload import reread_subscription
 from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MAIN, MemoryDestination
@@ -272,9 +272,9 @@ def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:
 
 def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
     subid, watch = loop.world.sub.oid, StandbyWatch(StandbyTwin(1))
-    _remember_flush(loop.world.store, subid, LSN(700), watch)
+    remember_flush(loop.world.store, subid, LSN(700), watch)
     with pytest.raises(WorkerExit, match="timeline has changed"):
-        _remember_flush(loop.world.store, subid, LSN(800), watch)
+        remember_flush(loop.world.store, subid, LSN(800), watch)
     sub = loop.world.store.subscription(subid)
     assert sub is not None
     assert sub.max_flush_lsn == 700
@@ -283,7 +283,7 @@ def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
 def test_the_highest_position_confirmed_is_never_lowered(loop: Loop) -> None:
     subid = loop.world.sub.oid
     for lsn in (700, 600):
-        _remember_flush(loop.world.store, subid, LSN(lsn), loop.watch)
+        remember_flush(loop.world.store, subid, LSN(lsn), loop.watch)
     sub = loop.world.store.subscription(subid)
     assert sub is not None
     assert sub.max_flush_lsn == 700

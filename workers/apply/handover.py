@@ -75,7 +75,7 @@ def process_syncing_tables_for_apply(
     rels: Iterable[SubscriptionRel],
     sync_workers: Mapping[int, SyncWorkerState],
     *,
-    gated: LSN,
+    decided_lsn: LSN,
     durable: LSN,
     now: float,
     last_start: Mapping[int, float],
@@ -101,7 +101,7 @@ def process_syncing_tables_for_apply(
         elif worker is not None:
             lsn = worker.relstate_lsn
             if worker.relstate == SubRelState.SYNCWAIT and lsn is not None:
-                actions.append(AnswerCatchup(rel.srrelid, LSN(max(lsn, gated))))
+                actions.append(AnswerCatchup(rel.srrelid, LSN(max(lsn, decided_lsn))))
             elif worker.relstate in (SubRelState.CATCHUP, SubRelState.SYNCDONE):
                 actions.append(AwaitSyncDone(rel.srrelid))
         elif running < max_sync_workers:

@@ -69,9 +69,9 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.writer.note_ended_expiries(applier.rels.values())
         idle = stream.receiver.idle_position()
         if idle is not None:
-            if idle > applier.gated:
+            if idle > applier.decided_lsn:
                 watch.check()
-                applier.gated = idle
+                applier.decided_lsn = idle
             process.note_idle(idle)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE_SECONDS)
@@ -136,7 +136,7 @@ def _process_syncing_tables(
     actions = process_syncing_tables_for_apply(
         unready,
         workers,
-        gated=applier.gated,
+        decided_lsn=applier.decided_lsn,
         durable=stream.receiver.flush_position(),
         now=time.monotonic(),
         last_start=tracker.last_start,

@@ -1,18 +1,136 @@
-"""How far the apply worker has come: origin, feedback, statistics."""
+"""Store and report how far a worker has come: publish, origin, SKIP, statistics, feedback.
+
+After a batch is written, its progress reaches the world in this order::
+
+    publish    in_flight {a, b}; main of a and of b moves to the branch
+    the catalog, in one transaction: origin, subskiplsn cleared, conflict counters, in_flight {}
+    the log    conflicts, the end of a SKIP
+    feedback   the flush position is stored, then sent to the publisher
+
+An error from the first step on may not cut the batch: some tables show the batch by then. Only a
+successor, which fences the tables and reads their positions, knows which.
+"""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
+from workers.apply.skip import Skip
 from workers.process import failpoints
 from workers.process.launcher_link import LauncherLink
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveStats
+from workers.tables import row_conflicts
+from workers.tables.row_conflicts import RowConflicts
+from workers.tables.writer import LakeWriter
+from workers.tables.written import Written
+
+log = logging.getLogger(__name__)
 
 
-def _remember_flush(store: CatalogStore, subid: int, lsn: LSN, watch: StandbyWatch) -> None:
+def stored_origin(store: CatalogStore, sub: Subscription) -> LSN:
+    """Return up to where the subscription's batches are applied; 0/0 before the first."""
+    name = origin_name(sub.oid)
+    origin = store.origin_by_name(name)
+    if origin is None:
+        store.origin_create(name)
+        return InvalidXLogRecPtr
+    return origin.remote_lsn
+
+
+def hold_back(
+    store: CatalogStore, sub: Subscription, writer: LakeWriter, written: Sequence[Written]
+) -> None:
+    """Leave a batch on the branch of a sync worker; count and log its row conflicts."""
+    conflicts = row_conflicts.conflicts_of(written)
+    writer.keep(written)
+    _count(store, sub, conflicts)
+    row_conflicts.report(sub.oid, conflicts)
+
+
+def publish(
+    store: CatalogStore,
+    sub: Subscription,
+    writer: LakeWriter,
+    written: Sequence[Written],
+    end_lsn: LSN,
+    skip: Skip | None,
+) -> None:
+    """Publish a batch; origin, ``subskiplsn`` and counters move in one catalog transaction.
+
+    Conflicts are taken from what was published: a batch that had to be written again may have
+    fewer than at first.
+    """
+    cleared = False
+    conflicts: list[RowConflicts] = []
+
+    def store_progress(published: Sequence[Written] = ()) -> None:
+        nonlocal cleared
+        conflicts.extend(row_conflicts.conflicts_of(published))
+        _count(store, sub, conflicts)
+        cleared = skip is not None and store.clear_skip_lsn(sub.oid, skip.lsn)
+
+    if written:
+        writer.publish(written, end_lsn, store_progress)
+    elif skip is not None:
+        with store.transaction():
+            store.origin_advance(origin_name(sub.oid), end_lsn, f"LSN {end_lsn}")
+            store_progress()
+    if skip is not None and cleared:
+        _log_cleared(sub, skip)
+    row_conflicts.report(sub.oid, conflicts)
+
+
+def _count(store: CatalogStore, sub: Subscription, conflicts: list[RowConflicts]) -> None:
+    if conflicts:
+        store.count_for_stats(sub.oid, **row_conflicts.counters(conflicts))
+
+
+def _log_cleared(sub: Subscription, skip: Skip) -> None:
+    """Warn that ``subskiplsn`` named no transaction, if it did not."""
+    if skip.passed is None:
+        return
+    log.warning(
+        'action=skip_cleared subid=%d lsn=%s skip-LSN of subscription "%s" cleared',
+        sub.oid,
+        skip.lsn,
+        sub.subname,
+        extra={
+            "DETAIL": f"Remote transaction's finish WAL location (LSN) {skip.passed} did "
+            f"not match skip-LSN {skip.lsn}."
+        },
+    )
+
+
+def log_skip_start(sub: Subscription, lsn: LSN) -> None:
+    """Log that a transaction is about to be skipped."""
+    log.info(
+        "action=skip_start subid=%d lsn=%s logical replication starts skipping "
+        "transaction at LSN %s",
+        sub.oid,
+        lsn,
+        lsn,
+    )
+
+
+def log_skip_end(sub: Subscription, lsn: LSN) -> None:
+    """Log that a transaction was skipped."""
+    log.info(
+        "action=skip_end subid=%d lsn=%s logical replication completed skipping "
+        "transaction at LSN %s",
+        sub.oid,
+        lsn,
+        lsn,
+    )
+
+
+def remember_flush(store: CatalogStore, subid: int, lsn: LSN, watch: StandbyWatch) -> None:
+    """Store the highest flush position, before it is sent to the publisher."""
     watch.check()
     failpoints.reach("apply.before_feedback")
     with store.transaction():
@@ -22,23 +140,14 @@ def _remember_flush(store: CatalogStore, subid: int, lsn: LSN, watch: StandbyWat
     failpoints.reach("apply.flush_remembered")
 
 
-def _feedback_sent(link: LauncherLink, stats: ReceiveStats) -> None:
+def report_feedback(link: LauncherLink, stats: ReceiveStats) -> None:
+    """Report the stream to the launcher after feedback was sent to the publisher."""
     failpoints.reach("apply.feedback_sent")
     report_stream(link, stats)
 
 
-def _origin_position(store: CatalogStore, sub: Subscription) -> LSN:
-    """How far the subscription's batches are; 0/0 before the first."""
-    name = origin_name(sub.oid)
-    origin = store.origin_by_name(name)
-    if origin is None:
-        store.origin_create(name)
-        return InvalidXLogRecPtr
-    return origin.remote_lsn
-
-
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
-    """Tell the launcher what pg_stat_subscription and spools show."""
+    """Report to the launcher what pg_stat_subscription and spools show."""
     link.report(
         last_lsn=stats.last_lsn,
         last_send_time=stats.last_send_time,

@@ -50,8 +50,9 @@ from catalog.pg_subscription import Subscription
 from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.loop import LogicalRepApplyLoop
-from workers.apply.progress import _feedback_sent, _origin_position, _remember_flush
+from workers.apply.progress import remember_flush, report_feedback, stored_origin
 from workers.apply.reload import reread_subscription
+from workers.apply.table_checks import TableChecks
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, stream_forms
@@ -88,7 +89,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     orphans = OrphanRemoval(dest, store, sub, beside)
     writer = _writer(process, dest, sub, beside)
     writer.settle_in_flight(process.ident_of)
-    origin = _origin_position(store, sub)
+    origin = stored_origin(store, sub)
     check_conninfo(sub, process.settings)
     try:
         needed = _connected(process, sub, slot, origin, writer, orphans)
@@ -96,7 +97,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
             process.applying = False
             # As it is by now: what the first stream confirmed is no slot that somebody else moved.
-            sub, origin = reread_subscription(store, sub), _origin_position(store, sub)
+            sub, origin = reread_subscription(store, sub), stored_origin(store, sub)
             _connected(process, sub, slot, origin, writer, orphans, as_text=True)
     finally:
         orphans.close()
@@ -163,7 +164,7 @@ def _stream(
 ) -> None:
     """Everything from START_REPLICATION on, from where the origin stands by now."""
     store, link = process.store, process.link
-    start = start_position(_origin_position(store, sub), store.rels(sub.oid))
+    start = start_position(stored_origin(store, sub), store.rels(sub.oid))
     with (
         error_context(f'starting replication on slot "{slot}"'),
         starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
@@ -176,8 +177,8 @@ def _stream(
             process.settings,
             process.spool_dir,
             wake_main=link.latch.set,
-            report=lambda stats: _feedback_sent(link, stats),
-            remember_flush=lambda lsn: _remember_flush(store, sub.oid, lsn, watch),
+            report=lambda stats: report_feedback(link, stats),
+            remember_flush=lambda lsn: remember_flush(store, sub.oid, lsn, watch),
             binary=binary is not None,
         )
     try:
@@ -185,10 +186,12 @@ def _stream(
         # What a predecessor confirmed it had gated: for a table that was being copied its
         # changes up to there are gone, so no sync worker may be told to stop before.
         known = store.subscription(sub.oid) or sub
-        gated = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
-        published = partial(fetch_published, sub, conn, process.interrupted)
-        identities = partial(ask_identities, sub, conn, process.interrupted)
-        applier = Applier(store, sub, writer, published, identities, gated=gated, binary=binary)
+        decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
+        checks = TableChecks(
+            partial(fetch_published, sub, conn, process.interrupted),
+            partial(ask_identities, sub, conn, process.interrupted),
+        )
+        applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
         process.applying = True
         LogicalRepApplyLoop(process, applier, stream, watch, orphans)
     except ReplicationError as error:

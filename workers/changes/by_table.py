@@ -1,17 +1,21 @@
-"""From received bytes to runs of changes per table: filter, then cut, then fold. No I/O.
+"""Sort a batch's changes by table, in three steps. Pure.
 
-The order is the rule (``docs/reliability.md``): per batch and per *target*, in commit order, first
-drop whole transactions that the gate or the table's own position excludes, then cut at every
-TRUNCATE and at every Relation message that differs from the one in force, and only then fold each
-run. Folding first would let a replayed DELETE take part in a fold, or fold rows of two layouts.
+1. ``frame_batch`` finds every change in the bytes, and the tables (*targets*) that they change.
+2. The caller decides for each target which transactions it takes (the gate).
+3. ``FramedBatch.runs`` drops the changes of all other transactions, then cuts what is left into
+   *runs*: at every TRUNCATE, and at every Relation message that differs from the one in force.
+
+Each run is folded later (``workers.changes.segments``). The order is a rule of
+``docs/reliability.md``: first drop, then cut, then fold. A fold before the first step would let a
+replayed DELETE take part. A fold before the cut would mix rows of two layouts.
 
 Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I`` (layout R),
-``U`` (layout R'), and, because a TRUNCATE discards everything before it, only ``T I`` is kept.
+``U`` (layout R'), and ``T I``. A TRUNCATE discards all changes before it, so only ``T I`` is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,21 +33,21 @@ from workers.stream.batch import Batch
 
 Bools = NDArray[np.bool_]
 Positions = NDArray[np.int32]
-"""Which of a frame's changes."""
+"""Indices of changes in a frame."""
 
 Targets = Mapping[RelName, Collection[int]]
-"""What a batch changes, by name, and the ids of the relations that had the name just then."""
+"""The tables that a batch changes: each name, and the ids of the relations that had the name."""
 
-Gate = Callable[[Targets], Mapping[RelName, Bools]]
-"""For each target that takes something, which of the batch's transactions."""
+Takes = Mapping[RelName, Bools]
+"""For each target that takes some transaction: True for each transaction that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Changes of one target under one layout, in commit order; ``truncate`` empties it first.
 
-    ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage``: what its
-    key flags are of the identity.
+    ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage`` says whether
+    the columns that the relation flags as its key are the whole replica identity.
     """
 
     relation: Relation | None
@@ -54,14 +58,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Positions (indices into the frame's changes) of one relation between two cuts."""
+    """The changes of one relation between two cuts."""
 
     relation: Relation
     positions: Positions
 
 
 @dataclass(frozen=True, slots=True)
-class _Emptied:
+class _Truncate:
     """A TRUNCATE of relation ``relid``, before change ``position`` in transaction ``txn``."""
 
     position: int
@@ -69,38 +73,59 @@ class _Emptied:
     relid: int
 
 
-def runs_by_target(batch: Batch, relmap: LogicalRepRelMap, gate: Gate) -> dict[RelName, list[Run]]:
-    """What the batch does to each target that takes something of it.
+@dataclass(frozen=True, slots=True)
+class FramedBatch:
+    """A batch whose changes are found and cut, and not yet filtered."""
 
-    ``relmap`` moves forward by the batch's Relation messages, also those of tables whose changes
-    are dropped. Raises 08P01 for anything that is not the protocol.
+    _frame: Frame
+    _pieces: list[_Piece]
+    _truncates: dict[RelName, list[_Truncate]]
+
+    @property
+    def targets(self) -> Targets:
+        """The tables that the batch changes, in the order of their names."""
+        found = {
+            name: {event.relid for event in events} for name, events in self._truncates.items()
+        }
+        for piece in self._pieces:
+            found.setdefault(name_of(piece.relation), set()).add(piece.relation.relid)
+        return dict(sorted(found.items()))
+
+    def runs(self, takes: Takes) -> dict[RelName, list[Run]]:
+        """Return the runs of each target; a target whose changes are all dropped is absent."""
+        found: dict[RelName, list[Run]] = {}
+        for target, taken in takes.items():
+            pieces = [piece for piece in self._pieces if name_of(piece.relation) == target]
+            truncates = [event for event in self._truncates.get(target, []) if taken[event.txn]]
+            if runs := _runs(self._frame, pieces, truncates, taken):
+                found[target] = runs
+        return found
+
+
+def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:
+    """Find the batch's changes, and cut them where the relation of a change differs.
+
+    ``relmap`` moves forward by the batch's Relation messages, also by those of tables whose changes
+    are dropped. Raises 08P01 if the bytes break the protocol.
     """
     give_back = batch.give_pages_back if batch.mapping is not None else None
     framed = frame(batch.buf, batch.start, batch.end, give_back)
     if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
         raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()
-    cuts, emptied = _control(batch, framed, relmap)
-    pieces = _pieces(framed, before, cuts)
-    targets = {name: {event.relid for event in events} for name, events in emptied.items()}
-    for piece in pieces:
-        targets.setdefault(name_of(piece.relation), set()).add(piece.relation.relid)
-    runs: dict[RelName, list[Run]] = {}
-    for target, takes in gate(dict(sorted(targets.items()))).items():
-        own = [piece for piece in pieces if name_of(piece.relation) == target]
-        truncates = [event for event in emptied.get(target, []) if takes[event.txn]]
-        kept = _runs(framed, own, truncates, takes)
-        if kept:
-            runs[target] = kept
-    return runs
+    cuts, truncates = _control(batch, framed, relmap)
+    return FramedBatch(framed, _pieces(framed, before, cuts), truncates)
 
 
 def _control(
     batch: Batch, framed: Frame, relmap: LogicalRepRelMap
-) -> tuple[dict[int, list[tuple[int, Relation]]], dict[RelName, list[_Emptied]]]:
-    """Decode R and T (Y, M and O mean nothing to apply); move the relation map forward."""
+) -> tuple[dict[int, list[tuple[int, Relation]]], dict[RelName, list[_Truncate]]]:
+    """Decode Relation and Truncate messages, and move the relation map forward.
+
+    Type, Message and Origin messages have no meaning for apply.
+    """
     cuts: dict[int, list[tuple[int, Relation]]] = {}
-    emptied: dict[RelName, list[_Emptied]] = {}
+    truncates: dict[RelName, list[_Truncate]] = {}
     for control in framed.control:
         raw = batch.buf[control.offset : control.offset + control.length].tobytes()
         decoded = message(raw)
@@ -110,15 +135,15 @@ def _control(
         elif isinstance(decoded, Truncate):
             for relid in decoded.relids:
                 target = name_of(relmap.open(relid))
-                event = _Emptied(control.before_change, control.txn, relid)
-                emptied.setdefault(target, []).append(event)
-    return cuts, emptied
+                event = _Truncate(control.before_change, control.txn, relid)
+                truncates.setdefault(target, []).append(event)
+    return cuts, truncates
 
 
 def _pieces(
     framed: Frame, before: LogicalRepRelMap, cuts: dict[int, list[tuple[int, Relation]]]
 ) -> list[_Piece]:
-    """Group the changes by relation and split each group where its Relation changed."""
+    """Group the changes by relation, and split each group where a new Relation message came."""
     if not len(framed.relid):
         return []
     pieces: list[_Piece] = []
@@ -136,9 +161,10 @@ def _pieces(
 
 
 def _by_relation(relid: NDArray[np.uint32]) -> list[tuple[int, Positions]]:
-    """Each relation's changes, in commit order.
+    """Group the changes by relation, in commit order.
 
-    Of one large transaction everything here counts: ten million changes are mostly of one table.
+    The first line is for speed: the ten million changes of one large transaction are mostly of one
+    table.
     """
     if (relid == relid[0]).all():
         return [(int(relid[0]), np.arange(len(relid), dtype=np.int32))]
@@ -152,10 +178,10 @@ def _by_relation(relid: NDArray[np.uint32]) -> list[tuple[int, Positions]]:
 def _runs(
     framed: Frame,
     pieces: list[_Piece],
-    truncates: list[_Emptied],
+    truncates: list[_Truncate],
     takes: Bools,
 ) -> list[Run]:
-    """Filter, cut at the last TRUNCATE, and put the pieces of one target in commit order."""
+    """Make the runs of one target: filter, cut at the last TRUNCATE, restore commit order."""
     last_truncate = max((event.position for event in truncates), default=-1)
     kept: list[_Piece] = []
     for piece in pieces:
@@ -176,7 +202,11 @@ def _runs(
 
 
 def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
-    """Pieces of several relations (partitions, a renamed table) that interleave are split up."""
+    """Put the pieces of one target in commit order.
+
+    A target may have several relations: partitions, or a table that was renamed. Where the changes
+    of two relations alternate, their pieces are split.
+    """
     pieces = sorted(pieces, key=lambda piece: int(piece.positions[0]))
     if all(a.positions[-1] < b.positions[0] for a, b in pairwise(pieces)):
         return pieces
@@ -192,5 +222,5 @@ def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
 
 
 def _pick(framed: Frame, positions: Positions) -> Positions | slice:
-    """All changes as a slice, which copies nothing."""
+    """Return a slice where all changes are picked: a slice copies nothing."""
     return slice(None) if len(positions) == len(framed) else positions

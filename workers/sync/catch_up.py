@@ -80,7 +80,7 @@ def _catch_up(
         conn,
         applier.sub,
         slot,
-        applier.gated,
+        applier.decided_lsn,
         process.settings,
         process.spool_dir,
         wake_main=process.link.latch.set,
@@ -92,7 +92,9 @@ def _catch_up(
         applier.rels = {(rel.nspname, rel.relname): rel}
         _read_skip(process, applier)  # the copy may have taken hours, and the answer to w
         while True:
-            done = process_syncing_tables_for_sync(SubRelState.CATCHUP, caught_up, applier.gated)
+            done = process_syncing_tables_for_sync(
+                SubRelState.CATCHUP, caught_up, applier.decided_lsn
+            )
             if done is not None:
                 break
             _one_turn(process, applier, stream, rel, watch)
@@ -126,9 +128,9 @@ def _one_turn(
     stream.receiver.raise_if_failed()
     reload_settings(process, stream)
     idle = stream.receiver.idle_position()
-    if idle is not None and idle > applier.gated:
+    if idle is not None and idle > applier.decided_lsn:
         watch.check()
-        applier.gated = idle
+        applier.decided_lsn = idle
         return
     settings = process.settings
     batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)

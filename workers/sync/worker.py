@@ -46,6 +46,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers.apply.apply_batch import Applier
+from workers.apply.table_checks import TableChecks
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import LakeIdent, LakeTable, Stamp
@@ -161,7 +162,7 @@ def _permanent(
         rel, _, start = _copy(process, conn, slot, sub, rel, dest, branch)
         rel = permanent_slot.store_finishedcopy(process, sub, rel, dest, branch, start, new_branch)
     caught_up = _wait_for_catchup(process, sub, rel, start)
-    applier = _applier(process, conn, sub, rel, writer, start, shows=True)
+    applier = _applier(process, conn, sub, rel, writer, start, publishes_each_batch=True)
     remember = partial(permanent_slot.remember_flush, store, sub, rel, watch)
 
     def done(s_lsn: LSN) -> None:
@@ -215,17 +216,19 @@ def _applier(
     writer: LakeWriter,
     start: LSN,
     *,
-    shows: bool = False,
+    publishes_each_batch: bool = False,
 ) -> Applier:
     return Applier(
         process.store,
         sub,
         writer,
-        partial(fetch_published, sub, conn, process.interrupted),
-        partial(ask_identities, sub, conn, process.interrupted),
+        TableChecks(
+            partial(fetch_published, sub, conn, process.interrupted),
+            partial(ask_identities, sub, conn, process.interrupted),
+        ),
         own_relid=rel.srrelid,
-        shows=shows,
-        gated=start,
+        publishes_each_batch=publishes_each_batch,
+        decided_lsn=start,
         binary=catchup_forms(conn, sub, process.interrupted),
     )
 

@@ -77,7 +77,7 @@ def decide(
     return process_syncing_tables_for_apply(
         rels,
         workers or {},
-        gated=LSN(gated),
+        decided_lsn=LSN(gated),
         durable=LSN(durable),
         now=now,
         last_start=last_start or {},

@@ -221,7 +221,7 @@ def test_the_publisher_is_asked_only_when_a_relation_is_announced(world: Subscri
         asked.append(1)
         return world.published
 
-    worker.published = published
+    worker.checks.published = published
     both = batch([A, Insert(1, row("1", "0"))], [Insert(1, row("2", "0"))])
     worker.apply_batch(both.part(0, 1))
     worker.apply_batch(both.part(1, 2))

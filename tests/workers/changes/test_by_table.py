@@ -9,17 +9,21 @@ import pytest
 
 from catalog.errcodes import ProtocolViolation
 from tests.workers.transactions import batch, relation, row
-from workers.changes.by_table import Bools, Gate, Run, Targets, runs_by_target
+from workers.changes.by_table import Bools, Run, Takes, frame_batch
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.proto.messages import Delete, Insert, Truncate, Update
 from workers.stream.batch import Batch
 
 
-def everything(taken: Batch) -> Gate:
-    def gate(targets: Targets) -> Mapping[RelName, Bools]:
-        return {target: np.ones(taken.ntxns, dtype=np.bool_) for target in targets}
-
-    return gate
+def runs_of(
+    taken: Batch, relmap: LogicalRepRelMap | None = None, takes: Bools | Takes | None = None
+) -> dict[RelName, list[Run]]:
+    """Every target takes everything, or the same transactions, or what ``takes`` says of it."""
+    framed = frame_batch(taken, LogicalRepRelMap() if relmap is None else relmap)
+    if not isinstance(takes, Mapping):
+        alike = np.ones(taken.ntxns, dtype=np.bool_) if takes is None else takes
+        takes = dict.fromkeys(framed.targets, alike)
+    return framed.runs(takes)
 
 
 def shape(runs: dict[RelName, list[Run]]) -> dict[str, list[str]]:
@@ -43,7 +47,7 @@ def test_changes_go_to_their_tables_in_commit_order() -> None:
         [A, Insert(1, row("1", "x")), B, Insert(2, row("1", "x"))],
         [Update(1, None, None, row("1", "y")), Delete(2, "K", row("1", ""))],
     )
-    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    runs = runs_of(taken)
     assert shape(runs) == {"a": ["IU"], "b": ["ID"]}
 
 
@@ -53,7 +57,7 @@ def test_an_equal_relation_message_does_not_cut_and_a_changed_one_does() -> None
         [A, Insert(1, row("1", "x")), A, Insert(1, row("2", "x"))],
         [wider, Update(1, None, None, row("1", "y", "z"))],
     )
-    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    runs = runs_of(taken)
     assert shape(runs) == {"a": ["II", "U"]}
     assert [len(run.relation.columns) for run in runs["public", "a"] if run.relation] == [2, 3]
 
@@ -61,7 +65,7 @@ def test_an_equal_relation_message_does_not_cut_and_a_changed_one_does() -> None
 def test_a_moved_key_cuts() -> None:
     moved = relation(1, "a", "id", "v", key="v")
     taken = batch([A, Insert(1, row("1", "x")), moved, Insert(1, row("2", "y"))])
-    assert shape(runs_by_target(taken, LogicalRepRelMap(), everything(taken))) == {"a": ["I", "I"]}
+    assert shape(runs_of(taken)) == {"a": ["I", "I"]}
 
 
 def test_truncate_discards_what_came_before_it() -> None:
@@ -70,7 +74,7 @@ def test_truncate_discards_what_came_before_it() -> None:
         [Truncate(False, False, (1,)), Insert(1, row("2", "x"))],
         [Insert(1, row("3", "x"))],
     )
-    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    runs = runs_of(taken)
     assert shape(runs) == {"a": ["T", "II"]}
 
 
@@ -81,7 +85,7 @@ def test_a_truncate_that_is_not_taken_empties_nothing() -> None:
         [Insert(1, row("2", "x"))],
     )
     takes = np.array([True, False, True])
-    runs = runs_by_target(taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, takes))
+    runs = runs_of(taken, takes=takes)
     assert shape(runs) == {"a": ["II"]}
 
 
@@ -92,22 +96,22 @@ def test_the_gate_drops_whole_transactions_before_anything_is_folded() -> None:
         [Insert(1, row("3", "x"))],
     )
     takes = np.array([False, True, False])
-    runs = runs_by_target(taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, takes))
+    runs = runs_of(taken, takes=takes)
     assert shape(runs) == {"a": ["DI"]}
 
 
 def test_a_table_nothing_of_which_passes_is_absent() -> None:
     taken = batch([A, Insert(1, row("1", "x")), B, Insert(2, row("1", "x"))])
     only_b = {("public", "b"): np.array([True])}
-    assert shape(runs_by_target(taken, LogicalRepRelMap(), lambda _: only_b)) == {"b": ["I"]}
+    assert shape(runs_of(taken, takes=only_b)) == {"b": ["I"]}
 
 
 def test_relation_messages_of_dropped_changes_are_kept_for_later_batches() -> None:
     relmap = LogicalRepRelMap()
     first = batch([A, Insert(1, row("1", "x"))])
-    assert runs_by_target(first, relmap, lambda _: {}) == {}
+    assert runs_of(first, relmap, {}) == {}
     second = batch([Insert(1, row("2", "x"))])
-    assert shape(runs_by_target(second, relmap, everything(second))) == {"a": ["I"]}
+    assert shape(runs_of(second, relmap)) == {"a": ["I"]}
 
 
 def test_two_relations_with_one_target_keep_commit_order() -> None:
@@ -116,14 +120,14 @@ def test_two_relations_with_one_target_keep_commit_order() -> None:
         [A, Insert(1, row("1", "x")), renamed, Insert(2, row("2", "x"))],
         [Delete(1, "K", row("1", "")), Insert(2, row("1", "y"))],
     )
-    runs = runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+    runs = runs_of(taken)
     assert shape(runs) == {"a": ["I", "I", "D", "I"]}
 
 
 def test_a_change_of_a_relation_never_described_is_a_protocol_error() -> None:
     taken = batch([Insert(9, row("1", "x"))])
     with pytest.raises(ProtocolViolation, match="no relation map entry for remote relation ID 9"):
-        runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+        runs_of(taken)
     taken = batch([Truncate(False, False, (9,))])
     with pytest.raises(ProtocolViolation, match="no relation map entry"):
-        runs_by_target(taken, LogicalRepRelMap(), everything(taken))
+        runs_of(taken)

@@ -12,7 +12,7 @@ import pytest
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from tests.workers.transactions import batch, relation, row
-from workers.changes.by_table import Run, runs_by_target
+from workers.changes.by_table import Run, frame_batch
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.segments import build_segments
@@ -53,9 +53,8 @@ def applied(
     made = dest.lake.tables[IDENT]
     dest.lake.commit(made, MAIN, [{"id": key, "v": 0} for key in held])
     taken = batch(messages)
-    runs = runs_by_target(
-        taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
-    )["public", "a"]
+    framed = frame_batch(taken, LogicalRepRelMap())
+    runs = framed.runs(dict.fromkeys(framed.targets, taken.final_lsn > 0))["public", "a"]
     runs = [replace(run, coverage=Coverage.WHOLE) for run in runs]
     write(dest, table, runs, probe=probe, **options)
     return sorted(found["id"] for found in dest.lake.rows(IDENT, "pgsub_1"))
@@ -136,9 +135,8 @@ def test_014_a_binary_value_that_is_none_is_its_transaction_s_fault(
     if identity == "f":
         update = Update(1, "O", sound, tuple(wrong))
     taken = batch([described, Insert(1, sound)], [update])
-    [run] = runs_by_target(
-        taken, LogicalRepRelMap(), lambda targets: dict.fromkeys(targets, taken.final_lsn > 0)
-    )["public", "a"]
+    framed = frame_batch(taken, LogicalRepRelMap())
+    [run] = framed.runs(dict.fromkeys(framed.targets, taken.final_lsn > 0))["public", "a"]
     assert run.changes is not None
     changes = in_form(run.changes, BinaryForms(lambda _: {}).of(described))
     run = replace(run, changes=changes, coverage=Coverage.WHOLE)

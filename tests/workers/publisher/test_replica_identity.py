@@ -205,7 +205,7 @@ def test_nor_when_the_publisher_is_changed_before_it_is_tried_alone(world: Subsc
     world.put("a", (1, 10), ours=True)
     answers = [PART, WHOLE, WHOLE]
     worker = world.worker()
-    worker.identities = lambda relids: dict.fromkeys(relids, answers.pop(0))
+    worker.checks.identities = lambda relids: dict.fromkeys(relids, answers.pop(0))
     with pytest.raises(ReplicationError) as caught:
         worker.apply_batch(batch([A, i(7, 70)], [A, i(1, 20), D_K]))
     assert (caught.value.code, world.rows("a")) == ("23505", [(1, 10), (7, 70)])

@@ -1,0 +1,230 @@
+"""Check the tables that a batch changes, before anything of it is written.
+
+A table on the publisher may not be the one that was copied any more. The checks, in this order:
+
+1. The table was renamed: an error, because no lake table has the new name.
+2. Another table has the name now, or the table is published differently than when it was copied.
+   In both cases an inserted key may be in the lake table already. From then on inserted keys are
+   looked up, and the table's catalog row says so before the batch is written.
+3. The columns that a Relation message flags as key may be only a part of the replica identity.
+
+A trace: table a was copied whole, with fingerprint F. The publication's row filter is dropped, and
+the publisher announces a again. The fingerprint is G now::
+
+    changed_tables    a: copied = false, fingerprint = G
+    the catalog       stores that
+    the writer        looks up the keys of a's inserts, in this batch and from now on
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.by_table import Run
+from workers.changes.failed_transaction import FailedTransaction
+from workers.changes.relation_map import RelName, flags_key, name_of
+from workers.lake.sources import delete_rows, source_of
+from workers.proto.messages import Relation
+from workers.publisher.replica_identity import Coverage, Identities, coverage
+from workers.stream.batch import Batch
+
+log = logging.getLogger(__name__)
+
+Runs = Mapping[RelName, Sequence[Run]]
+"""The runs of each table that a batch changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTable:
+    """A table that is not as it was copied: inserted keys are looked up from now on.
+
+    ``rel`` is the catalog row as it has to be from now on. Of it, ``columns`` have to be stored
+    besides ``copied``.
+    """
+
+    rel: SubscriptionRel
+    columns: dict[str, str | int | None] = field(default_factory=dict)
+
+
+def subscribed_as(
+    rels: Mapping[RelName, SubscriptionRel], target: RelName, relids: Collection[int]
+) -> SubscriptionRel | None:
+    """Return the row of the table with this name, or of the table that had another name before."""
+    if (rel := rels.get(target)) is not None:
+        return rel
+    return next((rel for rel in rels.values() if rel.remote_relid in relids), None)
+
+
+def check_not_renamed(
+    sub: Subscription,
+    runs: Runs,
+    found: Mapping[RelName, SubscriptionRel],
+    batch: Batch,
+    *,
+    may_cut: bool,
+) -> None:
+    """Raise 55000, as the fault of a transaction, if a table was renamed on the publisher.
+
+    ``found`` has the row of each table. Changes of a table that was never subscribed are dropped
+    in silence and are not in ``runs``. ``may_cut`` is False if the caller cannot cut the batch.
+    """
+    for target, own in runs.items():
+        rel = found[target]
+        if (rel.nspname, rel.relname) == target:
+            continue
+        error = ObjectNotInPrerequisiteState(
+            f'logical replication target relation "{".".join(target)}" does not exist',
+            detail=f'The publisher\'s table was "{rel.nspname}.{rel.relname}" when it was '
+            "subscribed.",
+            hint=_after_renaming(sub, rel, target),
+        )
+        changes = own[0].changes
+        if changes is None and not may_cut:
+            raise error
+        # The transaction of a lone TRUNCATE is not known: the cut into halves finds it.
+        txn = batch.ntxns // 2 if changes is None else int(changes.txn[0])
+        raise FailedTransaction(txn, error)
+
+
+def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) -> str:
+    """Say how a user goes on with a table that was renamed."""
+    lake = f'lake table "{rel.lake_schema}.{rel.lake_table}"'
+    refresh = f"pgsub refresh {shlex.quote(sub.subname)} copies it under its new name"
+    if not source_of(sub, rel):
+        return f"{refresh}; {lake} stays as it is."
+    new, name = sub.tables.get(qualified_name(*target), TableOptions()), ".".join(target)
+    if not new.shared or (new.to or target) != (rel.lake_schema, rel.lake_table):
+        refresh = (
+            f'Say of table "{name}" in the configuration file what it says of '
+            f'"{rel.nspname}.{rel.relname}", which stays there until pgsub up FILE has copied '
+            "it under its new name"
+        )
+    return (
+        f"{refresh}. The rows that shared {lake} has under the old name are there twice then, "
+        f"until you delete them: {delete_rows(sub, rel)}"
+    )
+
+
+@dataclass(slots=True)
+class TableChecks:
+    """The checks of one worker, which ask the publisher and remember the answers.
+
+    ``published`` asks for the fingerprint of every published table, as it is now. ``identities``
+    asks for the replica identities of some tables. ``_coverage`` has an answer for each Relation
+    message in force.
+    """
+
+    published: Callable[[], Mapping[RelName, str]]
+    identities: Callable[[Collection[int]], Identities]
+    _coverage: dict[Relation, Coverage] = field(default_factory=dict)
+
+    def changed_tables(
+        self,
+        runs: Runs,
+        rels: Mapping[RelName, SubscriptionRel],
+        announced: Collection[Relation],
+    ) -> list[ChangedTable]:
+        """Find the tables whose inserted keys must be looked up from now on.
+
+        A fingerprint can only differ for a table that the publisher has just announced: a Relation
+        message comes before the first change after any change of the publication. The fingerprint
+        holds row versions, so a change that was taken back is seen too.
+        """
+        names = {name_of(relation) for relation in announced}
+        changed: list[ChangedTable] = []
+        copied_whole: list[SubscriptionRel] = []
+        for target, own in runs.items():
+            rel = rels[target]
+            if (relid := _other_relid(rel, own)) is not None:
+                now = replace(rel, copied=False, remote_relid=relid)
+                changed.append(ChangedTable(now, {"remote_relid": relid}))
+            elif rel.copied and target in names:
+                copied_whole.append(rel)
+        if copied_whole:
+            changed += _published_differently(copied_whole, self.published())
+        return changed
+
+    def with_coverage(
+        self,
+        runs: Runs,
+        rels: Mapping[RelName, SubscriptionRel],
+        announced: Collection[Relation],
+    ) -> dict[RelName, list[Run]]:
+        """Say for each run whether its key columns are the whole replica identity.
+
+        The publisher is asked about a relation when it was announced again, and once before.
+        """
+        for relation in announced:
+            self._coverage.pop(relation, None)
+        every = [run.relation for own in runs.values() for run in own]
+        keyed = {relation for relation in every if relation and flags_key(relation)}
+        unknown = keyed - self._coverage.keys()
+        if unknown:
+            identities = self.identities({relation.relid for relation in unknown})
+            for relation in unknown:
+                self._coverage[relation] = coverage(relation, identities.get(relation.relid))
+        return {
+            target: [self._with_coverage(run, rels[target]) for run in own]
+            for target, own in runs.items()
+        }
+
+    def _with_coverage(self, run: Run, rel: SubscriptionRel) -> Run:
+        if run.relation is None or run.relation not in self._coverage:
+            return run
+        found = self._coverage[run.relation]
+        if found is Coverage.WHOLE and rel.key_unsure:
+            found = Coverage.UNKNOWN
+        return replace(run, coverage=found)
+
+
+def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
+    """Return the relid of another table that has this table's name now.
+
+    The lake table has the rows of the table before. The fingerprint may be equal for both, for
+    example with FOR ALL TABLES. So an inserted key may be in the lake table already.
+    """
+    relids = [run.relation.relid for run in runs if run.relation is not None]
+    if rel.remote_relid is None or {rel.remote_relid}.issuperset(relids):
+        return None
+    log.info(
+        'action=other_relation subid=%d relid=%d table "%s.%s" is another one on the '
+        "publisher; inserted keys are looked for",
+        rel.srsubid,
+        rel.srrelid,
+        rel.nspname,
+        rel.relname,
+    )
+    return relids[-1]
+
+
+def _published_differently(
+    rels: Sequence[SubscriptionRel], published: Mapping[RelName, str]
+) -> list[ChangedTable]:
+    """Find the tables whose fingerprint is not the one of their copy.
+
+    A DELETE may not have been published, or an UPDATE may have brought a row into a new filter. So
+    an inserted key may be in the lake table already. That stays so when more is published again.
+    """
+    changed = []
+    for rel in rels:
+        fingerprint = published.get((rel.nspname, rel.relname))
+        if fingerprint == rel.fingerprint:
+            continue
+        log.info(
+            'action=republished subid=%d relid=%d table "%s.%s" is not published as when it '
+            "was copied; inserted keys are looked for",
+            rel.srsubid,
+            rel.srrelid,
+            rel.nspname,
+            rel.relname,
+        )
+        now = replace(rel, copied=False, fingerprint=fingerprint)
+        changed.append(ChangedTable(now, {"fingerprint": fingerprint}))
+    return changed
