@@ -449,6 +449,6 @@ def test_a_copy_that_is_taken_back_cannot_be_published_late(
         base_snapshot=base.snapshot_id,
     )
     sub = Subscription("fence", "host=nowhere", ("pub",), oid=rel.srsubid)
-    attempt._undo_published_attempt(sub, rel, base, heir)
+    attempt.undo_published_attempt(sub, rel, base, heir)
     assert len(refused) == 1
     assert ids_in(family, table) == []

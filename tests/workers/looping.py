@@ -23,7 +23,7 @@ from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
 from workers.stream.spool import Spool
 from workers.stream.start import Stream
-from workers.sync.catch_up import _one_turn
+from workers.sync.catch_up import one_turn
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 A = relation(1, "a", "id", "v")
@@ -96,7 +96,7 @@ class Loop:
             return
         applier = self.world.worker()
         while not self.process.interrupted():
-            _one_turn(self.process, applier, self.stream, self.world.rel("a"), self.watch)
+            one_turn(self.process, applier, self.stream, self.world.rel("a"), self.watch)
 
 
 @contextmanager

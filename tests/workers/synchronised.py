@@ -25,6 +25,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.apply import publisher_link
 from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import source_of, with_source_column
@@ -263,15 +264,17 @@ class Synchronised:
     def play(self, patch: pytest.MonkeyPatch) -> None:
         """Put the publisher and the deaths in the place of the real ones."""
         patch.setattr(failpoints, "reach", self.reach)
-        patch.setattr(worker, "connect_publisher", lambda *_: self.publisher)
-        patch.setattr(worker, "watch_standby", lambda *_: (StandbyWatch(None), None))
+        patch.setattr(publisher_link, "connect_publisher", lambda *_: self.publisher)
+        patch.setattr(publisher_link, "watch_standby", lambda *_: (StandbyWatch(None), None))
         patch.setattr(worker, "check_own_server", lambda *_: None)
         patch.setattr(worker, "create_sync_slot", self._create_slot)
         patch.setattr(worker, "drop_sync_slot", self._drop_slot)
         patch.setattr(worker, "copy_table", self._copy_table)
         patch.setattr(worker, "catchup_forms", lambda *_: None)
-        patch.setattr(worker, "fetch_published", lambda *_: self.world.published)
-        patch.setattr(worker, "ask_identities", lambda *asked: self.world.identities(asked[-1]))
+        patch.setattr(publisher_link, "fetch_published", lambda *_: self.world.published)
+        patch.setattr(
+            publisher_link, "ask_identities", lambda *asked: self.world.identities(asked[-1])
+        )
         patch.setattr(catch_up, "start_stream", self._start_stream)
         patch.setattr(permanent_slot, "fetch_slot", self._fetch_slot)
 

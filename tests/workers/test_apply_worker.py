@@ -17,7 +17,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.looping import LinkTwin
 from tests.workers.subscribed import Subscribed
-from workers.apply import worker
+from workers.apply import publisher_link, worker
 from workers.apply.apply_batch import Applier
 from workers.apply.worker import apply_worker_main
 from workers.lake.memory.destination import MemoryDestination
@@ -233,7 +233,7 @@ def run(
 ) -> str:
     """A worker's life until it asks for the stream; what it says then."""
     found = iter([publishers] if isinstance(publishers, PublisherTwin) else publishers)
-    monkeypatch.setattr(worker, "connect_publisher", lambda *_: next(found))
+    monkeypatch.setattr(publisher_link, "connect_publisher", lambda *_: next(found))
     monkeypatch.setattr(WorkerLake, "open", lambda *_: MemoryDestination(world.lake))
     link = cast("Any", LinkTwin())
     process = WorkerProcess(data_dir, world.sub.oid, 0, 1, world.store, link, Settings())

@@ -40,7 +40,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
+from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
@@ -51,19 +51,16 @@ from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
+from workers.apply.publisher_link import connected_publisher, table_checks
 from workers.apply.reload import reread_subscription
-from workers.apply.table_checks import TableChecks
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, stream_forms
-from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import identify_publisher
-from workers.publisher.password_required import check_connected, check_conninfo
 from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
-from workers.publisher.second_connection import ask_identities, fetch_published
-from workers.publisher.standby_watch import StandbyWatch, watch_standby
+from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import start_stream, starting_on_slot
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.maintenance.schedule import Maintenance
@@ -90,7 +87,6 @@ def apply_worker_main(process: WorkerProcess) -> None:
     writer = _writer(process, dest, sub, beside)
     writer.settle_in_flight(process.ident_of)
     origin = stored_origin(store, sub)
-    check_conninfo(sub, process.settings)
     try:
         needed = _connected(process, sub, slot, origin, writer, orphans)
         if needed is not None:
@@ -120,25 +116,16 @@ def _connected(
     A walsender begins a second logical stream on a connection, and ends it at once. And the end of
     the connection ends the transaction that it is sending.
     """
-    conn = connect_publisher(sub, sub.subname, process.interrupted)
-    standby: WalReceiverConn | None = None
     try:
-        check_connected(conn, sub, process.settings)
-        watch, standby = watch_standby(
-            conn, sub, process.interrupted, process.settings.wal_receiver_timeout
-        )
-        sub, process.publisher_lsn_at_start = identify_publisher(conn, process.store, sub, origin)
-        if as_text:
-            _wait_for_slot(process, conn, slot)
-        binary = None if as_text else stream_forms(conn, sub, process.interrupted)
-        _stream(process, conn, slot, sub, writer, watch, orphans, binary)
+        with connected_publisher(process, sub, sub.subname) as (conn, watch):
+            sub, process.publisher_lsn_at_start = identify_publisher(conn, process.store, sub, origin)
+            if as_text:
+                _wait_for_slot(process, conn, slot)
+            binary = None if as_text else stream_forms(conn, sub, process.interrupted)
+            _stream(process, conn, slot, sub, writer, watch, orphans, binary)
     except RestartAsText as needed:
         # Not an exception any more: it holds the batch that could not be read.
         return str(needed)
-    finally:
-        conn.close()
-        if standby is not None:
-            standby.close()
     return None
 
 
@@ -187,10 +174,7 @@ def _stream(
         # changes up to there are gone, so no sync worker may be told to stop before.
         known = store.subscription(sub.oid) or sub
         decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
-        checks = TableChecks(
-            partial(fetch_published, sub, conn, process.interrupted),
-            partial(ask_identities, sub, conn, process.interrupted),
-        )
+        checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
         process.applying = True
         LogicalRepApplyLoop(process, applier, stream, watch, orphans)

@@ -14,20 +14,18 @@ from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import LakeIdent, LakeTable
 from workers.process import failpoints
-from workers.process.worker_process import WorkerProcess
 from workers.sync import permanent_slot
+from workers.sync.context import SyncContext
 
 log = logging.getLogger(__name__)
 
 
-def _begin_attempt(
-    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
-) -> SubscriptionRel:
-    """Undo what an earlier attempt left, then store ``d`` with this attempt's epoch and base."""
-    store, ident = process.store, LakeIdent(rel.lake_schema, rel.lake_table)
-    lake = dest.table(ident)
+def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel:
+    """Undo an earlier attempt, then store ``d`` with this attempt's copy id and base."""
+    store, sub = context.store, context.sub
+    lake = context.dest.table(LakeIdent(rel.lake_schema, rel.lake_table))
     if lake is not None:
-        lake = _undo_published_attempt(sub, rel, lake, dest)
+        lake = undo_published_attempt(sub, rel, lake, context.dest)
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
         if sub.sync_slot is SyncSlot.PERMANENT:
@@ -45,7 +43,7 @@ def _begin_attempt(
         )
 
 
-def _undo_published_attempt(
+def undo_published_attempt(
     sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
 ) -> LakeTable | None:
     """A copy that reached main but was never stored as s, or that f cannot go on from, is taken

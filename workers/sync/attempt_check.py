@@ -1,4 +1,9 @@
-"""Is this copy still wanted, and is it still of this publisher?"""
+"""Is this copy still wanted, and are its positions still those of this publisher?
+
+While a table is copied, commands go on: the table may leave the subscription, be copied again, or
+the subscription may go on from another server. Each step of a copy that readers or other workers
+see is preceded by these checks, and the transaction that stores the step repeats them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,11 @@ from workers.process.worker_exit import WorkerExit
 from workers.publisher.identify import check_same_publisher
 
 
-def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
-    """The table's row, if it is still this attempt's.
+def check_same_attempt(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
+    """Return the table's row if it is still this attempt's; end the worker if not.
 
-    A table that left and came back has a row again, with another epoch, and so has one that is to
-    be copied anew: this copy is nobody's.
+    A table that left and came back has a row again, with another copy id (``epoch``). So has a
+    table that is to be copied anew. In both cases nobody wants this copy any more.
     """
     stored = store.rel(rel.srsubid, rel.srrelid)
     if stored is None or stored.epoch != rel.epoch:
@@ -21,8 +26,9 @@ def still_ours(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
     return stored
 
 
-def still_fits(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -> SubscriptionRel:
-    """``still_ours``, and the subscription goes on from where ``sub`` was: before each step that
-    counts, and in the transaction that stores it."""
+def check_attempt_and_publisher(
+    store: CatalogStore, sub: Subscription, rel: SubscriptionRel
+) -> SubscriptionRel:
+    """``check_same_attempt``, and the subscription still streams from the server of ``sub``."""
     check_same_publisher(sub, store.subscription(sub.oid))
-    return still_ours(store, rel)
+    return check_same_attempt(store, rel)

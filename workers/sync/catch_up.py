@@ -17,14 +17,14 @@ from workers.apply.reload import reload_settings, reread_subscription
 from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
-from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import check_same_publisher
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import Stream, start_stream
-from workers.sync.attempt_check import still_ours
+from workers.sync.attempt_check import check_same_attempt
+from workers.sync.context import SyncContext
 
 
-def _wait_for_catchup(
+def wait_for_catchup(
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, start: LSN
 ) -> LSN:
     """w, then wait until the apply worker answers c; its position.
@@ -46,7 +46,7 @@ def _wait_for_catchup(
         # The answer first, the catalog second: who answers has read what the catalog holds by
         # then, and nobody of another subscription's mind may answer this copy.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
-        still_ours(process.store, rel)
+        check_same_attempt(process.store, rel)
         check_same_publisher(sub, reread_subscription(process.store, sub))
         link.acknowledge_catalog(change)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
@@ -63,23 +63,21 @@ def _wait_for_catchup(
     raise WorkerExit("told to stop")
 
 
-def _catch_up(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    slot: str,
+def catch_up(
+    context: SyncContext,
     applier: Applier,
     caught_up: LSN,
     rel: SubscriptionRel,
-    watch: StandbyWatch,
     remember_flush: Callable[[LSN], None],
     store_syncdone: Callable[[LSN], None],
 ) -> None:
     """Stream to the position of c (step 5), then ``store_syncdone`` at where that ended."""
+    process = context.process
     process.process_config_file()  # the copy may have taken hours
     stream = start_stream(
-        conn,
+        context.conn,
         applier.sub,
-        slot,
+        context.slot,
         applier.decided_lsn,
         process.settings,
         process.spool_dir,
@@ -97,7 +95,7 @@ def _catch_up(
             )
             if done is not None:
                 break
-            _one_turn(process, applier, stream, rel, watch)
+            one_turn(process, applier, stream, rel, context.watch)
         store_syncdone(done)
     finally:
         stream.end()
@@ -110,7 +108,7 @@ def _read_skip(process: WorkerProcess, applier: Applier) -> None:
         applier.sub = replace(applier.sub, subskiplsn=now.subskiplsn)
 
 
-def _one_turn(
+def one_turn(
     process: WorkerProcess,
     applier: Applier,
     stream: Stream,
@@ -122,7 +120,7 @@ def _one_turn(
         raise WorkerExit("told to stop")
     change = process.link.catalog_change()
     if change is not None:
-        still_ours(process.store, rel)
+        check_same_attempt(process.store, rel)
         _read_skip(process, applier)
         process.link.acknowledge_catalog(change)
     stream.receiver.raise_if_failed()

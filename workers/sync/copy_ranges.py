@@ -14,7 +14,7 @@ from workers.publisher.copy_statement import copy_statement
 from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, is_rewritten
 
 
-def _lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
+def lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
     """ACCESS SHARE, which a READ ONLY transaction may take, on every relation that stores rows.
 
     ONLY, because inheritance children are published, and copied, on their own.
@@ -25,9 +25,7 @@ def _lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
             conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
 
 
-def _check_not_rewritten(
-    conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]
-) -> None:
+def check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> None:
     """The files the snapshot knew must be the ones the tables live in now (55000 if not)."""
     if is_rewritten(conn, leaves):
         raise ObjectNotInPrerequisiteState(
@@ -39,20 +37,20 @@ def _check_not_rewritten(
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class Range:
     """A part of the table: the COPY that reads it, and how large it is on the publisher's disk."""
 
     statement: str
     size: int
 
 
-def _ranges(
+def cut_ranges(
     conn: WalReceiverConn,
     remote: RemoteTable,
     leaves: Sequence[Leaf],
     settings: Settings,
     options: str = CSV,
-) -> list[_Range]:
+) -> list[Range]:
     """One for the whole table, or one per range of blocks of each leaf.
 
     The ranges of a leaf are equally long, and as many as are copied at a time or a multiple of it:
@@ -64,7 +62,7 @@ def _ranges(
     step, workers = max(1, settings.copy_range_bytes // block_size), settings.copy_workers
     whole = sum(blocks.values())
     if whole <= step:
-        return [_Range(copy_statement(remote, options=options), whole * block_size)]
+        return [Range(copy_statement(remote, options=options), whole * block_size)]
     ranges = []
     for leaf in leaves:
         last = blocks[leaf.relid]
@@ -73,7 +71,7 @@ def _ranges(
             parts -= parts % workers
         edges = [last * n // parts for n in range(1, parts)]
         ranges += [
-            _Range(
+            Range(
                 copy_statement(remote, leaf=leaf, ctid_from=low, ctid_to=high, options=options),
                 ((last if high is None else high) - (low or 0)) * block_size,
             )

@@ -48,9 +48,9 @@ from workers.publisher.binary_columns import FIRST_WITH_BINARY_COPY, copy_forms,
 from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
-from workers.sync.attempt_check import still_ours
+from workers.sync.attempt_check import check_same_attempt
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
-from workers.sync.copy_ranges import _check_not_rewritten, _lock, _Range, _ranges
+from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
 from workers.tables.table_locks import TableLocks
@@ -77,7 +77,7 @@ def copy_table(
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
-    _lock(conn, leaves)
+    lock(conn, leaves)
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
     # Of the sources of a shared table one makes it.
@@ -87,7 +87,7 @@ def copy_table(
             sub, rel, remote, options, dest, former_owners=process.store.former_owners()
         )
     with process.store.transaction():
-        still_ours(process.store, rel)
+        check_same_attempt(process.store, rel)
         rel = process.store.update_rel(
             rel.srsubid,
             rel.srrelid,
@@ -102,7 +102,7 @@ def copy_table(
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
-    ranges = _ranges(conn, remote, leaves, process.settings, CSV if nodes is None else BINARY)
+    ranges = cut_ranges(conn, remote, leaves, process.settings, CSV if nodes is None else BINARY)
     columns = _copied_columns(remote, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else remote.key
@@ -112,7 +112,7 @@ def copy_table(
     else:
         # A commit behind this one, which may replace held rows, is the last then.
         rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
-    _check_not_rewritten(conn, remote, leaves)
+    check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
     if rows:
         _settle_keys(copy, key)
@@ -250,7 +250,7 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
     tell(done=1)
 
 
-def _copy_parallel(copy: _Copy, ranges: Sequence[_Range], stamped: LSN | None) -> int:
+def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) -> int:
     """By Spark tasks under this transaction's snapshot, exported; ``stamped`` as complete to there.
 
     Their progress counts ranges, so bytes are those of the publisher's file, not of the COPY.

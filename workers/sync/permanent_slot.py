@@ -76,17 +76,13 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from workers.lake.destination import Destination
 from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
-from workers.process.worker_process import WorkerProcess
-from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import check_same_publisher
-from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
-from workers.publisher.standby_watch import StandbyWatch
-from workers.sync.attempt_check import still_fits
+from workers.sync.attempt_check import check_attempt_and_publisher
+from workers.sync.context import SyncContext
 from workers.sync.table_writer import SyncWriter
 from workers.tables.position import check_position
 from workers.tables.shared_tables import publish_table_copy
@@ -106,25 +102,26 @@ def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -
 
 
 def store_finishedcopy(
-    process: WorkerProcess,
-    sub: Subscription,
+    context: SyncContext,
     rel: SubscriptionRel,
-    dest: Destination,
     branch: str,
     origin_startpos: LSN,
     new_branch: Callable[[], str],
 ) -> SubscriptionRel:
     """Stamp, fast-forward, ``f`` in the catalog, in this order; the row as it is then."""
-    store, source = process.store, source_of(sub, rel)
+    store, dest, sub = context.store, context.dest, context.sub
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
-    stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source)
+    stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
     dest.write(ident, branch, [], stamp)
-    still_fits(store, sub, rel)
-    publish_table_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
+    check_attempt_and_publisher(store, sub, rel)
+    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
         # If not, main is set back by the next attempt, which finds d.
-        copied = rel.copied and still_fits(store, sub, rel).fingerprint == rel.fingerprint
+        copied = (
+            rel.copied
+            and check_attempt_and_publisher(store, sub, rel).fingerprint == rel.fingerprint
+        )
         store.set_rel_state(sub.oid, rel.srrelid, SubRelState.FINISHEDCOPY, None, Setter.TABLESYNC)
         stored = store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos, copied=copied)
         where = f"copy of {ident}"
@@ -134,22 +131,15 @@ def store_finishedcopy(
     return stored
 
 
-def resume(
-    store: CatalogStore,
-    conn: ReplicationConn,
-    sub: Subscription,
-    rel: SubscriptionRel,
-    slot: str,
-    dest: Destination,
-) -> LSN | None:
+def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
     """Where a table in ``f`` goes on; None if its copy has to be made again.
 
     Raises 55000 if the lake table is not what was left there.
     """
-    origin = origin_name(sub.oid, rel.srrelid)
+    store, conn, sub, dest = context.store, context.conn, context.sub, context.dest
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    known = store.origin_lsn(origin)
-    reason = unfit(known, fetch_slot(conn, slot))
+    known = store.origin_lsn(origin_name(sub.oid, rel.srrelid))
+    reason = unfit(known, fetch_slot(conn, context.slot))
     if reason is None and dest.table(ident) is None:
         reason = "its lake table is gone"
     if reason is None:
@@ -192,19 +182,18 @@ def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
 def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, start: LSN) -> None:
     """The origin follows the table, unless the world is another one by now."""
     with store.transaction():
-        still_fits(store, sub, rel)
+        check_attempt_and_publisher(store, sub, rel)
         where = f"LSN {start} of {rel.lake_schema}.{rel.lake_table}"
         store.origin_advance(origin_name(sub.oid, rel.srrelid), start, where)
 
 
-def remember_flush(
-    store: CatalogStore, sub: Subscription, rel: SubscriptionRel, watch: StandbyWatch, lsn: LSN
-) -> None:
+def remember_flush(context: SyncContext, rel: SubscriptionRel, lsn: LSN) -> None:
     """The origin is never behind what was confirmed: the slot would look moved by somebody else.
 
     Nothing is stored for a table that has come to its end, or is to be copied again.
     """
-    watch.check()
+    context.watch.check()
+    store, sub = context.store, context.sub
     with store.transaction():
         stored = store.rel(sub.oid, rel.srrelid)
         if stored is None or stored.epoch != rel.epoch:
@@ -215,17 +204,14 @@ def remember_flush(
 
 
 def store_syncdone(
-    process: WorkerProcess,
-    sub: Subscription,
-    writer: SyncWriter,
-    rel: SubscriptionRel,
-    s_lsn: LSN,
+    context: SyncContext, writer: SyncWriter, rel: SubscriptionRel, s_lsn: LSN
 ) -> None:
     """Stamp and show, then ``s``, the end of the origin and the slot as a leaked one, at once.
 
     What is known of the table's keys stays as it is stored.
     """
-    store, subid, relid = process.store, sub.oid, rel.srrelid
+    store, sub = context.store, context.sub
+    subid, relid = sub.oid, rel.srrelid
     failpoints.reach("tablesync.caught_up")
 
     def store_s() -> None:
@@ -238,24 +224,22 @@ def store_syncdone(
     failpoints.reach("tablesync.syncdone_stored")
 
 
-def drop_slot(
-    store: CatalogStore, conn: WalReceiverConn, sub: Subscription, rel: SubscriptionRel
-) -> None:
+def drop_slot(context: SyncContext, rel: SubscriptionRel) -> None:
     """End the stream and drop the slot; one that cannot be dropped now stays among the leaked."""
-    left = _left(sub, rel)
+    conn, left = context.conn, _left(context.sub, rel)
     try:
         conn.end_streaming()
         conn.drop_slot(left.slot_name, missing_ok=True)
     except ReplicationError as error:
         log.warning(
             "action=leaked_slot subid=%d sqlstate=%s %s; the next command drops it",
-            sub.oid,
+            context.sub.oid,
             error.code,
             replace(left, reason=error.primary).stays,
         )
         return
     failpoints.reach("tablesync.slot_dropped")
-    store.forget_leaked_slot_of_server(left)
+    context.store.forget_leaked_slot_of_server(left)
 
 
 def _left(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:

@@ -20,7 +20,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
 from workers.process import failpoints
-from workers.sync.attempt_check import still_fits
+from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.tables.publish_batch import BatchPublisher
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
@@ -34,11 +34,11 @@ class SyncPublisher(BatchPublisher):
         self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
     ) -> list[Written]:
         rel = written[0].table.rel
-        still_fits(self._store, self._sub, rel)
+        check_attempt_and_publisher(self._store, self._sub, rel)
         published = list(self.publish_lake_table(written))
         failpoints.reach("tablesync.batch_published")
         with self._store.transaction():
-            still_fits(self._store, self._sub, rel)
+            check_attempt_and_publisher(self._store, self._sub, rel)
             self._store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
             store_also(published)

@@ -46,7 +46,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers.apply.apply_batch import Applier
-from workers.apply.table_checks import TableChecks
+from workers.apply.publisher_link import connected_publisher, table_checks
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import LakeIdent, LakeTable, Stamp
@@ -54,17 +54,13 @@ from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import catchup_forms
-from workers.publisher.connect import connect_publisher
-from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import check_own_server
-from workers.publisher.password_required import check_connected, check_conninfo
-from workers.publisher.second_connection import ask_identities, fetch_published
-from workers.publisher.standby_watch import StandbyWatch, watch_standby
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync import permanent_slot
-from workers.sync.attempt import _begin_attempt
-from workers.sync.attempt_check import still_fits
-from workers.sync.catch_up import _catch_up, _wait_for_catchup
+from workers.sync.attempt import begin_attempt
+from workers.sync.attempt_check import check_attempt_and_publisher
+from workers.sync.catch_up import catch_up, wait_for_catchup
+from workers.sync.context import SyncContext
 from workers.sync.copy_table import copy_table
 from workers.sync.table_writer import SyncWriter
 from workers.tables.shared_tables import publish_table_copy
@@ -89,108 +85,87 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
 def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
 ) -> None:
-    """Steps 1 to 6 of the essay above, or those of ``workers.sync.permanent_slot``."""
+    """Do steps 1 to 6 of this module's text, or those of ``workers.sync.permanent_slot``."""
     failpoints.reach("tablesync.started")
     slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
-    check_conninfo(sub, process.settings)
-    conn = connect_publisher(sub, slot, process.interrupted)
-    check_connected(conn, sub, process.settings)
-    standby: WalReceiverConn | None = None
-    try:
-        watch, standby = watch_standby(
-            conn, sub, process.interrupted, process.settings.wal_receiver_timeout
-        )
+    with connected_publisher(process, sub, slot) as (conn, watch):
         check_own_server(conn, sub)
+        context = SyncContext(process, conn, watch, slot, sub, dest)
         start: LSN | None = None
         if rel.srsubstate is SubRelState.FINISHEDCOPY:
-            start = permanent_slot.resume(process.store, conn, sub, rel, slot, dest)
+            start = permanent_slot.resume(context, rel)
         if start is not None or sub.sync_slot is SyncSlot.PERMANENT:
-            _permanent(process, conn, slot, sub, rel, dest, watch, start)
+            _permanent(context, rel, start)
         else:
-            _temporary(process, conn, slot, sub, rel, dest, watch)
-    finally:
-        conn.close()
-        if standby is not None:
-            standby.close()
+            _temporary(context, rel)
 
 
-def _temporary(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    slot: str,
-    sub: Subscription,
-    rel: SubscriptionRel,
-    dest: Destination,
-    watch: StandbyWatch,
-) -> None:
-    """Everything on one branch, which is shown at the end."""
+def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
+    """Copy and catch up on one branch, which is published at the end."""
+    process, sub = context.process, context.sub
     writer = LakeWriter(
-        dest,
-        process.store,
+        context.dest,
+        context.store,
         sub,
         generation=process.generation,
         origin=origin_name(sub.oid),
         threads=1,
     )
-    branch = writer.new_branch_name(_prefix(sub, rel))
-    rel, lake, start = _copy(process, conn, slot, sub, rel, dest, branch)
+    branch = writer.new_branch_name(_branch_prefix(sub, rel))
+    rel, lake, start = _copy(context, rel, branch)
     writer.adopt_branch(rel, lake, branch, start)
-    caught_up = _wait_for_catchup(process, sub, rel, start)
-    applier = _applier(process, conn, sub, rel, writer, start)
-    done = partial(_store_syncdone, process, applier, rel, dest, branch)
-    _catch_up(process, conn, slot, applier, caught_up, rel, watch, lambda _: None, done)
+    caught_up = wait_for_catchup(process, sub, rel, start)
+    applier = _applier(context, rel, writer, start)
+    done = partial(_store_syncdone, context, applier, rel, branch)
+    catch_up(context, applier, caught_up, rel, lambda _: None, done)
 
 
-def _permanent(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    slot: str,
-    sub: Subscription,
-    rel: SubscriptionRel,
-    dest: Destination,
-    watch: StandbyWatch,
-    start: LSN | None,
-) -> None:
-    """A copy that is shown when it is done, or was (``start``), then batch after batch."""
-    store, generation = process.store, process.generation
+def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) -> None:
+    """Publish the copy when it is complete, then batch after batch.
+
+    ``start`` is None if there is no finished copy that the worker can go on from.
+    """
+    process, sub = context.process, context.sub
     writer = SyncWriter(
-        dest, store, sub, rel.srrelid, generation=generation, data_dir=process.data_dir
+        context.dest,
+        context.store,
+        sub,
+        rel.srrelid,
+        generation=process.generation,
+        data_dir=process.data_dir,
     )
     if start is None:
-        new_branch = partial(writer.new_branch_name, _prefix(sub, rel))
+        new_branch = partial(writer.new_branch_name, _branch_prefix(sub, rel))
         branch = new_branch()
-        rel, _, start = _copy(process, conn, slot, sub, rel, dest, branch)
-        rel = permanent_slot.store_finishedcopy(process, sub, rel, dest, branch, start, new_branch)
-    caught_up = _wait_for_catchup(process, sub, rel, start)
-    applier = _applier(process, conn, sub, rel, writer, start, publishes_each_batch=True)
-    remember = partial(permanent_slot.remember_flush, store, sub, rel, watch)
+        rel, _, start = _copy(context, rel, branch)
+        rel = permanent_slot.store_finishedcopy(context, rel, branch, start, new_branch)
+    caught_up = wait_for_catchup(process, sub, rel, start)
+    applier = _applier(context, rel, writer, start, publishes_each_batch=True)
+    remember = partial(permanent_slot.remember_flush, context, rel)
 
     def done(s_lsn: LSN) -> None:
-        permanent_slot.store_syncdone(process, sub, writer, rel, s_lsn)
-        _after_syncdone(process, sub, rel, dest, s_lsn)
+        permanent_slot.store_syncdone(context, writer, rel, s_lsn)
+        _after_syncdone(context, rel, s_lsn)
 
-    _catch_up(process, conn, slot, applier, caught_up, rel, watch, remember, done)
-    permanent_slot.drop_slot(store, conn, sub, rel)
+    catch_up(context, applier, caught_up, rel, remember, done)
+    permanent_slot.drop_slot(context, rel)
 
 
-def _prefix(sub: Subscription, rel: SubscriptionRel) -> str:
+def _branch_prefix(sub: Subscription, rel: SubscriptionRel) -> str:
+    """The prefix of this worker's branches of a shared lake table; empty for any other table."""
     return branches_of(sub, rel.srrelid) if source_of(sub, rel) else ""
 
 
 def _copy(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    slot: str,
-    sub: Subscription,
-    rel: SubscriptionRel,
-    dest: Destination,
-    branch: str,
+    context: SyncContext, rel: SubscriptionRel, branch: str
 ) -> tuple[SubscriptionRel, LakeTable, LSN]:
-    """Steps 1 to 3: the table's row, what ``main`` shows, and where the copy on the branch ends."""
-    if process.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
-        # Before anything of the attempt before is undone: from here on it must not go on.
+    """Do steps 1 to 3: return the table's row, what ``main`` shows, and where the copy ends."""
+    process, conn, sub, slot = context.process, context.conn, context.sub, context.slot
+    if context.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
+        # The slot of the attempt before goes first: that attempt must not go on any more when it
+        # is undone.
         drop_sync_slot(conn, slot)
-    rel = _begin_attempt(process, sub, rel, dest)
+    rel = begin_attempt(context, rel)
     failpoints.reach("tablesync.datasync_stored")
     process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
     permanent = sub.sync_slot is SyncSlot.PERMANENT
@@ -202,30 +177,26 @@ def _copy(
         failover=permanent and sub.subfailover,
     )
     failpoints.reach("tablesync.slot_created")
-    rel, lake = copy_table(process, conn, sub, rel, dest, branch, start)
+    rel, lake = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")
-    check_own_server(conn, sub)  # a standby may have been promoted under the copy
+    check_own_server(conn, sub)  # a standby may have been promoted during the copy
     return rel, lake, start
 
 
 def _applier(
-    process: WorkerProcess,
-    conn: WalReceiverConn,
-    sub: Subscription,
+    context: SyncContext,
     rel: SubscriptionRel,
     writer: LakeWriter,
     start: LSN,
     *,
     publishes_each_batch: bool = False,
 ) -> Applier:
+    process, conn, sub = context.process, context.conn, context.sub
     return Applier(
-        process.store,
+        context.store,
         sub,
         writer,
-        TableChecks(
-            partial(fetch_published, sub, conn, process.interrupted),
-            partial(ask_identities, sub, conn, process.interrupted),
-        ),
+        table_checks(process, sub, conn),
         own_relid=rel.srrelid,
         publishes_each_batch=publishes_each_batch,
         decided_lsn=start,
@@ -234,39 +205,36 @@ def _applier(
 
 
 def _store_syncdone(
-    process: WorkerProcess,
-    applier: Applier,
-    rel: SubscriptionRel,
-    dest: Destination,
-    branch: str,
-    s_lsn: LSN,
+    context: SyncContext, applier: Applier, rel: SubscriptionRel, branch: str, s_lsn: LSN
 ) -> None:
-    """Stamp, fast-forward, s in the catalog, s in memory: in this order (step 6)."""
+    """Stamp, fast-forward, ``s`` in the catalog, ``s`` in memory: in this order (step 6)."""
+    store, dest, sub = context.store, context.dest, applier.sub
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    sub, source = applier.sub, source_of(applier.sub, rel)
-    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source)
+    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source_of(sub, rel))
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
-    store = process.store
-    still_fits(store, sub, rel)
-    new_branch = partial(applier.writer.new_branch_name, _prefix(sub, rel))
-    publish_table_copy(dest, process.data_dir, ident, branch, stamp, new_branch)
+    check_attempt_and_publisher(store, sub, rel)
+    new_branch = partial(applier.writer.new_branch_name, _branch_prefix(sub, rel))
+    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
     with store.transaction():
-        # If not, main is set back by the next attempt, which finds d: see identify_publisher. Who
-        # found meanwhile that the table is published differently stored another fingerprint.
-        fingerprint = still_fits(store, sub, rel).fingerprint
-        copied = applier.rels[rel.nspname, rel.relname].copied and fingerprint == rel.fingerprint
+        # If this check fails, the next attempt finds d, and sets main back (identify_publisher). A
+        # command that found the table published differently has stored another fingerprint.
+        stored = check_attempt_and_publisher(store, sub, rel)
+        copied = applier.rels[rel.nspname, rel.relname].copied
+        copied = copied and stored.fingerprint == rel.fingerprint
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
     failpoints.reach("tablesync.syncdone_stored")
-    _after_syncdone(process, sub, rel, dest, s_lsn)
+    _after_syncdone(context, rel, s_lsn)
 
 
-def _after_syncdone(
-    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination, s_lsn: LSN
-) -> None:
-    """``s`` in memory; the apply worker goes on, and a shared table is rid of our branches."""
+def _after_syncdone(context: SyncContext, rel: SubscriptionRel, s_lsn: LSN) -> None:
+    """Set ``s`` in memory and wake the apply worker; drop our branches of a shared table.
+
+    No other worker drops the branches, and their snapshots cannot expire before.
+    """
+    process, sub = context.process, context.sub
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)
     process.link.wakeup(rel.srsubid, 0)
     process.note_progress()
@@ -279,6 +247,6 @@ def _after_syncdone(
         rel.nspname,
         rel.relname,
     )
-    if source_of(sub, rel):  # nobody else drops them, and they hold what they lead to
+    if source_of(sub, rel):
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
-        dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))
+        context.dest.drop_branches(ident, prefix=branches_of(sub, rel.srrelid))

@@ -189,7 +189,7 @@ def test_the_ranges_cover_the_table_and_are_copied_evenly(
     remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
     leaves = fetch_leaves(conn, remote)
     settings = world.process.settings
-    ranges = copy_ranges._ranges(cast("WalReceiverConn", conn), remote, leaves, settings)
+    ranges = copy_ranges.cut_ranges(cast("WalReceiverConn", conn), remote, leaves, settings)
     assert [each.size // BLOCK for each in ranges] == sizes
     assert "ctid >=" not in ranges[0].statement
     assert "ctid <" not in ranges[-1].statement

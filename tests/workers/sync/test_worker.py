@@ -19,8 +19,11 @@ from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
-from workers.sync.attempt import _begin_attempt
-from workers.sync.catch_up import _wait_for_catchup
+from workers.publisher.connection import WalReceiverConn
+from workers.publisher.standby_watch import StandbyWatch
+from workers.sync.attempt import begin_attempt
+from workers.sync.catch_up import wait_for_catchup
+from workers.sync.context import SyncContext
 from workers.sync.worker import _store_syncdone
 
 BRANCH = "pgsub_1_1_1"
@@ -53,7 +56,13 @@ def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> 
     process = WorkerProcess(
         Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
     )
-    _store_syncdone(process, applier, rel, dest, BRANCH, S_LSN)
+    _store_syncdone(context(process, world, dest), applier, rel, BRANCH, S_LSN)
+
+
+def context(process: WorkerProcess, world: Subscribed, dest: MemoryDestination) -> SyncContext:
+    """Of a worker whose connection is not used."""
+    conn = cast("WalReceiverConn", None)
+    return SyncContext(process, conn, StandbyWatch(None), "", world.sub, dest)
 
 
 def position(world: Subscribed) -> Stamp | None:
@@ -82,7 +91,7 @@ def test_once_s_is_stored_nothing_is_to_be_copied_again(world: Subscribed) -> No
 def begin(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> SubscriptionRel:
     """What the next sync worker does first."""
     process = cast("WorkerProcess", SimpleNamespace(store=world.store))
-    return _begin_attempt(process, world.sub, rel, dest)
+    return begin_attempt(context(process, world, dest), rel)
 
 
 def test_a_copy_in_the_place_of_another_is_taken_back_as_a_first_one_is(world: Subscribed) -> None:
@@ -204,7 +213,7 @@ class WaitingLink:
             self._now = turn
 
 
-def wait_for_catchup(
+def wait_in_w(
     world: Subscribed, turns: list[Any], timeout: float = 3600.0
 ) -> tuple[LSN, WaitingLink]:
     rel, _ = copied(world)
@@ -217,11 +226,11 @@ def wait_for_catchup(
         interrupted=lambda: False,
         settings=SimpleNamespace(sync_handover_timeout=timeout, wal_retrieve_retry_interval=0.0),
     )
-    return _wait_for_catchup(cast("WorkerProcess", process), sub, rel, W_LSN), link
+    return wait_for_catchup(cast("WorkerProcess", process), sub, rel, W_LSN), link
 
 
 def test_the_apply_worker_answers(world: Subscribed) -> None:
-    answered, link = wait_for_catchup(world, [(True, None), (True, None), (True, C_LSN)])
+    answered, link = wait_in_w(world, [(True, None), (True, None), (True, C_LSN)])
     assert answered == C_LSN
     assert link.set == [(SubRelState.SYNCWAIT, W_LSN)]
     assert link.woken == 2
@@ -229,24 +238,24 @@ def test_the_apply_worker_answers(world: Subscribed) -> None:
 
 def test_a_copy_that_is_done_outlives_the_apply_worker(world: Subscribed) -> None:
     turns = [(True, None), (None, None), (None, None), (True, None), (True, C_LSN)]
-    answered, link = wait_for_catchup(world, turns)
+    answered, link = wait_in_w(world, turns)
     assert answered == C_LSN
     assert link.set == [(SubRelState.SYNCWAIT, W_LSN)], "its slot still says w"
 
 
 def test_a_copy_that_is_done_does_not_wait_for_ever(world: Subscribed) -> None:
     with pytest.raises(WorkerExit, match="no apply worker has come"):
-        wait_for_catchup(world, [(True, None), *[(None, None)] * 3], timeout=0.0)
+        wait_in_w(world, [(True, None), *[(None, None)] * 3], timeout=0.0)
 
 
 def test_an_apply_worker_that_does_not_stream_does_not_count(world: Subscribed) -> None:
     with pytest.raises(WorkerExit, match="no apply worker has come"):
-        wait_for_catchup(world, [(True, None), *[(False, None), (None, None)] * 3], timeout=0.0)
+        wait_in_w(world, [(True, None), *[(False, None), (None, None)] * 3], timeout=0.0)
 
 
 def test_time_alone_is_counted_anew_after_an_apply_worker_came(world: Subscribed) -> None:
     turns = [*[(None, None), (True, None)] * 3, (True, C_LSN)]
-    assert wait_for_catchup(world, turns, timeout=0.0)[0] == C_LSN
+    assert wait_in_w(world, turns, timeout=0.0)[0] == C_LSN
 
 
 @pytest.mark.parametrize(
@@ -269,4 +278,4 @@ def test_a_copy_that_is_done_ends_with_its_subscription(
         world.store.update_subscription(subid, **change)
 
     with pytest.raises(WorkerExit, match=r"was disabled|has changed|was made on"):
-        wait_for_catchup(world, [(None, None), alter, (True, C_LSN)])
+        wait_in_w(world, [(None, None), alter, (True, C_LSN)])
