@@ -48,7 +48,7 @@ def hold_back(
 ) -> None:
     """Leave a batch on the branch of a sync worker; count and log its row conflicts."""
     conflicts = row_conflicts.conflicts_of(written)
-    writer.keep(written)
+    writer.hold_back(written)
     _count(store, sub, conflicts)
     row_conflicts.report(sub.oid, conflicts)
 
