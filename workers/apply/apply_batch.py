@@ -147,8 +147,8 @@ class Applier:
     ) -> None:
         """``apply_error_callback``: raise the error with its place, and never with a value.
 
-        Raises ``RestartAsText`` instead if a value in binary form cannot be read, and text is allowed.
-        By then everything before the transaction is published, and nothing of the transaction is.
+        Raises ``RestartAsText`` instead if a value in binary form cannot be read, and text may be
+        sent. By then everything before the transaction is published, and nothing of it is.
         """
         unread = isinstance(error, UnknownForm | UnreadableValue)
         if unread and self.binary is not None and not self.binary.binary_required:

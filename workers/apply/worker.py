@@ -40,7 +40,6 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
@@ -118,7 +117,9 @@ def _connected(
     """
     try:
         with connected_publisher(process, sub, sub.subname) as (conn, watch):
-            sub, process.publisher_lsn_at_start = identify_publisher(conn, process.store, sub, origin)
+            sub, process.publisher_lsn_at_start = identify_publisher(
+                conn, process.store, sub, origin
+            )
             if as_text:
                 _wait_for_slot(process, conn, slot)
             binary = None if as_text else stream_forms(conn, sub, process.interrupted)
