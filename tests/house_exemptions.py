@@ -45,7 +45,9 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "gate": BY_ITS_ROOM,
         "loop": BY_ITS_ROOM,
         "progress": BY_ITS_ROOM,
+        "publisher_link": BY_ITS_ROOM,
         "reload": BY_ITS_ROOM,
+        "table_checks": BY_ITS_ROOM,
     },
     "workers/changes": {
         "column_checks": BY_ITS_ROOM,
@@ -154,6 +156,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "attempt": BY_ITS_ROOM,
         "attempt_check": BY_ITS_ROOM,
         "catch_up": BY_ITS_ROOM,
+        "context": BY_ITS_ROOM,
         "copy_ranges": BY_ITS_ROOM,
         "table_writer": BY_ITS_ROOM,
     },
@@ -177,7 +180,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/lake/storage/choose_store.py": "knows both stores, which know the Protocol",
     "workers/process/parent_death.py": "each kind of child process calls the function",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
-    "workers/sync/attempt_check.py": "the copy and the attempt share the check",
     "workers/tables/parallel.py": "the room's modules share the function",
 }
 
