@@ -1,8 +1,10 @@
 """Spark's and gRPC's exceptions as ReplicationErrors: one line, no row values, no Java stack.
 
-A failed call has one of two outcomes. Either the server answered: the operation is over and what it
-said is the error. Or no answer came (``FamilyProcessGone``): the operation may still be running, so
-the session is closed on the server before anything else is tried (see ``session``).
+A failed call has one of two outcomes:
+
+* The server answered with an error. The operation has ended.
+* No answer came (``FamilyProcessGone``). The operation may still be running, so the worker closes
+  the session on the server before the next attempt (see ``session``).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Made = TypeVar("Made")
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
-"""A copy task puts its error behind this word as one line of JSON."""
+"""A copy task reports errors as this prefix with a line of JSON."""
 
 _GONE: Final = frozenset(
     {
@@ -48,7 +50,7 @@ _GONE: Final = frozenset(
 _RELEASED: Final = re.compile(
     r"INVALID_HANDLE\.SESSION_CLOSED|OPERATION_CANCELED|INVALID_CURSOR\.DISCONNECTED"
 )
-"""What a call hears when its session is released: before it, and in the middle of it."""
+"""The errors of a call when the session is released before the call, or during the call."""
 _SESSION_OVER: Final = re.compile(
     r"INVALID_HANDLE\.(SESSION_CHANGED|SESSION_NOT_FOUND)"
     r"|server side session identifier|NO_ACTIVE_SESSION|[Cc]losed channel|[Cc]hannel closed"
@@ -65,24 +67,24 @@ _CLOCK: Final = re.compile(
     r"Invalid update timestamp \d+: before (?:last|the latest) "
     r"|\[BUG\] Expected sorted (?:snapshot|previous metadata) log entries"
 )
-"""Iceberg takes no commit that is a minute older than the table's last."""
+"""Iceberg refuses a commit that is a minute older than the table's last commit."""
 _FILE_MISSING: Final = re.compile(
     r"\A(?!.*(?:Permission denied|AccessDenied)).*\b(?:File)?NotFoundException\b", re.S
 )
 _STAGED: Final = re.compile(r"/[0-9a-f]{32}\.parquet\b")
-"""A staged file's name (``staging``); Iceberg's have another form."""
+"""The name of a staged file (``staging``). Names of Iceberg's files have a different form."""
 _BROKEN: Final = re.compile(
     r"^(?:\(|Caused by: )?java\.lang\.(UnsatisfiedLinkError\b|ExceptionInInitializerError\b"
     r"|NoClassDefFoundError(?=(?:\)|:) Could not initialize class )"
     r"|VirtualMachineError(?=(?:\)|:) Out of space in CodeCache))"
-    # Met by the call itself and not by a task: gRPC's UNKNOWN with the message alone.
+    # The error of the call, not of a task: gRPC's status UNKNOWN and the message alone.
     r"|StatusCode\.UNKNOWN\n\tdetails = \""
     r"(?:'\w[\w.\[\]]* [\w.$]+\(.*\)'|Could not initialize class |Out of space in CodeCache)",
     re.M,
 )
-"""A class that could not be made ready, for want of disk when it unpacked a library say, or of room
-for compiled code. Java does not try again, or in vain: whatever needs the class fails for as long
-as the server lives."""
+"""A class whose initialisation failed, for example because the disk was full while the class
+unpacked a library, or because the code cache was full. Java never initialises the class again, and
+every call that needs the class fails until the server ends."""
 _LACKS: Final = re.compile(
     r"^(?:\(|Caused by: )?[\w.]*\b(?:NoClassDefFoundError|ClassNotFoundException)(?:\)|:)"
     r" (?P<name>[\w./$]+)$"
@@ -90,13 +92,13 @@ _LACKS: Final = re.compile(
     r' No FileSystem for scheme "?(?P<scheme>\w+)',
     re.M,
 )
-"""A jar that whoever started the server did not give it."""
+"""A jar is missing from the server's class path."""
 _DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3}|P0001)\b")
-"""A value that an expression of the configuration, or a column, does not take; or an expression's
-own ``raise_error``. What is said then may quote the value, and that may say anything."""
-_OUTRUN: Final = re.compile(r"\bCommit(Failed|StateUnknown)Exception\b")
+"""A value that an expression of the configuration or a column refuses, or ``raise_error`` in an
+expression. The message may quote the value."""
+_COMMIT_CONFLICT: Final = re.compile(r"\bCommit(Failed|StateUnknown)Exception\b")
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
-"""Packages whose messages speak of files, tables and snapshots, never of rows."""
+"""Packages with messages about files, tables and snapshots, never about rows."""
 
 
 class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
@@ -110,16 +112,16 @@ class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
 
 
 class FileMissing(IoError):  # noqa: N818 - as in FamilyProcessGone
-    """A file that a table's metadata names is not there: an expiry has deleted it, say."""
+    """A file that the table's metadata names is missing, for example deleted by an expiry."""
 
 
 class SessionClosed(FamilyProcessGone):
-    """The session was released, and not by us: a successor has taken this worker's place."""
+    """The session was released from outside: a successor has taken this worker's place."""
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn what Spark raises inside into a ReplicationError about ``what``."""
+    """Turn Spark's exceptions in the block into a ReplicationError about ``what``."""
     try:
         yield
     except ReplicationError:
@@ -129,28 +131,28 @@ def translated(what: str) -> Iterator[None]:
 
 
 def is_missing(error: ReplicationError) -> bool:
-    """Whether the lake said that there is no such table, or no such schema."""
+    """Does the error say that a table or a schema does not exist?"""
     return isinstance(error, LakeFailure) and any(word in error.message for word in _NOT_FOUND)
 
 
-def is_outrun(error: ReplicationError) -> bool:
-    """Whether another commit to the table came first, or what became of ours is not known."""
-    return isinstance(error, LakeFailure) and _OUTRUN.search(error.message) is not None
+def is_commit_conflict(error: ReplicationError) -> bool:
+    """Did another commit to the table come first, or is the commit's outcome unknown?"""
+    return isinstance(error, LakeFailure) and _COMMIT_CONFLICT.search(error.message) is not None
 
 
 def repeated(commit: Callable[[], Made]) -> Made:
-    """Do it again where another commit came first: of branches Iceberg repeats none by itself."""
+    """Repeat a commit if another commit came first. Iceberg never repeats commits to branches."""
     for _ in range(COMMIT_ATTEMPTS - 1):
         try:
             return commit()
         except LakeFailure as error:
-            if not is_outrun(error):
+            if not is_commit_conflict(error):
                 raise
     return commit()
 
 
 def as_replication_error(error: BaseException, what: str) -> ReplicationError:
-    """The error a worker acts on; its ``detail`` is safe to show and to log."""
+    """The error on which a worker acts; ``detail`` is safe to show and to log."""
     text = f"{error}"
     trace = _server_trace(error)
     if TASK_ERROR in text or TASK_ERROR in trace:
@@ -225,7 +227,7 @@ def _failure(what: str, detail: str, message: str, sqlstate: str | None = None) 
 
 
 def condition(error: BaseException) -> str:
-    """Spark's error condition, ``TABLE_OR_VIEW_NOT_FOUND``; empty when it has none."""
+    """Spark's error condition, as ``TABLE_OR_VIEW_NOT_FOUND``; empty for an error without one."""
     if isinstance(error, PySparkException):
         return str(error.getCondition() or "")
     return ""
@@ -252,7 +254,7 @@ def _connection_detail(error: BaseException, text: str, code: grpc.StatusCode | 
 
 
 def _detail(error: BaseException, text: str, trace: str) -> str:
-    """The innermost cause; its message only if its package never quotes rows."""
+    """The innermost cause; with the message only if the exception's package never quotes rows."""
     causes = [match.groups() for match in _CAUSE.finditer(trace)]
     for name, message in reversed(causes):
         if name.startswith(_SAFE) and message:
@@ -278,7 +280,7 @@ _PLANNING: Final = frozenset(
         "UNRESOLVED_ROUTINE",
     }
 )
-"""Conditions found while planning, before a row was read."""
+"""Conditions that Spark finds while planning, before reading a row."""
 
 
 def _one_line(text: str) -> str:
@@ -287,7 +289,7 @@ def _one_line(text: str) -> str:
 
 
 def _task_error(text: str) -> ReplicationError:
-    """The error a copy task sent, as it raised it."""
+    """Read a copy task's error from the JSON."""
     start = text.index(TASK_ERROR) + len(TASK_ERROR)
     try:
         fields, _ = json.JSONDecoder().raw_decode(text[start:].lstrip())
@@ -299,6 +301,6 @@ def _task_error(text: str) -> ReplicationError:
         )
     except (ValueError, KeyError, TypeError):
         return ReplicationError("a copy task failed", detail="Its error could not be read.")
-    # Where a task runs may have other certificates, names and networks than we have.
+    # A task may run on a machine with different certificates, names and networks.
     unreached = error.code == CONNECTION_FAILURE and error.primary.startswith("could not connect")
     return remedies.connecting(error) if unreached else error

@@ -1,11 +1,16 @@
-"""Spark Connect sessions: one per thread, remembered before use, released for good.
+"""A Spark Connect session: used by one thread, remembered before use, released for good.
 
-A call whose client died goes on inside the server and commits. What stops it, and closes its
-session for ever, is ``ReleaseSession`` with the session's two ids; so the ids are handed to
-``remember`` before the first call, and a successor releases them. For the same reason no call is
-ever sent twice: the client's own retries and its re-attachable execution (which sends a plan again
-when the server does not know it) are switched off, and a session in which a call went unanswered
-is released before its thread goes on in a new one.
+When a client dies during a call, the server finishes the call and commits. ``ReleaseSession`` with
+the session's two ids stops the call and closes the session for ever. So a worker stores the ids
+with ``remember`` before the first call, and a successor releases the session.
+
+For the same reason no call is ever sent twice. The client's retries are switched off, and so is
+re-attachable execution, which sends a plan again when the server does not know the plan. After a
+call without an answer the thread releases the session and goes on in a new session.
+
+Trace: worker 1 remembers session A and calls MERGE. Worker 1 dies; the server still runs the MERGE.
+Worker 2 starts, reads the ids of A and releases A: the MERGE is cancelled, or has committed before.
+From then on no call of worker 1 can commit.
 """
 
 from __future__ import annotations
@@ -32,15 +37,16 @@ from workers.lake.connect.errors import SessionClosed, repeated, translated
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.connect.session_conf import FIXED
 
-# They print a failed query with its Java stack on standard error; errors are ours to report.
+# PySpark's loggers print a failed query with its Java stack on standard error. We report errors.
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).disabled = True
 
-PING_KEY: Final = "spark.app.name"  # which is asked to be answered
+PING_KEY: Final = "spark.app.name"
+"""The setting that ``check_open`` reads: every server has a value."""
 
 _BACKGROUND: Final[Mapping[str, str]] = {
-    # A stage that takes long is one task then, and leaves the other cores alone: tasks of other
-    # jobs take turns with it, but none ends before its time.
+    # A long stage is one task then and leaves the remaining cores free. Spark shares cores between
+    # jobs, but never stops a running task.
     "spark.sql.shuffle.partitions": "1",
 }
 
@@ -51,7 +57,7 @@ class LakeSession:
     def __init__(
         self, url: str, user_id: str, session_id: str, conf: Mapping[str, str] | None = None
     ) -> None:
-        builder = _builder(url)
+        builder = channel_builder(url)
         builder.set("session_id", session_id)
         builder.set("user_id", user_id)
         self.ids = (user_id, session_id)
@@ -62,7 +68,7 @@ class LakeSession:
         client = self._spark.client
         client.set_retry_policies([])
         client.disable_reattachable_execute()
-        # It would call a server that may be gone by then.
+        # The clean-up would call the server at exit, and the server may have ended.
         atexit.unregister(client._cleanup_ml_cache)
         self._properties: dict[str, str] = {}
         self._conf = {**(conf or {}), **FIXED}
@@ -70,7 +76,7 @@ class LakeSession:
 
     @property
     def spark(self) -> Any:
-        """The session for building DataFrames; what runs them is below."""
+        """The session for building DataFrames. Run them with the methods below."""
         return self._spark
 
     @property
@@ -83,18 +89,18 @@ class LakeSession:
         return DataFrame(plan, self._spark)
 
     def local(self, table: pa.Table) -> Any:
-        """A DataFrame of an Arrow table that travels inside the plan; column types as they are."""
+        """A DataFrame of an Arrow table that travels inside the plan; column types are kept."""
         return self.frame(LocalRelation(table))
 
     def query(self, sql: str, what: str, **views: Any) -> pa.Table:
-        """Run a query and fetch its rows: one call. ``views`` are DataFrames it names."""
+        """Run a query and fetch the rows: one call. ``views`` are DataFrames that the SQL names."""
         with self._call(what):
             plan = SQL(sql, None, None, _aliased(views)).to_proto(self._spark.client)
             table: pa.Table = self._spark.client.to_table(plan, {})[0]
             return table
 
     def collect(self, frame: Any, what: str) -> pa.Table:
-        """Run a DataFrame and fetch its rows: one call."""
+        """Run a DataFrame and fetch the rows: one call."""
         with self._call(what):
             plan = frame._plan.to_proto(self._spark.client)
             table: pa.Table = self._spark.client.to_table(plan, {})[0]
@@ -105,16 +111,16 @@ class LakeSession:
         self._execute(sql, what, views)
 
     def commit(self, sql: str, what: str) -> pa.Table | None:
-        """``call`` a statement that may be repeated; again where another commit came first.
+        """``call`` a statement, and repeat the call if another commit came first.
 
-        Iceberg repeats a commit of rows by itself, one of branches it does not.
+        Iceberg repeats a commit of rows, but never a commit that changes branches.
         """
         return repeated(lambda: self.call(sql, what))
 
     def call(self, sql: str, what: str) -> pa.Table | None:
-        """Run a statement that answers by itself (CALL, SHOW): one call and no job for the answer.
+        """Run a statement that returns rows without a Spark job (CALL, SHOW): one call.
 
-        None where that cannot be read.
+        None if the statement returned no rows, or rows that cannot be read.
         """
         return _rows_of(self._execute(sql, what, {}))
 
@@ -128,15 +134,15 @@ class LakeSession:
     def append(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
         """Append a DataFrame by column names to a table (or ``table.branch_x``).
 
-        ``options`` carry the snapshot's properties. What an earlier SQL commit of this session
-        was given must not come along: it would stamp this table with another table's position.
+        ``options`` carry the snapshot's properties. Properties that ``set_properties`` left in the
+        session are removed first: they would give this table the position of a different table.
         """
         self.set_properties({})
         with self._call(what):
             frame.writeTo(table).options(**options).append()
 
     def overwrite(self, frame: Any, table: str, options: Mapping[str, str], what: str) -> None:
-        """Put a DataFrame in place of all rows of a table."""
+        """Replace all rows of a table by a DataFrame."""
         self.set_properties({})
         with self._call(what):
             frame.writeTo(table).options(**options).overwrite(lit(True))
@@ -149,9 +155,10 @@ class LakeSession:
         options: Mapping[str, str],
         what: str,
     ) -> None:
-        """Make a table of a DataFrame's columns and rows, in place of one of that name.
+        """Create or replace a table with the columns and rows of a DataFrame.
 
-        What was there is no ancestor of it: expiry takes that first, however little is old.
+        The former table's snapshots are no ancestors of the new snapshot. An expiry removes them
+        first, at any age.
         """
         self.set_properties({})
         with self._call(what):
@@ -162,7 +169,7 @@ class LakeSession:
 
     @contextlib.contextmanager
     def watched(self, completed: Callable[[int], None]) -> Iterator[None]:
-        """Tell how many tasks of the call inside are done, whenever the server says."""
+        """Report how many tasks of the call in the block are done, as the server reports it."""
 
         def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
             if stages:
@@ -186,17 +193,17 @@ class LakeSession:
             return value
 
     def check_open(self) -> None:
-        """Raises ``SessionClosed`` if a successor has closed it for good."""
+        """Raise ``SessionClosed`` if a successor has closed the session for good."""
         self.conf(PING_KEY)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Make these, and no others, the snapshot properties of this session's SQL commits."""
+        """Set all snapshot properties of this session's SQL commits; earlier ones are removed."""
         if dict(properties) == self._properties:
             return
         stale = [_property(key) for key in self._properties if key not in properties]
         fresh = {_property(k): v for k, v in properties.items() if self._properties.get(k) != v}
         with self._call("setting snapshot properties"):
-            # While the calls are under way neither the old nor the new set is sure to hold.
+            # If a call fails, the session may have the old properties, the new ones, or a mixture.
             self._properties = {**self._properties, **properties, "": ""}
             if stale:
                 self._config(unset=base_pb2.ConfigRequest.Unset(keys=stale))
@@ -206,19 +213,19 @@ class LakeSession:
 
     def _set(self, pairs: Mapping[str, str]) -> None:
         pairs_pb = [base_pb2.KeyValue(key=key, value=value) for key, value in pairs.items()]
-        # Never ``silent``, as pyspark's own are: what the server does not take would be left out.
+        # Never ``silent``, as PySpark sets them: a setting the server refuses must be an error.
         self._config(set=base_pb2.ConfigRequest.Set(pairs=pairs_pb))
 
     def _config(self, **operation: Any) -> None:
         self._spark.client.config(base_pb2.ConfigRequest.Operation(**operation))
 
     def limit_parallelism(self) -> None:
-        """What runs in this session from now on gives way to what runs in others."""
+        """Leave processor cores to the queries of further sessions, from now on."""
         with self._call("setting its parallelism"):
             self._set(_BACKGROUND)
 
     def share(self) -> None:
-        """Share generated code and Python processes with others; before anything else."""
+        """Share generated code and Python processes with other sessions; before the first call."""
         client = self._spark.client
         try:
             with translated("opening a Spark session"):
@@ -228,7 +235,7 @@ class LakeSession:
             raise
 
     def configure(self) -> None:
-        """Set what every session has set: its first call."""
+        """Set the settings that every session has: the first call."""
         with self._call("opening a Spark session"):
             return
 
@@ -246,24 +253,24 @@ class LakeSession:
             self.closed_by_successor = isinstance(error, SessionClosed)
             raise
         except BaseException as error:
-            # A KeyboardInterrupt in the middle of a call leaves it unanswered, too.
+            # After a KeyboardInterrupt in the middle of a call, the answer is missing too.
             self.broken = self.broken or not isinstance(error, Exception)
             raise
         finally:
             self.used = monotonic()
 
     def close(self) -> None:
-        """Close the channel; the server's side is released by ``release_sessions``."""
+        """Close the channel. ``release_sessions`` releases the session on the server."""
         with contextlib.suppress(Exception):
             self._spark.client._channel.close()
 
 
-def _builder(url: str) -> Any:
-    """A channel builder that sends the URL's token as a header of each call.
+def channel_builder(url: str) -> Any:
+    """Build a channel that sends the URL's token as a header of each call.
 
-    pyspark would make gRPC call credentials of it. Those run Python on a thread of gRPC's own;
-    closing a channel waits for that thread and holds the interpreter's lock meanwhile: about one
-    close in twenty never came back.
+    PySpark would turn the token into gRPC call credentials. Call credentials run Python on a thread
+    of gRPC. Closing a channel waits for the thread while holding the interpreter's lock: about one
+    close in twenty never returned.
     """
     builder = DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
     builder._params.pop(GATEWAY, None)
@@ -271,14 +278,14 @@ def _builder(url: str) -> Any:
     if token is not None:
         builder._params["authorization"] = f"Bearer {token}"
         if builder.host != "localhost":
-            builder._params["use_ssl"] = "true"  # as the token would have implied
+            builder._params["use_ssl"] = "true"  # as with PySpark's call credentials
     return builder
 
 
 def _rows_of(properties: Mapping[str, Any]) -> pa.Table | None:
-    """What a statement answered: the server sends it along as a relation of finished rows.
+    """The rows that a statement returned, which the server sends as a local relation.
 
-    The statement has had its effect, so an answer that cannot be read is no error.
+    The statement has taken effect, so unreadable rows are no error.
     """
     relation = properties.get("sql_command_result")
     if relation is None or not relation.local_relation.data:

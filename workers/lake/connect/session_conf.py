@@ -1,4 +1,4 @@
-"""Spark's settings that a session has."""
+"""The Spark settings of every session."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ FIXED: Final[dict[str, str]] = {
     f"{_PREFIX}.cache-enabled": "false",
     # PostgreSQL's names are case-sensitive.
     "spark.sql.caseSensitive": "true",
-    # timestamptz is an instant; the wall clock of the session must not enter into it.
+    # timestamptz is an instant: the session's wall clock must not change the value.
     "spark.sql.session.timeZone": "UTC",
-    # A column that we call TIMESTAMP is one with time zone.
+    # TIMESTAMP in our statements means a timestamp with time zone.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    # Dates in staged files are those of today's calendar, also before 1582.
+    # Dates in staged files are of today's calendar, also before 1582.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     # An overflow or a bad cast is an error, never a NULL.
     "spark.sql.ansi.enabled": "true",
-    # Else ${env:NAME} in a statement becomes the variable's value: anybody who can name a column on
-    # the publisher would read the server's environment, passwords included, in the lake.
+    # Otherwise ${env:NAME} in a statement becomes the variable's value. A user who can name a
+    # column on the publisher would read the server's environment, with passwords, in the lake.
     "spark.sql.variable.substitute": "false",
-    # Else a backslash at the end of a literal does what it says, and the rest is read as SQL.
+    # Otherwise a backslash at the end of a literal is no escape, and Spark reads the rest as SQL.
     "spark.sql.parser.escapedStringLiterals": "false",
 }
 
 
 class LakeSettings(Protocol):
-    """What is needed of ``config.guc.Settings``."""
+    """The settings of ``config.guc.Settings`` that the lake's rooms read."""
 
     @property
     def local_relation_rows(self) -> int:
-        """Rows up to which a change travels inside the plan."""
+        """The most rows that travel to Spark inside the plan."""
 
     @property
     def track_commit_timestamp(self) -> bool:
-        """Whether it is to be known who wrote a row."""
+        """Is the origin of each row to be found, for conflict detection?"""

@@ -1,4 +1,4 @@
-"""All sessions of a worker."""
+"""The Spark sessions of a worker: a session per thread, begun when the thread needs a session."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from catalog.errcodes import ConnectionFailure
 from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.connect.errors import SessionClosed, translated
-from workers.lake.connect.session import LakeSession, _builder
+from workers.lake.connect.session import LakeSession, channel_builder
 
 
 class Sessions:
-    """The sessions of one destination, by thread."""
+    """The sessions of one destination, a session per thread."""
 
     def __init__(
         self,
@@ -31,12 +31,11 @@ class Sessions:
         fenced: bool = True,
         shared: bool = True,
     ) -> None:
-        """``shared``: they share generated code and Python processes, see ``new_session``.
+        """``shared``: the sessions share generated code and Python processes (``shared_session``).
 
-        ``fenced``: a session of these that somebody else closed is the fence of a successor.
-
-        Where nothing is ever committed it is no harm to go on in another. A server of somebody's
-        own closes a session in which one call has run for an hour, too.
+        ``fenced``: when a session was closed from outside, a successor has fenced this worker, and
+        ``get`` raises from then on. Without commits a worker may go on in a new session: a user's
+        server also closes a session in which a call has run for an hour.
         """
         self._heeds_fences = fenced
         self._shared = shared
@@ -52,11 +51,11 @@ class Sessions:
         self._left: LakeSession | None = None
 
     def get(self) -> LakeSession:
-        """This thread's session; a broken or forgotten one is released and replaced first.
+        """This thread's session; a broken or expired session is released and replaced first.
 
-        Raises 08006 when the old one cannot be released: then nobody knows what it still does.
-        Also, from then on, when somebody else released one of ours: a successor is at work, and
-        a new session would put two workers beside each other.
+        Raises 08006 when the old session cannot be released: a call may still be running there.
+        Raises 08006 from then on when a session was released from outside: a successor is at work,
+        and with a new session two workers would write at a time.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
         if session is not None and session.closed_by_successor and self._heeds_fences:
@@ -83,9 +82,9 @@ class Sessions:
         return LakeSession(self._url, user_id, session_id, self._conf)
 
     def _take(self) -> LakeSession | None:
-        """The session that was handed over, unless the server has forgotten it meanwhile.
+        """The session that was handed over, or None if the server has forgotten the session.
 
-        That is no fence: nothing of ours was ever sent in it.
+        A closed session is no fence here: this worker never sent a call in the session.
         """
         with self._lock:
             ids, self._handed_over = self._handed_over, None
@@ -99,26 +98,29 @@ class Sessions:
         return session
 
     def release_for_reuse(self) -> tuple[str, str] | None:
-        """This thread's session as others may use it: nothing runs in it, nothing is set in it.
+        """Give up this thread's session for reuse by a later worker. Returns its ids.
 
-        To begin one takes 0.1 s, catalog included. And where sessions share nothing, Spark starts
-        Python processes for each in which a table is copied, and keeps them until it ends.
+        No call runs in the session, and no snapshot property is set.
+
+        Beginning a session takes 0.1 s, catalog included. And if sessions share nothing, Spark
+        starts Python processes for every session that copies a table, and keeps them until the
+        session ends.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
         if session is None or not session.usable:
             return None
         session.set_properties({})
-        # Its channel ends with the process: see ``WorkerLake.close``.
+        # The channel ends with the process: see ``WorkerLake.close``.
         self._left = session
         self._unlink(session)
         return session.ids
 
     def release(self, ids: Iterable[tuple[str, str]]) -> None:
-        """Close sessions for good, ours or a dead worker's; what runs in them is stopped."""
+        """Close sessions for good, of this worker or a dead one; calls in them are cancelled."""
         ids = list(ids)
         if not ids:
             return
-        builder = _builder(self._url)
+        builder = channel_builder(self._url)
         channel = builder.toChannel()
         try:
             with translated("releasing Spark sessions"):
@@ -131,7 +133,7 @@ class Sessions:
             channel.close()
 
     def close(self) -> None:
-        """Release every session of this destination; a server that is gone is no error."""
+        """Release every session of this destination; a server that has ended is no error."""
         with self._lock:
             sessions = list(self._all.values())
             self._all.clear()
@@ -147,7 +149,7 @@ class Sessions:
 
 
 def _tolerating_unknown(call: Any, request: Any, metadata: Any) -> None:
-    """A session that the server does not know (any more) is as good as released."""
+    """Make a call that releases; a session that the server does not know counts as released."""
     try:
         call(request, timeout=SESSION_RELEASE_SECONDS, metadata=metadata)
     except grpc.RpcError as error:

@@ -1,17 +1,19 @@
-"""A Spark Connect session that shares with others what Spark makes for running statements.
+"""A Spark Connect session that shares generated code and Python processes with other sessions.
 
-A Connect server isolates sessions: what a user adds to one (jars, classes, files) the next does not
-see. For that each session has a class loader of its own, and Spark keeps generated code by class
-loader, and Python processes by session. So each new session has all code generated, compiled to
-bytecode and by the JVM once more, and the first table that a worker copies starts a Python of its
-own. No worker of ours ever adds anything. (A user's own statements may: ``query`` asks for none.)
+A Connect server isolates sessions: jars, classes and files of one session are unknown to the next.
+For isolation every session has a class loader. Spark keeps generated code by class
+loader, and Python processes by session. So for each new session Spark generates and compiles all
+code again, the JVM compiles the bytecode again, and the first copied table starts a new Python
+process. Our workers never add jars, classes or files. (A user's statements may: ``user_query``
+begins an isolated session.)
 
-Whether a session is isolated is settled when it comes to be, and a Connect server begins each of
-them isolated. But a clone has its original's settings from its first moment: so a session is set to
-share, cloned and released. Nothing ever runs in that one, so its id need not be remembered.
+A session is isolated, or not, from its beginning, and a Connect server begins every session
+isolated. But a clone begins with the settings of the original. So a first session is set to share,
+cloned and released. No statement runs in the first session, so its id need not be remembered.
 
-Measured, 50,000 rows staged and appended in a new session of a server that had done the same in
-others: 16 to 77 ms for each of two compilations, of 0.3 to 0.7 s in all; as a clone there is none.
+Measured: 50,000 rows staged and appended in a new session, on a server that had done the same work
+in other sessions. An isolated session takes 16 to 77 ms for each of two compilations, of 0.3 to
+0.7 s in all; a clone compiles nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ _UNANSWERED: Final = frozenset(
 
 
 def begin(channel: Any, metadata: Any, user_id: str, session_id: str) -> bool:
-    """Have the server make a session that shares, under an id that was never used.
+    """Make the server begin a session that shares, under an id that was never used.
 
-    False where it cannot (a release without clones) or will not: the session comes to be when it is
-    first used, isolated as any other, and an id that was closed is refused then. Raises RpcError
-    when there was no answer: the clone may come to be later, so the id must be released, not used.
+    False if the server has no clones (an older release) or refuses. The first call then begins an
+    isolated session; an id that was closed is refused by the first call too. Raises RpcError
+    without an answer: the server may begin the clone later, so the caller must release the id.
     """
     stub = base_pb2_grpc.SparkConnectServiceStub(channel)
     user = base_pb2.UserContext(user_id=user_id)

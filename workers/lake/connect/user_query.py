@@ -1,4 +1,4 @@
-"""A user's own Spark SQL, for ``pgsub sql``: rows as Arrow, errors as Spark words them."""
+"""A user's Spark SQL, for ``pgsub sql``: rows as Arrow, errors in Spark's words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ USER_ID = "pgsub sql"
 
 
 def run_query(url: str, sql: str) -> pa.Table:
-    """Run any Spark SQL on the lake at ``url``; its rows, for DDL and DML an empty table.
+    """Run any Spark SQL on the lake at ``url``. Returns the rows; for DDL and DML an empty table.
 
-    The query is the user's, so unlike a worker's errors this one tells all that Spark said.
+    The query is the user's, so the error quotes Spark's whole message, as no worker's error does.
     """
-    # What a user adds (ADD JAR, a function's files) is gone with the session that has it alone.
+    # An isolated session: jars and files that the user adds (ADD JAR) end with the session.
     sessions = Sessions(url, USER_ID, lambda user_id, session_id: None, shared=False)
     try:
         result: pa.Table = sessions.get().spark.sql(sql).toArrow()
@@ -35,7 +35,7 @@ def run_query(url: str, sql: str) -> pa.Table:
 
 
 def _in_sparks_words(error: PySparkException) -> ReplicationError:
-    """The first line is the primary message; the rest, without Java's stack, the detail."""
+    """The first line is the primary message; further lines, without Java's stack, the detail."""
     text = str(error).split("JVM stacktrace:")[0].strip()
     first, _, rest = text.partition("\n")
     state = error.getSqlState()

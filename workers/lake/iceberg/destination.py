@@ -30,7 +30,7 @@ from catalog.errcodes import (
     UndefinedTable,
 )
 from catalog.pg_lsn import LSN
-from workers.lake.connect.errors import LakeFailure, is_outrun
+from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
@@ -335,7 +335,7 @@ class IcebergDestination(Destination):
     def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
         """What a failed fast-forward did. Returns if it was done, raises if not."""
         unanswered = isinstance(error, ConnectionFailure)
-        fenced = unanswered or is_outrun(error)
+        fenced = unanswered or is_commit_conflict(error)
         if fenced:
             # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
             # us, may still be under way: behind the fence it is refused.

@@ -1,4 +1,4 @@
-"""Which store holds a table's files, or a staging folder."""
+"""Choose the store of a table's location or of a staging folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Errors of file systems and object stores, as the errors that a worker reports.
 
-An ``OSError`` becomes 53100 (no space left) or 58030 (any other failure). Its text never quotes a
-file name, bucket, host, key or value: of the original error only the system's word for the error
-number stays, or the words with which AWS names the failed request.
+An ``OSError`` becomes 53100 (no space left) or 58030 (any other failure). The text never
+quotes a file name, bucket, host, key or value. From the original error only the system's text for
+the error number is used, or the words with which AWS names the failed request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+
 
 @dataclass(frozen=True, slots=True)
 class FileUse:
-    """What files are for, as the error message and its hint say."""
+    """The purpose of files, as error message and hint name the purpose."""
 
     primary: str
     hint: str
@@ -54,7 +54,7 @@ def file_errors(use: FileUse) -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """Why a call failed, without the names that the error's own text may quote."""
+    """The reason of a failure, without the names that the error's text may quote."""
     if found := _AWS.search(f"{error}"):
         return found.group(0)
     return os.strerror(error.errno) if error.errno else type(error).__name__

@@ -1,6 +1,6 @@
-"""LocalStore: files on a disk that the lake server sees under the same path.
+"""LocalStore: files on a disk that the worker and the lake server reach by the same path.
 
-A path is written ``/x``, ``file:/x`` or ``file:///x``; all three are the same file.
+``/x``, ``file:/x`` and ``file:///x`` name the same file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LocalStore(TableStore):
         return file_errors(STAGED_FILES if self.is_staging else TABLE_FILES)
 
     def holds(self, path: str) -> bool:
-        """Is the path one of a local file system?"""
+        """Does the path belong to a local file system?"""
         return is_local(path)
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -74,7 +74,7 @@ class LocalStore(TableStore):
                 raise
 
     def _create_empty(self, place: Path) -> None:
-        """Arrow can neither set a new file's mode nor refuse a path that exists."""
+        """Create an empty file: Arrow neither sets a file's mode nor refuses a path that exists."""
         mode = 0o600 if self.is_staging else 0o666
         try:
             descriptor = os.open(place, _NEW, mode)
@@ -102,12 +102,12 @@ class LocalStore(TableStore):
             os.link(local_path(path), local_path(to))
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error if it does not exist."""
+        """Remove a file; no error if the file is missing."""
         with self.errors():
             local_path(path).unlink(missing_ok=True)
 
     def remove_prefix(self, folder: str, prefix: str) -> None:
-        """Remove the files of a folder with names that begin with ``prefix``."""
+        """Remove the files of a folder with ``prefix``."""
         with self.errors():
             for each in local_path(folder).glob(f"{glob.escape(prefix)}*"):
                 each.unlink(missing_ok=True)
@@ -117,7 +117,7 @@ class LocalStore(TableStore):
         shutil.rmtree(local_path(folder), ignore_errors=True)
 
     def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
-        """Remove the folders inside ``folder`` with names that begin with ``prefix``."""
+        """Remove the folders in ``folder`` with ``prefix``, except the path ``keep``."""
         for each in local_path(folder).glob(f"{glob.escape(prefix)}*"):
             if str(each) != keep:
                 self.remove_folder(str(each))
@@ -131,5 +131,5 @@ class LocalStore(TableStore):
 
     @property
     def has_cheap_requests(self) -> bool:
-        """A local disk reads small ranges cheaply."""
+        """Yes: a local disk reads small ranges cheaply."""
         return True

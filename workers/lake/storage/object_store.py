@@ -2,7 +2,7 @@
 
 A path is ``s3://bucket/key``, or ``s3a://bucket/key`` where Spark calls the store so. Paths hold no
 credentials: pyarrow takes credentials, region and endpoint from the environment, a profile or the
-instance, as every AWS client does. Spark has credentials of its own.
+instance, as every AWS client does. Spark has separate credentials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def bucket_file_system(bucket: str) -> Any:
 
 
 def bucket_of(location: str) -> str:
-    """The bucket in which a location lies."""
+    """The bucket of a location."""
     return _key(location).partition("/")[0]
 
 
@@ -61,11 +61,11 @@ class ObjectStore(TableStore):
         return file_errors(STAGED_FILES)
 
     def holds(self, path: str) -> bool:
-        """Is the path in this bucket?"""
+        """Is the path in the bucket?"""
         return is_bucket(path) and bucket_of(path) == self.bucket
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open an object for reading; each read is a request."""
+        """Open an object for reading; every read is a request."""
         with self.errors():
             file: pa.NativeFile = self._system.open_input_file(_key(path))
             return file
@@ -75,7 +75,8 @@ class ObjectStore(TableStore):
         """Write a new object, visible from its closing on.
 
         Pyarrow cannot abort an upload. An object whose block raises is therefore completed and then
-        removed. An object of the same path would be replaced: looking for one costs a request.
+        removed. An existing object of the same path is replaced, because looking
+        for the object costs a request.
         """
         with self.errors():
             file = self._system.open_output_stream(_key(path), compression=None)
@@ -97,12 +98,12 @@ class ObjectStore(TableStore):
             self._system.copy_file(_key(path), _key(to))
 
     def remove(self, path: str) -> None:
-        """Remove an object; no error if it does not exist."""
+        """Remove an object; no error if the object is missing."""
         with _logged():
             self._system.delete_file(_key(path))
 
     def remove_prefix(self, folder: str, prefix: str) -> None:
-        """Remove the objects of a folder with names that begin with ``prefix``."""
+        """Remove the objects of a folder with ``prefix``."""
         for each in self._listed(folder, prefix):
             if each.type is fs.FileType.File:
                 self.remove(f"{folder}/{each.base_name}")
@@ -113,7 +114,7 @@ class ObjectStore(TableStore):
             self._system.delete_dir(_key(folder))
 
     def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
-        """Remove the folders inside ``folder`` with names that begin with ``prefix``."""
+        """Remove the folders in ``folder`` with ``prefix``, except the path ``keep``."""
         for each in self._listed(folder, prefix):
             if f"{folder}/{each.base_name}" != keep:
                 self.remove_folder(f"{folder}/{each.base_name}")
@@ -125,12 +126,12 @@ class ObjectStore(TableStore):
         return [each for each in found if each.base_name.startswith(prefix)]
 
     def spark_path(self, path: str) -> str:
-        """The same path: neither buckets nor our keys have pattern characters."""
+        """The unchanged path: buckets and keys of ours have no pattern characters."""
         return path
 
     @property
     def has_cheap_requests(self) -> bool:
-        """Each range of an object is a request to the store."""
+        """No: every range of an object is a request to the store."""
         return False
 
 

@@ -1,8 +1,8 @@
-"""The staging folders of one data directory: their place, and removing those of dead workers.
+"""The staging folder of a data directory, and removing the folders of dead workers.
 
-Several data directories may be configured with one staging place, and each numbers its
-subscriptions from 1. So each gets a folder of its own in the place, with a UUID as its name. The
-UUID is in the file ``staging/id`` of the data directory.
+Several data directories may use the same staging place, and all number their subscriptions from 1.
+So a data directory has a folder in the place, with a UUID as the folder's name. The UUID stands in
+the file ``staging/id`` of the data directory.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def own_place(place: str, data_dir: Path) -> str:
-    """The folder of this data directory in a configured place.
+    """The folder of a data directory in a configured place.
 
-    58030 if the place is a folder that does not exist, because it is not mounted for example.
+    58030 if the place is a missing folder, for example one that is not mounted.
     """
     with file_errors(STAGED_FILES):
         if not is_bucket(place):
@@ -36,7 +36,7 @@ def own_place(place: str, data_dir: Path) -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder with its staged files; no error if it does not exist."""
+    """Remove a folder with the staged files in the folder; no error if the folder is missing."""
     staging_store(folder).remove_folder(folder)
 
 
@@ -49,10 +49,10 @@ def remove_folders(place: str, prefix: str, *, keep: str = "") -> None:
 
 
 def _own_id(path: Path) -> str:
-    """Read the UUID from the file, or create both.
+    """Read the UUID from the file, or create a UUID and the file.
 
-    The file appears complete or not at all: two data directories must never share a name, and two
-    workers of one data directory must agree.
+    The file appears complete or not at all. Two data directories must never share a UUID, and all
+    workers of a data directory must read the same UUID.
     """
     found = path.read_text() if path.exists() else None
     if found is not None and _UUID.fullmatch(found):

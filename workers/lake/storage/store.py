@@ -1,16 +1,16 @@
 """TableStore: the files below one location, on a local disk or in an object store.
 
-A worker reads and writes files through a store and never asks which kind of store it has. Two
+A worker reads and writes files through a store and never asks for the kind of store. Two
 implementations:
 
-* ``LocalStore``: a folder that the lake server sees under the same path.
+* ``LocalStore``: a disk that the worker and the lake server reach by the same path.
 * ``ObjectStore``: a bucket of an S3-compatible store, through pyarrow.
 
 The worker chooses the store once per table (``choose_store``). Today a table in a bucket is written
 by Spark alone, so ``ObjectStore`` holds staged files only.
 
-Whether the worker and the lake server run on one machine is another question, and no store answers
-it: see ``server_conf.writes_here``.
+"Do the worker and the lake server run on one machine?" is a separate question, for
+``server_conf.writes_here``. A store does not answer the question.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import pyarrow as pa
 
 
 class TableStore(Protocol):
-    """The files below one location. Paths are written as the table's metadata writes them.
+    """The files below a location. A path is written as in the table's metadata.
 
     Every method raises 53100 (no space left) or 58030, never with a path, key, host name or value.
-    A store is a value: cheap to make, equal to others of the same location, and Spark's executors
-    receive a copy.
+    A store is a value: cheap to create, equal to every store of the same location. Spark's
+    executors receive a copy.
     """
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn an OSError of the block into 53100 or 58030: for reading from a file once open."""
 
     def holds(self, path: str) -> bool:
-        """Is the path in this store? A table may have files that another writer put elsewhere."""
+        """Is the path in this store? A foreign writer may put a table's files elsewhere."""
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reading at random positions: Parquet footers, deletion vectors."""
@@ -54,19 +54,16 @@ class TableStore(Protocol):
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error if it does not exist."""
+        """Remove a file; no error if the file is missing."""
 
     def remove_prefix(self, folder: str, prefix: str) -> None:
         """Remove the files of a folder with names that begin with ``prefix``."""
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with its files; no error if it does not exist."""
+        """Remove a folder with all files in the folder; no error if the folder is missing."""
 
     def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
-        """Remove the folders inside ``folder`` with names that begin with ``prefix``.
-
-        The folder with the path ``keep`` stays.
-        """
+        """Remove the folders in ``folder`` with ``prefix``, except the path ``keep``."""
 
     def spark_path(self, path: str) -> str:
         """The name under which Spark reads the file, with pattern characters escaped.

@@ -6,7 +6,12 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from catalog.errcodes import LakeBroken, ReplicationError
-from workers.lake.connect.errors import FileMissing, LakeFailure, as_replication_error, is_outrun
+from workers.lake.connect.errors import (
+    FileMissing,
+    LakeFailure,
+    as_replication_error,
+    is_commit_conflict,
+)
 
 LINK = "'void org.sqlite.core.NativeDB._open_utf8(byte[], int)'"
 TASK = """org.apache.spark.SparkException: Job aborted due to stage failure
@@ -129,10 +134,10 @@ def test_what_a_value_says_is_not_believed(state: str) -> None:
 
 def test_a_commit_that_came_first() -> None:
     lost = "org.apache.iceberg.exceptions.CommitFailedException: Cannot commit: stale metadata"
-    assert is_outrun(failure("it failed", "org.apache.spark.SparkException", lost))
+    assert is_commit_conflict(failure("it failed", "org.apache.spark.SparkException", lost))
     unknown = "org.apache.iceberg.exceptions.CommitStateUnknownException: 500"
-    assert is_outrun(failure("it failed", "org.apache.spark.SparkException", unknown))
-    assert not is_outrun(failure("it failed", "org.apache.spark.SparkException", MISSING))
+    assert is_commit_conflict(failure("it failed", "org.apache.spark.SparkException", unknown))
+    assert not is_commit_conflict(failure("it failed", "org.apache.spark.SparkException", MISSING))
 
 
 NOT_THERE = """org.apache.spark.SparkException: Job aborted due to stage failure
