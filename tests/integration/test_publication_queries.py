@@ -12,8 +12,8 @@ from tests.servers import every_version
 from workers.publisher.connect import connect, join_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement
+from workers.publisher.fingerprint import fetch_fingerprints
 from workers.publisher.publications import (
-    fetch_fingerprints,
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,

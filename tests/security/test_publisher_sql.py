@@ -19,9 +19,8 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.security.lexers import PIECES, POSTGRES, REPLICATION, hostile, same_but_for_names, tokens
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement
+from workers.publisher.fingerprint import PublishedActions, fetch_fingerprints
 from workers.publisher.publications import (
-    PublishedActions,
-    fetch_fingerprints,
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,

@@ -1,9 +1,9 @@
-"""How the columns of a table are read in binary form, asked of the publisher where need be.
+"""Find out how to read each column of a table in binary form; ask the publisher if necessary.
 
-``binary = true`` makes a publisher send every type that has a send function in binary form. What
-is not built in is looked up in its catalog when a table is copied, and when the first change under
-a Relation message is to be applied; a column whose binary form is unknown here stops the table
-then, before any of its values is read.
+``binary = true`` makes a publisher send every type that has a send function in binary form. Types
+that are not built in are looked up in the publisher's catalog: when a table is copied, and when the
+first change after a Relation message is applied. A column with an unknown binary form stops the
+table at that time, before any value of the column is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workers.columnar.binary.forms import (
 )
 from workers.columnar.column_reader import BINARY_HINT
 from workers.proto.messages import Relation
-from workers.publisher.connect import connect_publisher, with_host_of
+from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import fetch_published_types
@@ -34,11 +34,11 @@ from workers.publisher.queries import query
 from workers.publisher.remote_table import RemoteTable
 
 FIRST_WITH_BINARY_COPY: Final = 16
-"""PostgreSQL copies text from older publishers, also with ``binary = true``."""
+"""PostgreSQL copies text from older publishers, even with ``binary = true``."""
 
 
 def fetch_type_rows(conn: QueryConn, oids: Iterable[int]) -> dict[int, TypeRow]:
-    """What the publisher's catalog says of types that are not built in, and of their parts."""
+    """Ask the publisher's catalog for the types that are not built in, and for their parts."""
     unknown = unknown_types(oids)
     if not unknown:
         return {}
@@ -57,13 +57,13 @@ def fetch_type_rows(conn: QueryConn, oids: Iterable[int]) -> dict[int, TypeRow]:
 
 
 class UnknownForm(FeatureNotSupported):
-    """Columns of a relation are of types whose binary form is not known here."""
+    """Columns of a relation have types with an unknown binary form."""
 
 
 def column_forms(
     relation: str, columns: Sequence[tuple[str, int]], rows: Mapping[int, TypeRow]
 ) -> tuple[Form, ...]:
-    """The form of each (name, type) column; 0A000 naming those whose form is unknown."""
+    """The form of each (name, type) column; raises 0A000 with the columns of unknown form."""
     forms = [form_of(oid, rows) for _, oid in columns]
     unread = [name for (name, _), form in zip(columns, forms, strict=True) if form is None]
     if unread:
@@ -77,14 +77,14 @@ def column_forms(
 
 
 def copy_forms(conn: QueryConn, remote: RemoteTable) -> tuple[Form, ...]:
-    """How a COPY's columns are read."""
+    """The form of each column of a binary COPY."""
     columns = [(column.name, column.type.oid) for column in remote.columns]
     rows = fetch_type_rows(conn, [oid for _, oid in columns])
     return column_forms(f"{remote.nspname}.{remote.relname}", columns, rows)
 
 
 def known_forms(conn: QueryConn, remote: RemoteTable) -> tuple[Form, ...] | None:
-    """The same where text may be copied instead: None if one is unknown or cannot be sent."""
+    """The forms of a COPY that may be text instead: None if a form is unknown or text only."""
     try:
         forms = copy_forms(conn, remote)
     except FeatureNotSupported:
@@ -109,7 +109,7 @@ class BinaryForms:
         self._nodes: dict[Relation, Nodes] = {}
 
     def of(self, relation: Relation) -> Nodes:
-        """What reads its columns; 0A000 naming those whose form is unknown."""
+        """The compiled forms of the columns; raises 0A000 with the columns of unknown form."""
         if relation not in self._nodes:
             self._nodes[relation] = compile_forms(self._forms(relation))
         return self._nodes[relation]
@@ -127,17 +127,17 @@ class BinaryForms:
 
 
 class RestartAsText(Exception):  # noqa: N818 - no error: the stream is started again
-    """A stream in binary form cannot go on; nobody has insisted on one."""
+    """A stream in binary form cannot go on, and the subscription does not require binary form."""
 
 
 def stream_forms(
     conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
 ) -> BinaryForms | None:
-    """For an apply worker's stream; None where it is to be text.
+    """The forms of an apply worker's stream; None for a stream in text form.
 
-    As in a COPY, binary values are asked for whatever ``binary`` says, if all that is published
-    can be read: the publisher takes a quarter less for them. Types are asked for on a connection
-    of its own once the walsender's is streaming; ``conn`` is not yet.
+    As in a COPY, the worker asks for binary values even without ``binary``, if every published type
+    can be read: they cost the publisher a quarter less time. ``conn`` does not stream yet; once the
+    walsender's connection streams, types are looked up on a second connection.
     """
     ask = partial(_ask, sub, conn, interrupted)
     if requires_binary(sub, conn.server_version):
@@ -154,17 +154,20 @@ def stream_forms(
 def catchup_forms(
     conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
 ) -> BinaryForms | None:
-    """For a sync worker's stream, which is short and is not started again: as ``binary`` says."""
+    """The forms of a sync worker's stream; None for text.
+
+    The stream is short and is not started again, so ``binary`` alone decides.
+    """
     if not requires_binary(sub, conn.server_version):
         return None
     return BinaryForms(partial(_ask, sub, conn, interrupted))
 
 
 def _is_steady(form: Form | None) -> bool:
-    """Whether a form is known, and stays what it is while columns are of its type.
+    """True if the form is known, and cannot change while a column has the type.
 
-    The attributes of a composite type may be altered then: what was written before is sent in the
-    old form, and one that is as wide would be read as another value.
+    A composite type's attributes can be altered while a column has the type. Values that were
+    written before are sent in the old form, and an attribute of equal width would be misread.
     """
     return form is not None and form.kind != RECORD
 
@@ -175,8 +178,7 @@ def _ask(
     interrupted: Callable[[], bool],
     oids: set[int],
 ) -> Mapping[int, TypeRow]:
-    there = with_host_of(sub, streaming)
-    conn = connect_publisher(there, sub.subname, interrupted, replication=False)
+    conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_type_rows(conn, oids)
     finally:
@@ -187,5 +189,5 @@ FIRST_WITH_BINARY: Final = 14
 
 
 def requires_binary(sub: Subscription, server_version: int) -> bool:
-    """Whether the user wants a stream in binary form, and the publisher has one."""
+    """True if the subscription requires binary form, and the publisher can send binary form."""
     return sub.subbinary and server_version >= FIRST_WITH_BINARY

@@ -1,4 +1,4 @@
-"""Connection strings, and connecting to a publisher."""
+"""Read connection strings, and connect to a publisher."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workers.publisher.connection import WalReceiverConn, terminated_by_command
 def connect_publisher(
     sub: Subscription, appname: str, interrupted: Callable[[], bool], *, replication: bool = True
 ) -> WalReceiverConn:
-    """A connection of this subscription: a walsender's, or an ordinary one."""
+    """Connect to a subscription's publisher: to a walsender, or with an ordinary session."""
     return connect(
         sub.subconninfo,
         appname,
@@ -41,10 +41,18 @@ def connect_publisher(
 
 
 def with_host_of(sub: Subscription, conn: WalReceiverConn) -> Subscription:
-    """The subscription with the very server that ``conn`` reached, of several perhaps."""
+    """The subscription with the host of ``conn``; a connection string may name several hosts."""
     there = {**parse_conninfo(sub.subconninfo), **conn.host()}
     there.pop("target_session_attrs", None)
     return replace(sub, subconninfo=join_conninfo(there))
+
+
+def connect_beside(
+    sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
+) -> WalReceiverConn:
+    """Open an ordinary session on the host that ``streaming`` reached."""
+    there = with_host_of(sub, streaming)
+    return connect_publisher(there, sub.subname, interrupted, replication=False)
 
 
 _SESSION_OPTIONS: Final = (
@@ -64,7 +72,7 @@ ZERO_TIMEOUTS: Final = (
 
 
 def parse_conninfo(conninfo: str) -> dict[str, str]:
-    """A libpq conninfo string or URI as its parts; raises 42601 when it is neither."""
+    """Split a libpq conninfo string or URI into its parts; raises 42601 for any other text."""
     try:
         parts = conninfo_to_dict(conninfo)
     except Exception as error:
@@ -75,7 +83,7 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 
 
 def join_conninfo(parts: Mapping[str, str]) -> str:
-    """The inverse of ``parse_conninfo``."""
+    """Join parts to a conninfo string: the inverse of ``parse_conninfo``."""
     return make_conninfo("", **parts)
 
 
@@ -87,13 +95,13 @@ def full_conninfo(
     password: str | None = None,
     replication: bool = True,
 ) -> str:
-    """What libpq is given: the user's words, and what a subscriber's connection needs."""
+    """The connection string for libpq: the user's parts, and those that a subscriber needs."""
     parts = parse_conninfo(conninfo)
     options = " ".join(part for part in (parts.get("options"), _SESSION_OPTIONS) if part)
     parts.update(client_encoding="UTF8", options=options)
     parts.setdefault("fallback_application_name", appname)
     parts.setdefault("connect_timeout", str(CONNECT_SECONDS))
-    if passfile is not None:  # PGPASSWORD would be taken before it; an empty password is none
+    if passfile is not None:  # an empty password stops PGPASSWORD from winning
         parts.update(passfile=passfile, password="")
     if password is not None:
         parts["password"] = password
@@ -111,9 +119,9 @@ def connect(
     replication: bool = True,
     interrupted: Callable[[], bool] | None = None,
 ) -> WalReceiverConn:
-    """Open a connection and clear what a role or a database may have set on it.
+    """Open a connection; clear the settings that a role or a database may have put on the session.
 
-    Raises 08006 with libpq's words (which never hold the password).
+    Raises 08006 with libpq's message, which never contains the password.
     """
     password = os.environ.get(password_env) if password_env else None
     dsn = full_conninfo(
@@ -136,10 +144,11 @@ def connect(
 
 
 def _establish(dsn: str, interrupted: Callable[[], bool]) -> pq.abc.PGconn:
-    """``PQconnectPoll``, so that a worker can be told to stop and its threads go on meanwhile.
+    """Connect by ``PQconnectPoll``, so that SIGTERM and the worker's other threads get their turn.
 
-    Raises 08006 after ``connect_timeout``, which is the caller's to keep here. Of several hosts
-    each has that time, and only libpq can go on to the next: they are tried in one blocking call.
+    Raises 08006 after ``connect_timeout``: in this mode the caller has to measure the time. With
+    several hosts each host has the whole time-out, and only libpq can go on to the next host: one
+    blocking call tries all of them.
     """
     parts = parse_conninfo(dsn)
     places = [parts.get(name, "") for name in ("host", "hostaddr", "port")]
@@ -164,7 +173,10 @@ def _ready(
     interrupted: Callable[[], bool],
     deadline: float,
 ) -> bool:
-    """Whether the socket can go on, within a slice; ends the attempt that may not go on."""
+    """Wait one slice for the socket; true if the socket is ready.
+
+    Ends the attempt, and raises, after SIGTERM and at the deadline.
+    """
     error: ReplicationError | None = None
     if interrupted():
         error = terminated_by_command()

@@ -1,16 +1,16 @@
-"""The connection to the publisher: libpqwalreceiver's part, and the only transport.
+"""The connection to the publisher: the part of libpqwalreceiver, and the only transport.
 
-A walsender connection (``replication=database``) takes the *simple* query protocol only, so
-every statement is text and whoever builds one quotes its identifiers and literals himself
-(``catalog.namespace``). Statements are sent asynchronously and waited for in short
-slices, so that a worker told to stop does not hang in ``CREATE_REPLICATION_SLOT``.
+A walsender connection (``replication=database``) takes the *simple* query protocol only. Every
+statement is therefore text, and the caller quotes identifiers and literals (``catalog.namespace``).
+The connection sends statements asynchronously and waits in short slices, so that a worker does not
+hang in ``CREATE_REPLICATION_SLOT`` after SIGTERM.
 
 One trace, a sync worker's connection (see ``docs/protocol.md``)::
 
     connect(conninfo, "pg_16406_sync_16399_…")       search_path and five timeouts are cleared
     command("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
     create_slot(name, temporary=True, snapshot="use") → 0/19BDA20
-    exec("SELECT …")                                  the table as that snapshot sees it
+    exec("SELECT …")                                  the table as the snapshot sees the table
     copy_out("COPY public.t (id) TO STDOUT …")        pieces of bytes
     command("COMMIT")
     start_streaming(name, 0/19BDA20, options)         COPY_BOTH; the receive thread takes over
@@ -44,13 +44,7 @@ from catalog.errcodes import (
 from catalog.namespace import escape_identifier, quote_identifier
 from catalog.pg_lsn import LSN
 from config.limits import RECEIVE_BUFFER_BYTES, WAIT_SLICE_SECONDS
-from workers.publisher.interfaces import SystemIdentity
-
-Row = tuple[str | None, ...]
-
-"""What the native subscriber asks for, UTC, bytes as binary COPY has them, and keepalives so that a
-host that vanished frees its temporary slot in under a minute."""
-"""A role's or database's timeouts kill walsenders too; one statement, any server version."""
+from workers.publisher.interfaces import Row, SystemIdentity
 
 _DATABASE: Final = (
     "SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
@@ -58,12 +52,12 @@ _DATABASE: Final = (
 
 
 def _replication_literal(text: str) -> str:
-    """A literal of the replication grammar, which knows no E'…' and no backslash."""
+    """Quote a literal for the replication grammar, which knows no E'…' and no backslash."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _error(result: pq.abc.PGresult) -> ReplicationError:
-    """The publisher's own error with its own SQLSTATE."""
+    """The publisher's error, with the publisher's SQLSTATE."""
 
     def part(field: pq.DiagnosticField) -> str | None:
         value = result.error_field(field)
@@ -81,7 +75,7 @@ def _error(result: pq.abc.PGresult) -> ReplicationError:
 
 
 def _lost(said: object) -> ConnectionFailure:
-    """A connection that broke, in libpq's words."""
+    """The error about a broken connection, in libpq's words."""
     detail = str(said).strip() or None
     return ConnectionFailure("lost the connection to the publisher", detail=detail)
 
@@ -92,7 +86,7 @@ def terminated_by_command() -> AdminShutdown:
 
 
 class WalReceiverConn:
-    """One connection to the publisher. Not thread safe: one thread owns it at a time."""
+    """One connection to the publisher. Not thread safe: one thread at a time owns a connection."""
 
     def __init__(self, pgconn: pq.abc.PGconn, interrupted: Callable[[], bool]) -> None:
         self.pgconn = pgconn
@@ -100,7 +94,7 @@ class WalReceiverConn:
         self._interrupted = interrupted
         self._deadline: float | None = None
         self.patience: float | None = None
-        """Seconds a statement may take on a connection that must not be waited for."""
+        """Seconds that a statement may take; None for a connection without a limit."""
         self._give_up = math.inf
         self._datoid: int | None = None
 
@@ -117,10 +111,10 @@ class WalReceiverConn:
         return self.pgconn.socket
 
     def is_near(self) -> bool:
-        """Whether the publisher is reached through TCP on this machine; no if that is unknown."""
+        """True if the connection goes through TCP to this machine; False if that is unknown."""
         if not self.pgconn.hostaddr:
             return False  # a Unix socket
-        # A dead connection is for the next statement to report.
+        # The next statement reports a dead connection.
         with suppress(OSError, psycopg.Error), self._socket() as own:
             return bool(own.getsockname()[0] == own.getpeername()[0])
         return False
@@ -129,7 +123,7 @@ class WalReceiverConn:
         return socket.socket(fileno=os.dup(self.fileno()))
 
     def host(self) -> dict[str, str]:
-        """Host, address and port this connection really reached, as conninfo parts."""
+        """Host, address and port that the connection reached, as conninfo parts."""
         parts = {
             "host": self.pgconn.host.decode(),
             "hostaddr": self.pgconn.hostaddr.decode(),
@@ -164,7 +158,7 @@ class WalReceiverConn:
             raise _lost(error) from None
 
     def _run(self, sql: str) -> pq.abc.PGresult:
-        """Send one statement; the last result, any error raised after all were read."""
+        """Send one statement and read all results; raise an error, or return the last result."""
         self._give_up = time.monotonic() + self.patience if self.patience else math.inf
         try:
             self.pgconn.send_query(sql.encode())
@@ -185,7 +179,7 @@ class WalReceiverConn:
         return last
 
     def exec(self, sql: str) -> list[Row]:
-        """Run a query; its rows as text, NULL as None. Raises the publisher's error."""
+        """Run a query; return the rows as text, NULL as None. Raises the publisher's error."""
         result = self._run(sql)
         return [
             tuple(
@@ -196,12 +190,12 @@ class WalReceiverConn:
         ]
 
     def command(self, sql: str) -> None:
-        """Run a statement whose result does not matter."""
+        """Run a statement and ignore the result."""
         self._run(sql)
 
     def copy_out(self, sql: str) -> Iterator[memoryview]:
-        """Run ``COPY … TO STDOUT``: pieces that end where a row does, each good until the next."""
-        # Compiled kernels take half a second to import, and commands that copy nothing have none.
+        """Run ``COPY … TO STDOUT``; yield pieces of whole rows, each valid until the next piece."""
+        # Compiled kernels take half a second to import; a command that copies no table needs none.
         from workers.columnar.copy.libpq_rows import CopyFailed, copy_data
 
         result = self._run(sql)
@@ -209,7 +203,7 @@ class WalReceiverConn:
             raise ProtocolViolation("the publisher did not begin a COPY")
         try:
             for piece in copy_data(self.pgconn_ptr, self._wait_readable):
-                if self._interrupted():  # a publisher that is faster than we is never waited for
+                if self._interrupted():  # with a fast publisher ``_wait_readable`` is never called
                     raise terminated_by_command()
                 yield piece
         except (CopyFailed, psycopg.OperationalError):
@@ -221,7 +215,7 @@ class WalReceiverConn:
     # -- replication commands -----------------------------------------------------------------
 
     def identify_system(self) -> SystemIdentity:
-        """IDENTIFY_SYSTEM, and which database of it this is."""
+        """Run IDENTIFY_SYSTEM, and ask for the oid of the database."""
         systemid, tli, at, dbname = self.exec("IDENTIFY_SYSTEM")[0]
         if self._datoid is None:
             self._datoid = int(self.exec(_DATABASE)[0][0] or 0)
@@ -229,7 +223,7 @@ class WalReceiverConn:
         return SystemIdentity(str(systemid), int(tli or 0), position, dbname or "", self._datoid)
 
     def timeline_history(self, tli: int) -> str:
-        """TIMELINE_HISTORY: what the file of that timeline says."""
+        """Run TIMELINE_HISTORY; return the content of the timeline's history file."""
         result = self._run(f"TIMELINE_HISTORY {tli:d}")
         content = result.get_value(0, 1) if result.ntuples else None
         return (content or b"").decode(errors="replace")  # a reason may be in any encoding
@@ -243,13 +237,13 @@ class WalReceiverConn:
         failover: bool = False,
         timeout: float | None = None,
     ) -> LSN:
-        """CREATE_REPLICATION_SLOT with pgoutput; returns the consistent point.
+        """Run CREATE_REPLICATION_SLOT with pgoutput; return the consistent point.
 
         ``snapshot`` is ``use`` (first command of a REPEATABLE READ transaction) or ``nothing``.
-        ``timeout`` is for a standby, which waits for something that only its primary can do:
-        55000 after so many seconds, and no slot is left.
+        ``timeout`` is for a standby, which waits for a record that only its primary can write:
+        raises 55000 after ``timeout`` seconds, and leaves no slot behind.
         """
-        options = ["FAILOVER"] if failover else []  # one that is too old refuses it
+        options = ["FAILOVER"] if failover else []  # a server that is too old refuses the option
         if self.server_version >= 15:
             options.append(f"SNAPSHOT '{snapshot}'")
             tail = f"({', '.join(options)})"
@@ -264,7 +258,7 @@ class WalReceiverConn:
 
     @contextmanager
     def _cancelled_after(self, seconds: float | None, slot: str) -> Iterator[None]:
-        """Have the server cancel what it runs after so many seconds, if any."""
+        """Have the server cancel the statement after ``seconds``; None for no limit."""
         self._deadline = None if seconds is None else time.monotonic() + seconds
         try:
             yield
@@ -276,7 +270,7 @@ class WalReceiverConn:
             self._deadline = None
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:
-        """DROP_REPLICATION_SLOT."""
+        """Run DROP_REPLICATION_SLOT."""
         try:
             self.command(f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}")
         except ReplicationError as error:
@@ -284,7 +278,7 @@ class WalReceiverConn:
                 raise
 
     def start_streaming(self, slot: str, start: LSN, options: Mapping[str, str]) -> None:
-        """START_REPLICATION; afterwards the connection is in COPY_BOTH."""
+        """Run START_REPLICATION; afterwards the connection is in COPY_BOTH."""
         if self.is_near():
             with self._socket() as own:
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -298,7 +292,7 @@ class WalReceiverConn:
             raise ProtocolViolation("the publisher did not begin streaming")
 
     def send(self, data: bytes) -> None:
-        """Queue one CopyData message and flush what the socket takes now."""
+        """Queue one CopyData message and flush it to the socket."""
         try:
             self.pgconn.put_copy_data(data)
             while self.pgconn.flush():
@@ -307,7 +301,7 @@ class WalReceiverConn:
             raise _lost(error) from None
 
     def end_streaming(self) -> None:
-        """CopyDone both ways, and read on until the connection takes commands again."""
+        """Send and receive CopyDone; read on until the connection takes commands again."""
         try:
             self.pgconn.put_copy_end()
             self.pgconn.flush()
@@ -325,7 +319,7 @@ class WalReceiverConn:
             raise _lost(error) from None
 
     def stream_error(self) -> ReplicationError:
-        """Why streaming ended: the server's error, or the connection's."""
+        """The error that ended the stream: the server's, or the connection's."""
         try:
             while (result := self.pgconn.get_result()) is not None:
                 if result.status == pq.ExecStatus.FATAL_ERROR:
@@ -335,5 +329,5 @@ class WalReceiverConn:
         return ConnectionFailure("the publisher ended the stream")
 
     def close(self) -> None:
-        """Close the socket; a temporary slot vanishes with it."""
+        """Close the socket; a temporary slot vanishes with the connection."""
         self.pgconn.finish()

@@ -1,11 +1,9 @@
-"""The COPY statement of a published table."""
+"""Compose the COPY statement of a published table, as PostgreSQL's subscriber composes it."""
 
 from __future__ import annotations
 
 from catalog.namespace import quote_identifier, quote_qualified_identifier
 from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable
-
-# COPY
 
 
 def copy_statement(
@@ -16,10 +14,10 @@ def copy_statement(
     ctid_to: int | None = None,
     options: str = "(FORMAT csv)",
 ) -> str:
-    """The COPY that reads the table's published columns and rows, as PostgreSQL builds it.
+    """The COPY that reads the table's published columns and rows.
 
-    With ``leaf`` it reads that relation only; with ``ctid_from`` the blocks from there on, with
-    ``ctid_to`` those before. ``options`` follow ``TO STDOUT``.
+    With ``leaf`` the COPY reads one relation only. ``ctid_from`` is the first block to read,
+    ``ctid_to`` the first block not to read. ``options`` follow ``TO STDOUT``.
     """
     target = quote_qualified_identifier(table.nspname, table.relname)
     if leaf is not None:

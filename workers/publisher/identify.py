@@ -1,18 +1,20 @@
-"""Meeting the publisher: who is it, does it go on where we were, and if so: remember it.
+"""Identify the publisher: check that the subscription's positions fit, and store the identity.
 
-Who streams (the apply worker) decides which server and timeline the subscription's positions
-belong to, and stores that *before* START_REPLICATION, so before it answers any sync worker. Who
-copies (a sync worker) has a connection of its own, which after a failover may reach the old server
-while the apply worker streams from the new one, or the other way round. Its copy would end at a
-position of one server and be continued from another. So it compares its connection with what is
-stored when it starts and before each step that counts:
+The apply worker, which streams, decides to which server and timeline the subscription's positions
+belong. The apply worker stores this identity *before* START_REPLICATION, and therefore before any
+answer to a sync worker. A sync worker, which copies, has a separate connection. After a failover
+the sync worker may reach the old server while the apply worker streams from the new one, or the
+reverse. The copy would then end at a position of one server and be continued from another server.
+The sync worker therefore compares its connection with the stored identity, at its start and before
+each decisive step:
 
-* it takes an answer ``c`` only after reading the catalog, and who answered had stored its own
-  server and timeline before: an answer of another world is seen as one;
-* it stores ``s`` in the transaction that compares once more. The apply worker compares its highest
-  position, ``s`` among them, with the switch point in the transaction that stores the new
-  timeline. One of the two transactions comes first: either the new timeline is seen, and the copy
-  starts again, or the ``s`` is seen, and the switch has to lie at or after it.
+* The sync worker accepts the answer ``c`` only after reading the catalog. The apply worker stored
+  its server and timeline before answering: the sync worker notices an answer from another server.
+* The sync worker stores ``s`` in the transaction that compares once more. The apply worker compares
+  the highest position, with every ``s``, with the switch point in the transaction that stores the
+  new timeline. One of the two transactions is first. Either the sync worker sees the new timeline,
+  and the copy starts again; or the apply worker sees the ``s``, and the switch has to lie at or
+  after the ``s``.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ log = logging.getLogger(__name__)
 def identify_publisher(
     conn: IdentityConn, store: CatalogStore, sub: Subscription, origin: LSN
 ) -> tuple[Subscription, LSN]:
-    """Check that our positions mean something on this server and its slot, and remember both.
+    """Check that the subscription's positions fit this server and slot, and store the identity.
 
-    The row with them, and where the server stands; 55000 with the gap and the remedies if they
-    do not.
+    Returns the subscription with the identity, and the server's WAL position. Raises 55000 with
+    the gap and the remedies if the positions do not fit.
     """
-    # Before the server is asked: a sync worker that goes on meanwhile may store a position that
-    # the server had not reached when it answered.
+    # Read before IDENTIFY_SYSTEM: a sync worker may meanwhile store a position that the server
+    # had not reached at the time of the answer.
     received = highest_lsn(sub, origin, store.rels(sub.oid))
     identity = conn.identify_system()
     history = fetch_history(conn, sub, identity)
@@ -50,7 +52,7 @@ def identify_publisher(
     check_publisher(sub, received, identity, history, slot)
     known = identity.stored()
     if sub.max_flush_lsn == InvalidXLogRecPtr and slot is not None:
-        # At first it is what the slot says; from here on nobody else may move it.
+        # The first position is the slot's; from here on no other subscriber may move the slot.
         known["max_flush_lsn"] = slot.confirmed_flush_lsn or InvalidXLogRecPtr
     if all(getattr(sub, name) == value for name, value in known.items()):
         return sub, identity.xlogpos
@@ -69,16 +71,16 @@ def identify_publisher(
                 highest,
             )
         store.update_subscription(sub.oid, **known)
-    # What else was changed meanwhile the worker has not followed: it is to find it changed.
+    # Other columns stay as the worker read them: the worker has to notice later that they changed.
     return replace(sub, **known), identity.xlogpos
 
 
 def fetch_history(
     conn: IdentityConn, sub: Subscription, identity: SystemIdentity
 ) -> TimeLineHistory:
-    """The history of the server's timeline, if it may be one that came after ours.
+    """Ask for the history of the server's timeline if the timeline is newer than the stored one.
 
-    Empty, and so no continuation of anything, where the server has lost the file.
+    Empty if the server has lost the file: an empty history continues no timeline.
     """
     same_system = sub.sysid in (None, identity.systemid)
     if sub.timeline is None or identity.timeline <= sub.timeline or not same_system:
@@ -94,7 +96,7 @@ def fetch_history(
 
 
 def check_same_publisher(made_on: Subscription, now: Subscription | None) -> None:
-    """``WorkerExit`` if the subscription's positions belong to another server than the copy's."""
+    """Raise ``WorkerExit`` if the subscription goes on from another server than the copy's."""
     if now is None:
         raise WorkerExit(f'subscription "{made_on.subname}" was removed')
     if not made_on.same_world(now):
@@ -105,7 +107,7 @@ def check_same_publisher(made_on: Subscription, now: Subscription | None) -> Non
 
 
 def check_own_server(conn: IdentityConn, sub: Subscription) -> None:
-    """``WorkerExit`` if this connection reached another publisher than the apply worker's."""
+    """Raise ``WorkerExit`` if ``conn`` reached another publisher than the apply worker did."""
     reached = replace(sub, **conn.identify_system().stored())
     if not sub.same_world(reached):
         raise WorkerExit(

@@ -1,7 +1,6 @@
-"""The connections to a publisher that the other modules ask for, as Protocols.
+"""The connections to a publisher, as Protocols: a function asks for the least that it needs.
 
-``workers.publisher.connection.WalReceiverConn`` is the real connection. A test may hand in another
-one.
+``workers.publisher.connection.WalReceiverConn`` is the real connection. A test passes a twin.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class QueryConn(Protocol):
 
 
 class IdentityConn(QueryConn, Protocol):
-    """A connection that also tells which server it leads to, and that server's history."""
+    """A connection that also names the server and reads the server's timeline history."""
 
     def identify_system(self) -> SystemIdentity:
         """Run IDENTIFY_SYSTEM."""

@@ -1,8 +1,9 @@
-"""password_required: a subscription's connection has a password of its own, or there is none.
+"""password_required: a subscription connects with its password, or not at all.
 
-PostgreSQL asks this of subscriptions whose owner is no superuser, lest they reach servers by what
-the operating system's user may: its environment, its password file, its certificate, a server that
-trusts it. All subscriptions here have one owner; the setting ``is_superuser`` says what it is.
+PostgreSQL demands a password from subscriptions whose owner is no superuser. Without the rule a
+subscription could reach servers by the rights of the operating system's user: the environment, the
+password file, the certificate, a server that trusts the user. All subscriptions of pgsub have one
+owner; the setting ``is_superuser`` tells whether the owner is a superuser.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PRIMARY: Final = "password is required"
 
 
 class UsedPassword(Protocol):
-    """libpq's connection, as far as it is asked here."""
+    """The part of libpq's connection that the check needs."""
 
     @property
     def used_password(self) -> bool:
@@ -26,25 +27,25 @@ class UsedPassword(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to the publisher; ``workers.publisher.connection`` has the real one."""
+    """A connection to the publisher; ``workers.publisher.connection`` has the real class."""
 
     @property
     def pgconn(self) -> UsedPassword:
-        """The connection below."""
+        """libpq's connection."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 def must_use_password(sub: Subscription, settings: Settings) -> bool:
-    """``must_use_password`` of PostgreSQL's workers."""
+    """True if the subscription needs a password: ``must_use_password`` of PostgreSQL's workers."""
     return sub.subpasswordrequired and not settings.is_superuser
 
 
 def check_conninfo(sub: Subscription, settings: Settings, *, given: bool | None = None) -> None:
-    """``libpqrcv_check_conninfo``: 2F003 without a password, before anything is contacted.
+    """``libpqrcv_check_conninfo``: raise 2F003 without a password, before the first connection.
 
-    ``given``: whether the connection has one that is not stored yet.
+    ``given`` is true if the connection string has a password that is not stored yet.
     """
     if given is None:
         given = sub.passfile is not None or (sub.password_env or "") in os.environ
@@ -58,7 +59,7 @@ def check_conninfo(sub: Subscription, settings: Settings, *, given: bool | None 
 
 
 def check_connected(conn: Connection, sub: Subscription, settings: Settings) -> None:
-    """2F003, and the connection is closed, if the server has let us in without our password."""
+    """Close the connection and raise 2F003 if the server let the worker in without a password."""
     if must_use_password(sub, settings) and not conn.pgconn.used_password:
         conn.close()
         raise ProhibitedSqlStatementAttempted(
@@ -70,7 +71,7 @@ def check_connected(conn: Connection, sub: Subscription, settings: Settings) -> 
 
 
 def check_privilege(password_required: bool, settings: Settings) -> None:
-    """42501: who is no superuser makes and alters no subscription that needs no password."""
+    """Raise 42501 for a subscription without password if the owner is no superuser."""
     if not password_required and not settings.is_superuser:
         raise InsufficientPrivilege(
             "password_required=false is superuser-only",

@@ -1,4 +1,4 @@
-"""The queries of `queries.sql`, by name and server version."""
+"""Read the statements of ``queries.sql`` by name, in the variant for a server version."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ _SQL: Final = _read_queries()
 
 
 def query(name: str, **values: str) -> str:
-    """A statement of ``publication.sql`` with its variables replaced by finished SQL text."""
+    """A statement of ``queries.sql``, with finished SQL text in the place of each variable."""
     return _VARIABLE.sub(lambda match: values[match[1]], _SQL[name])
 
 
 def newest(name: str, server_version: int, *versions: int) -> str:
-    """The variant of a query for this publisher: the newest that is not newer than it."""
+    """The name of a query's variant for a server: the newest variant that the server knows."""
     return f"{name}_{max(v for v in versions if v <= max(server_version, min(versions)))}"
 
 
-def _text(value: str | None) -> str:
+def to_text(value: str | None) -> str:
+    """A value that the catalog cannot hold as NULL; raises 08P01 for NULL."""
     if value is None:
         raise ProtocolViolation("publisher answered a catalog query with NULL")
     return value
 
 
-def _number(value: str | None) -> int:
-    return int(_text(value))
+def to_number(value: str | None) -> int:
+    """A number that the catalog cannot hold as NULL; raises 08P01 for NULL."""
+    return int(to_text(value))

@@ -1,5 +1,5 @@
 -- What a subscriber asks the publisher, by name. Words after a colon are replaced by literals or
--- identifiers that publication.py has quoted; nothing else is put into a statement.
+-- identifiers that this room has quoted; no other text gets into a statement.
 
 -- name: publications
 SELECT t.pubname FROM pg_catalog.pg_publication t WHERE t.pubname IN (:publications)

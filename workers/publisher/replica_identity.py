@@ -1,17 +1,18 @@
-"""Whether the key flags of a Relation message are all of a table's replica identity.
+"""Find out whether the key flags of a Relation message cover a table's whole replica identity.
 
-A publication may leave out a part of it: with a column list, as long as it publishes no UPDATE and
-no DELETE; before version 18 also where a column of the identity is generated. The Relation message
-shows nothing of that, its flags look like a whole key:
+A publication may leave out a part of the identity: with a column list, if the publication publishes
+no UPDATE and no DELETE; before version 18 also if a column of the identity is generated. The
+Relation message does not show the omission, the flags look like a whole key:
 
     PRIMARY KEY (shop, number), list (shop, total)    R shop*, total    I (1, 10)  I (1, 20)
 
-Taken for a key, ``shop`` would have the second row stop, or with ``on_key_conflict: overwrite``
-take the place of the first. So the publisher is asked, whenever it announces a relation, what the
-identity has. It answers with what is so now, while the message is as old as the change behind it:
-flags that fit neither the whole identity nor what is sent of it now are from another time, and
-then nothing is known. A key is looked for all the same, for two rows of one key would be worse; but
-a row that has it is an error and is not overwritten.
+If ``shop`` counted as the key, the second row would stop the worker, or would replace the first row
+with ``on_key_conflict: overwrite``. The worker therefore asks the publisher for the columns of the
+identity, whenever the publisher announces a relation. The answer describes the present, while the
+message is as old as the change after the message. Flags that fit neither the whole identity nor the
+part that is sent now are from another time: the coverage is unknown. The worker then still looks up
+inserted keys, because two rows with one key would be worse; but an existing row with the key is an
+error, and the worker does not overwrite the row.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query
 
 Identities = Mapping[int, Mapping[str, bool]]
-"""Oid of a relation → each column of its replica identity, and whether it is sent."""
+"""Oid of a relation → column of the replica identity → True if the column is sent."""
 
 
 class Coverage(Enum):
-    """What a relation's key flags are of its replica identity."""
+    """The part of a relation's replica identity that the key flags cover."""
 
     WHOLE = "whole"
     PART = "part"
@@ -39,7 +40,7 @@ class Coverage(Enum):
 def fetch_identities(
     conn: QueryConn, publications: Sequence[str], relids: Collection[int]
 ) -> dict[int, dict[str, bool]]:
-    """The identities as they are now; a relation that has none, or is gone, is left out."""
+    """Ask for the present identities; the result leaves out relations without an identity."""
     version = conn.server_version
     names = quote_literal_list(publications)
     rows = conn.exec(
@@ -62,14 +63,14 @@ def fetch_identities(
 
 
 def coverage(relation: Relation, identity: Mapping[str, bool] | None) -> Coverage:
-    """What the relation's flags are of the identity that the publisher says it has."""
+    """Compare a relation's key flags with the identity that the publisher reports."""
     flagged = {column.name for column in relation.columns if column.key}
     if not identity:
         return Coverage.UNKNOWN
     if flagged == identity.keys():
         return Coverage.WHOLE
     sent = {name for name, is_sent in identity.items() if is_sent}
-    # A column that is not sent now and is in the message was sent then: it was no part of the key.
+    # A column that is in the message but is not sent now was sent then, and was not in the key.
     announced = {column.name for column in relation.columns}
     part = flagged == sent and announced.isdisjoint(identity.keys() - sent)
     return Coverage.PART if part else Coverage.UNKNOWN

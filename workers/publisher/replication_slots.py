@@ -1,7 +1,7 @@
-"""Replication slots as the publisher shows them.
+"""Read and alter replication slots on the publisher.
 
-Read through JSON where a column is younger than the oldest server there is: ``wal_status`` came
-with version 13, ``conflicting`` with 16, ``invalidation_reason`` with 17.
+The query reads newer columns through JSON, because old servers lack them: ``wal_status`` came with
+version 13, ``conflicting`` with 16, ``invalidation_reason`` with 17.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workers.publisher.queries import query
 
 @dataclass(frozen=True, slots=True)
 class RemoteSlot:
-    """A replication slot; ``ours`` is a pgoutput slot of our database.
+    """A replication slot; ``ours`` is true for a pgoutput slot of the connection's database.
 
-    ``invalidation`` is why it is good for nothing any more, None for one that is sound.
+    ``invalidation`` is the reason why the slot is unusable, None for a valid slot.
     """
 
     active: bool
@@ -33,7 +33,7 @@ class RemoteSlot:
 
 
 def fetch_slot(conn: QueryConn, name: str) -> RemoteSlot | None:
-    """A replication slot by name, None if there is none."""
+    """Read a replication slot by name; None if no slot has the name."""
     rows = conn.exec(query("slot", slot=quote_literal(name)))
     if not rows:
         return None
@@ -50,10 +50,10 @@ def fetch_slot(conn: QueryConn, name: str) -> RemoteSlot | None:
 
 
 def fetch_sync_slots(conn: QueryConn, sysid: str) -> list[str]:
-    """The slots that synchronisations of a subscription left, whatever its oid was then.
+    """The names of the slots that a subscription's synchronisations left, under any oid.
 
-    ``sysid`` is the number that it has instead of a system identifier: nobody else's slots end
-    with it.
+    ``sysid`` is the subscription's number in the place of the system identifier: no slot of
+    another subscription ends with the number.
     """
     pattern = quote_literal(sync_slot_pattern(sysid))
     rows = conn.exec(query("sync_slots", pattern=pattern))
@@ -61,7 +61,7 @@ def fetch_sync_slots(conn: QueryConn, sysid: str) -> list[str]:
 
 
 def _invalidation(status: str | None, reason: str | None, conflicting: str | None) -> str | None:
-    """PostgreSQL 17's word for why a slot was invalidated; before, what tells that it was."""
+    """The reason of an invalidation in PostgreSQL 17's words, also for older servers."""
     if reason is not None:
         return reason
     if status == "lost":
@@ -70,14 +70,14 @@ def _invalidation(status: str | None, reason: str | None, conflicting: str | Non
 
 
 def is_in_recovery(conn: QueryConn) -> bool:
-    """Whether the publisher is a standby."""
+    """True if the publisher is a standby."""
     return conn.exec(query("is_in_recovery"))[0][0] == "t"
 
 
 def alter_slot(
     conn: QueryConn, name: str, *, failover: bool | None = None, two_phase: bool | None = None
 ) -> None:
-    """Change the properties that are given; 08006 with the publisher's words if it refuses."""
+    """Change the given properties; raise 08006 with the publisher's words after a refusal."""
     given = {"FAILOVER": failover, "TWO_PHASE": two_phase}
     options = ", ".join(
         f"{option} {'true' if value else 'false'}"

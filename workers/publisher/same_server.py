@@ -1,21 +1,24 @@
-"""Whether our positions mean anything on the server that answers: asked at every connect. Pure.
+"""Judge at every connect whether the subscription's positions fit the server and the slot. Pure.
 
-An LSN is a place in the WAL of one server. On another one, on a restored backup, on a standby that
-took over before it had everything, or with a slot that was dropped and made again, what lies
-between our position and the server's would be missing, and nothing would say so: START_REPLICATION
-silently begins where the slot is. So each of the following is an error that names the gap.
+An LSN is a place in the WAL of one server. On another server, on a restored backup, on a standby
+that took over too early, or with a slot that was dropped and created again, the changes between the
+subscription's position and the server's would be lost. No message would say so: START_REPLICATION
+silently begins at the slot's position. Each of these cases is therefore an error that names the
+gap.
 
-Trace: confirmed up to 500; the slot is dropped and made again at 900. The highest position this
-subscription ever confirmed is 500, the slot stands at 900: somebody else moved it. 55000.
+Trace: the subscription confirmed 500. The slot is dropped and created again at 900. The highest
+position that this subscription ever confirmed is 500, but the slot is at 900: another client moved
+the slot. 55000.
 
-Another: received up to 500 on timeline 1; a standby that had replayed up to 450 is promoted. Its
-timeline 2 began at 450, so what it commits next lies between 450 and 500 too, and would be skipped
-as something we have. Had it begun at 500 or later, every position of ours would mean the same on
-it, and the subscription would go on by itself.
+Another trace: the subscription received up to 500 on timeline 1. A standby that had replayed up to
+450 is promoted. Timeline 2 of the standby began at 450, so new transactions also lie between 450
+and 500, and the worker would skip them as known. If timeline 2 began at 500 or later, every
+position of the subscription would mean the same on the new server, and the subscription would go on
+without help.
 
-The databases of a server share its WAL. In another one every position fits, and so does a slot that
-was made there; only the tables are others, even those of the same names. It is known by its oid:
-one that was renamed is what it was.
+The databases of one server share the WAL. In another database every position fits, and a slot of
+that database fits, too; but the tables are different, even if the names are equal. The oid
+identifies a database, because a database can be renamed.
 """
 
 from __future__ import annotations
@@ -34,15 +37,15 @@ from workers.publisher.replication_slots import RemoteSlot
 from workers.publisher.timeline import TimeLineHistory, tli_switch_point
 
 SYNCED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
-"""States in which a table's position counts."""
+"""The states in which a table's position counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerMisfit:
-    """Why our positions mean nothing on a server, and up to where they do all the same.
+    """The reason why the subscription's positions do not fit a server.
 
-    ``fork`` is the end of the WAL that the server has in common with what we received, None where
-    that cannot be told.
+    ``fork`` is the end of the WAL that the server shares with the received changes; None if the end
+    is unknown.
     """
 
     error: ObjectNotInPrerequisiteState
@@ -50,20 +53,20 @@ class ServerMisfit:
 
 
 def highest_lsn(sub: Subscription, origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
-    """The highest position that anything of the subscription stands at.
+    """The highest position of the subscription, its origin and its synchronised tables.
 
-    A table that is not synchronised stands nowhere: it is copied from the beginning.
+    A table that is not synchronised has no position: the table is copied from the beginning.
     """
     tables = [rel.lake_lsn for rel in rels if rel.srsubstate in SYNCED]
     return LSN(max([origin, sub.max_flush_lsn, *tables]))
 
 
 def start_position(origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
-    """Where to ask the publisher to begin: never ahead of what a table may need.
+    """The start position for START_REPLICATION: the lowest position that any table may need.
 
-    An older position than needed is harmless: the server begins at what was confirmed at the
-    latest, and what a table holds, or what was before it joined (its floor), it skips by itself. A
-    table that is not synchronised takes nothing from this stream before it is.
+    A start that is too low does no harm: the server begins at the confirmed position at the
+    earliest, and each table skips the transactions that the table holds, and those before its copy
+    position. A table that is not synchronised takes no change from this stream.
     """
     return LSN(min([origin, *(rel.floor for rel in rels if rel.srsubstate in SYNCED)]))
 
@@ -71,9 +74,10 @@ def start_position(origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
 def judge_server(
     sub: Subscription, highest: LSN, identity: SystemIdentity, history: TimeLineHistory
 ) -> ServerMisfit | None:
-    """Is this the server, or one that goes on where it was, that ``highest`` was received from?
+    """Judge whether the server continues the WAL from which ``highest`` was received.
 
-    ``history`` is that of ``identity.timeline``; it is looked into only if that is above ours.
+    ``history`` belongs to ``identity.timeline``; the history counts only if the server's timeline
+    is above the subscription's. None if the server fits.
     """
     if sub.sysid is not None and sub.sysid != identity.systemid:
         return _misfit(
@@ -128,9 +132,9 @@ def judge_server(
 
 
 def judge_slot(sub: Subscription, slot: RemoteSlot | None) -> ObjectNotInPrerequisiteState | None:
-    """Can the slot give us everything after what we have?
+    """Judge whether the slot can send every change after the confirmed position; None if so.
 
-    A slot that is missing is START_REPLICATION's error.
+    START_REPLICATION reports a missing slot.
     """
     if slot is None:
         return None
@@ -169,7 +173,7 @@ def check_publisher(
     history: TimeLineHistory,
     slot: RemoteSlot | None,
 ) -> None:
-    """55000 where the server or the slot is not the one that our positions come from."""
+    """Raise 55000 if the server or the slot does not fit the subscription's positions."""
     server = judge_server(sub, highest, identity, history)
     error = server.error if server is not None else judge_slot(sub, slot)
     if error is not None:

@@ -1,4 +1,8 @@
-"""Questions to the publisher while the first connection streams."""
+"""Ask the publisher on a second connection while the first connection streams.
+
+A walsender that streams takes no queries. The second connection goes to the host that the first
+connection reached: another host, a standby that lags, would answer from an older catalog.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from typing import Final
 from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.pg_subscription import Subscription
 from config.limits import LOCK_WAIT_SECONDS
-from workers.publisher.connect import connect_publisher, with_host_of
+from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.publications import fetch_fingerprints
+from workers.publisher.fingerprint import fetch_fingerprints
 from workers.publisher.replica_identity import Identities, fetch_identities
 
 _LOCK_TIMEOUT: Final = (
@@ -18,25 +22,16 @@ _LOCK_TIMEOUT: Final = (
 )
 
 
-def _connect(
-    sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
-) -> WalReceiverConn:
-    here = with_host_of(sub, streaming)
-    return connect_publisher(here, sub.subname, interrupted, replication=False)
-
-
 def fetch_published(
     sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
 ) -> dict[tuple[str, str], str]:
-    """The fingerprint of every published table, asked on a connection of its own: the walsender's
-    is streaming. Another host, a standby that lags, would answer with what was so before.
+    """Ask for the fingerprint of every published table.
 
-    Nothing, and so no trust in any table, while a table is locked exclusively: who holds the lock
-    may be waiting for our confirmation (TRUNCATE under synchronous_standby_names).
+    Empty while a table is locked exclusively. Then no table's keys count as known. Waiting for the
+    lock could last for ever: the holder may be waiting for the subscription's confirmation
+    (TRUNCATE under synchronous_standby_names).
     """
-    conn = connect_publisher(
-        with_host_of(sub, streaming), sub.subname, interrupted, replication=False
-    )
+    conn = connect_beside(sub, streaming, interrupted)
     try:
         conn.exec(_LOCK_TIMEOUT)
         return fetch_fingerprints(conn, sub.subpublications)
@@ -54,10 +49,8 @@ def ask_identities(
     interrupted: Callable[[], bool],
     relids: Collection[int],
 ) -> Identities:
-    """The replica identities of these relations, asked in the same way; no lock is in its way."""
-    conn = connect_publisher(
-        with_host_of(sub, streaming), sub.subname, interrupted, replication=False
-    )
+    """Ask for the replica identities of relations; the query waits for no lock."""
+    conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_identities(conn, sub.subpublications, relids)
     finally:

@@ -1,15 +1,22 @@
-"""A publisher that is a standby, and whose timeline changes while it streams to us.
+"""Notice when a standby that is the publisher changes its timeline in the middle of the stream.
 
-It is promoted, or follows another primary, and stays a standby then. A walsender's logical stream
-goes on through either: what comes after it is WAL of the new timeline, and nothing in the stream
-says so. Taken as the old timeline's, our positions would lie behind the place where the new one
-left it, and the next connect would find a gap where there is none; and sync workers, whose
-connections see the new timeline, would wait for an apply worker that knows the old one.
+A standby may be promoted, or may follow another primary and stay a standby. The walsender's logical
+stream goes on in both cases: WAL of the new timeline follows, and no message of the stream mentions
+the change. A worker that did not notice would store positions of the new timeline as positions of
+the old one. These lie beyond the switch point, so the next connect would report a gap where no gap
+is. Sync workers, whose connections see the new timeline, would wait for an apply worker that knows
+the old one.
 
-So as long as the publisher is a standby it is asked, on a connection of its own, for its timeline:
-after something was received and before anything is made of it. A standby decodes what it has
-replayed, so what was received before it named the old timeline is the old timeline's. When it names
-another the worker ends, and its successor finds all positions at or before the switch.
+While the publisher is a standby, the worker therefore asks for the timeline on a second connection:
+after data was received, and before the data is used. A standby decodes only WAL that it has
+replayed. If the standby names the old timeline, all data received before is of the old timeline. If
+the standby names a new timeline, the worker ends. The successor finds all positions at or before
+the switch point.
+
+Trace: the stream is on timeline 1. A batch up to 500 is received, the standby answers "timeline 1":
+the batch is applied. The standby is promoted at 520. A batch up to 560 is received, the standby
+answers "timeline 2": the worker ends, and no position above 500 was stored. The successor asks for
+the history of timeline 2, finds the switch at 520, and goes on from 500.
 """
 
 from __future__ import annotations
@@ -26,9 +33,10 @@ from workers.publisher.replication_slots import is_in_recovery
 
 
 class StandbyWatch:
-    """Asks the publisher; nothing at all where ``conn`` is None: it is no standby.
+    """Compares the publisher's timeline with the timeline at the start.
 
-    Both threads of a worker call ``check``.
+    ``conn`` is None if the publisher is no standby: then ``check`` does nothing. Both threads of a
+    worker call ``check``.
     """
 
     def __init__(self, conn: IdentityConn | None) -> None:
@@ -37,7 +45,7 @@ class StandbyWatch:
         self._timeline = None if conn is None else conn.identify_system().timeline
 
     def check(self) -> None:
-        """``WorkerExit`` if the standby was promoted or follows another primary since."""
+        """Raise ``WorkerExit`` if the standby was promoted, or now follows another primary."""
         if self._conn is None:
             return
         with self._lock:
@@ -49,11 +57,12 @@ class StandbyWatch:
 def watch_standby(
     conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool], patience: float
 ) -> tuple[StandbyWatch, WalReceiverConn | None]:
-    """The watch over the server that ``conn`` reached, and its connection, if it is a standby.
+    """Make the watch over the server of ``conn``, and the watch's connection if there is one.
 
-    To be called before the server is asked for its timeline: one that changes in between is not the
-    watch's any more when it is asked again. 08006 where an answer takes longer than ``patience``
-    seconds (0: for ever); a host that vanished would be waited for as long as TCP does.
+    Call this before IDENTIFY_SYSTEM on ``conn``: a timeline that changes between the two calls
+    differs from the watch's timeline at the next ``check``. The watch raises 08006 if an answer
+    takes longer than ``patience`` seconds (0: no limit); without a limit, a vanished host would
+    block the worker for as long as TCP waits.
     """
     if not is_in_recovery(conn):
         return StandbyWatch(None), None

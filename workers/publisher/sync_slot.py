@@ -1,13 +1,21 @@
-"""A sync worker's slot, though a session that is dead may still hold its name.
+"""Create and drop a sync worker's slot, even if a dead session still holds the slot's name.
 
-A temporary slot lives as long as its session. When a machine or a network dies under a sync
-worker, the publisher notices only when a keepalive stays unanswered, and until then the next
-attempt meets 42710. The name holds the subscription's own number, so who has it is this table's
-sync worker; and the launcher starts one only when the last is dead. So the slot's session, told by
-its application name, is ended, and an inactive slot dropped. Any other holder is left alone.
+A temporary slot lives as long as its session. After a machine or a network died under a sync
+worker, the publisher notices only by unanswered keepalives, and until then the next attempt gets
+42710. The slot's name contains the subscription's number, so the holder is a sync worker of this
+table; and the launcher starts a sync worker only after the last is dead. The new worker therefore
+ends the holder's session, which has the slot's name as application name, and drops an inactive
+slot. The worker leaves any other holder alone.
 
-A permanent slot stays behind when its worker dies. Whoever copies the table anew drops it first: it
-begins where the copy before began.
+A permanent slot stays behind when its worker dies. The worker that copies the table again drops the
+slot first: the slot begins at the previous copy's position.
+
+Trace: the machine of a sync worker loses power. Its successor on another machine::
+
+    CREATE_REPLICATION_SLOT pg_16406_sync_16399_7 TEMPORARY   42710: the name exists
+    free_slot: held by PID 77, application_name pg_16406_sync_16399_7, same role
+                                                              PID 77 is terminated
+    CREATE_REPLICATION_SLOT pg_16406_sync_16399_7 TEMPORARY   0/19BDA20
 """
 
 from __future__ import annotations
@@ -36,10 +44,10 @@ def create_sync_slot(
     temporary: bool = True,
     failover: bool = False,
 ) -> LSN:
-    """Begin the transaction of the copy and make the slot in it; the consistent point.
+    """Begin the copy's transaction, create the slot in it, and return the consistent point.
 
-    Raises 55006 if somebody else has the name, 55000 where it takes longer than ``timeout``
-    seconds (0 for ever) on a standby. A temporary slot cannot have ``failover``.
+    Raises 55006 if another session has the name, and 55000 if the creation takes longer than
+    ``timeout`` seconds (0: no limit) on a standby. A temporary slot cannot have ``failover``.
     """
     limit = timeout if timeout and is_in_recovery(conn) else None
 
@@ -50,8 +58,8 @@ def create_sync_slot(
                 slot, temporary=temporary, snapshot="use", failover=failover, timeout=limit
             )
         except AdminShutdown:
-            # Left alone the publisher would go on making it, and nobody would have it.
-            with suppress(Exception):  # then the connection is lost, and its statement with it
+            # Without a cancel the publisher would go on and create a slot without an owner.
+            with suppress(Exception):  # a lost connection ends the statement, too
                 conn.pgconn.get_cancel().cancel()
             raise
 
@@ -67,10 +75,10 @@ def create_sync_slot(
 
 
 def drop_sync_slot(conn: WalReceiverConn, slot: str) -> None:
-    """Drop what an earlier worker left; 55006 if the name is somebody else's. Missing is fine."""
+    """Drop the slot of an earlier worker, if there is one; 55006 if another session holds it."""
     freed = free_slot_name(conn, slot)
     if freed and fetch_slot(conn, slot) is not None:
-        freed = free_slot_name(conn, slot)  # its session has ended; that slot was a permanent one
+        freed = free_slot_name(conn, slot)  # the session has ended; the slot is a permanent slot
     if not freed:
         raise ObjectInUse(
             f'replication slot "{slot}" is in use by another session',
@@ -81,9 +89,9 @@ def drop_sync_slot(conn: WalReceiverConn, slot: str) -> None:
 
 
 def free_slot_name(conn: WalReceiverConn, name: str) -> bool:
-    """Drop a sync worker's slot that nobody uses, or end the session of ours that does.
+    """Drop an inactive slot of a sync worker, or end the sync worker's session that holds the slot.
 
-    False if it is somebody else's. Takes up to five seconds.
+    False if another session holds the slot. Takes up to five seconds.
     """
     rows = conn.exec(query("free_slot", slot=quote_literal(name)))
     return not rows or rows[0][0] == "t"

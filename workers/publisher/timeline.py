@@ -1,9 +1,10 @@
-"""A server's timeline history: which WAL it shares with the timelines before its own. Pure.
+"""Read a server's timeline history: the WAL that the server shares with older timelines. Pure.
 
 PostgreSQL's ``timeline.c``. A server that is promoted, or recovered to a point in time, leaves its
-timeline at a *switch point* and goes on under a new number; its history file has a line for each
-timeline it came through. A position that was received on one of them means the same on the new one
-if it lies at or before the switch point, and something else, or nothing, if it lies behind it::
+timeline at a *switch point* and goes on under a new number. The history file has a line for each
+older timeline. A position that was received on an older timeline means the same on the new timeline
+if the position lies at or before the switch point. Beyond the switch point the position means
+something different, or nothing::
 
     1       0/3000148       no recovery target specified
     2       0/5000090       before 2026-11-02 12:00:00+00
@@ -25,7 +26,7 @@ _ENTRY: Final = re.compile(r"(\d+)(?:\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?!\S
 
 @dataclass(frozen=True, slots=True)
 class TimeLineHistoryEntry:
-    """A timeline that a server came through, and where it left it."""
+    """An older timeline of a server, and the position at which the server left the timeline."""
 
     tli: int
     switchpoint: LSN
@@ -35,9 +36,9 @@ TimeLineHistory = tuple[TimeLineHistoryEntry, ...]
 
 
 def parse_timeline_history(tli: int, content: str) -> TimeLineHistory:
-    """``readTimeLineHistory``: the lines of timeline ``tli``'s history file, oldest first.
+    """``readTimeLineHistory``: parse the history file of timeline ``tli``, oldest entry first.
 
-    08P01 for anything that PostgreSQL would not write there.
+    Raises 08P01 for any line that PostgreSQL would not write.
     """
     history: list[TimeLineHistoryEntry] = []
     for line in content.splitlines():
@@ -59,7 +60,7 @@ def parse_timeline_history(tli: int, content: str) -> TimeLineHistory:
 
 
 def tli_switch_point(tli: int, history: TimeLineHistory) -> LSN | None:
-    """``tliSwitchPoint``: where timeline ``tli`` was left; None if it is not in the history."""
+    """``tliSwitchPoint``: the end of timeline ``tli``; None if the history lacks the timeline."""
     return next((entry.switchpoint for entry in history if entry.tli == tli), None)
 
 

@@ -5,10 +5,9 @@ import pytest
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedObject
 from workers.publisher.copy_statement import copy_statement
+from workers.publisher.fingerprint import PublishedActions, fetch_fingerprints
 from workers.publisher.interfaces import Row
 from workers.publisher.publications import (
-    PublishedActions,
-    fetch_fingerprints,
     fetch_table_list,
     missing_publications,
 )
