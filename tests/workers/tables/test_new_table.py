@@ -16,7 +16,7 @@ from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.sources import source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, Stamp
-from workers.publisher.publications import PublishedActions
+from workers.publisher.fingerprint import PublishedActions
 from workers.publisher.remote_table import ColumnType, RemoteColumn, RemoteTable
 from workers.tables.new_table import lake_columns, new_columns, prepare_lake_table
 
