@@ -135,14 +135,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "messages": BY_ITS_ROOM,
     },
     "workers/publisher": {
-        "connect": BY_ITS_ROOM,
-        "copy_statement": BY_ITS_ROOM,
         "interfaces": BY_ITS_ROOM,
-        "queries": BY_ITS_ROOM,
-        "remote_table": BY_ITS_ROOM,
-        "second_connection": BY_ITS_ROOM,
-        "standby_watch": BY_ITS_ROOM,
-        "sync_slot": BY_ITS_ROOM,
     },
     "workers/stream": {
         "batch": BY_ITS_ROOM,
@@ -192,7 +185,7 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/changes": 12.9,
     "workers/columnar": 9.8,
     "workers/columnar/binary": 9.2,
-    "workers/columnar/copy": 11.7,
+    "workers/columnar/copy": 11.6,
     "workers/columnar/fold": 11.8,
     "workers/lake/api": 16.9,
     "workers/lake/files": 16.0,
@@ -203,7 +196,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/lake/sql": 13.8,
     "workers/process": 11.3,
     "workers/proto": 8.5,
-    "workers/publisher": 13.9,
     "workers/stream": 9.8,
     "workers/sync": 12.8,
 }

@@ -10,7 +10,7 @@ import pytest
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError
 from catalog.pg_subscription import Subscription
-from tests.workers.publisher.test_publications import ScriptedPublisher
+from tests.workers.publisher.scripted import ScriptedPublisher
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
 from workers.apply.apply_batch import Applier

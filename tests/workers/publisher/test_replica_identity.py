@@ -9,7 +9,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from tests.workers.publisher.test_publications import ScriptedPublisher
+from tests.workers.publisher.scripted import ScriptedPublisher
 from tests.workers.subscribed import FINGERPRINT as FOUND
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
