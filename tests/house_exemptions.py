@@ -173,12 +173,8 @@ SHORT_MODULES: Final[dict[str, str]] = {
 }
 
 POINTER_LIMITS: Final[dict[str, float]] = {
-    "README.md": 8.6,
     "catalog": 12.1,
     "config": 10.0,
-    "docs": 8.2,
-    "docs/commands": 9.6,
-    "docs/decisions": 12.8,
     "subscriber/commands": 14.9,
     "workers": 14.3,
     "workers/apply": 14.1,
