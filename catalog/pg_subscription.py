@@ -17,9 +17,6 @@ from catalog.errcodes import NAME_TOO_LONG, DuplicateObject, InvalidName
 from catalog.namespace import NAMEDATALEN
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
-FIRST_NORMAL_OBJECT_ID: Final = 16384
-"""The first oid a data directory hands out; PostgreSQL's ``FirstNormalObjectId``."""
-
 LAKE_DATABASE_ID: Final = 5
 """``subdbid`` of every subscription: the lake is one database (PostgreSQL's ``postgres`` is 5)."""
 

@@ -19,7 +19,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "leaked_slot": BY_ITS_ROOM,
         "pg_lsn": BY_ITS_ROOM,
         "pg_replication_origin": BY_ITS_ROOM,
-        "pg_stat_subscription": BY_ITS_ROOM,
         "pg_stat_subscription_stats": BY_ITS_ROOM,
         "rows": BY_ITS_ROOM,
         "sqlite_file": BY_ITS_ROOM,

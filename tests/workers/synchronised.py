@@ -26,10 +26,10 @@ from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply import publisher_link
-from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import source_of, with_source_column
-from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable, Stamp
+from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeIdent, LakeTable, Stamp
 from workers.process import failpoints
 from workers.process.latch import Latch
 from workers.process.worker_process import WorkerProcess

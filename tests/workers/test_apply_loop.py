@@ -24,8 +24,8 @@ from workers.apply.loop import _is_enough, _set_ready
 from workers.apply.progress import remember_flush
 from workers.apply.reload import reread_subscription
 from workers.lake.effects import Orphans
-from workers.lake.memory.destination import MAIN, MemoryDestination
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Insert, Message
 from workers.publisher.interfaces import Row, SystemIdentity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.errcodes import NULL_VALUE_NOT_ALLOWED, NumericValueOutOfRange, ReplicationError
 from workers.columnar.column_reader import (
@@ -11,11 +12,11 @@ from workers.columnar.column_reader import (
     UnrepresentableValue,
     UnsentValue,
 )
+from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
 
-_INSERT, _DELETE = ord("I"), ord("D")
-_MESSAGE_TYPES = {_INSERT: "INSERT", ord("U"): "UPDATE", _DELETE: "DELETE"}
+_MESSAGE_TYPES: Final = {int(INSERT): "INSERT", int(UPDATE): "UPDATE", int(DELETE): "DELETE"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from catalog.errcodes import FeatureNotSupported, ReplicationError
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.pg_subscription import TableOptions
 from workers.changes.by_table import Run
-from workers.changes.failed_transaction import _DELETE, _INSERT, _failed, _value_error
+from workers.changes.failed_transaction import _failed, _value_error
 from workers.changes.key_conflict import KeyConflict
 from workers.changes.layout import check_updatable, layout_for, other_keys
 from workers.changes.relation_map import REPLICA_IDENTITY_FULL
@@ -32,6 +32,7 @@ from workers.columnar.fold.after_lookup import Probed, gives_keys
 from workers.columnar.fold.by_key import Keyed, fold_keyed
 from workers.columnar.fold.unique_keys import UniqueKeys, UnsentKey
 from workers.columnar.fold.whole_rows import Full, full_images
+from workers.columnar.tuples import DELETE, INSERT
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
 from workers.lake.refusals import key_not_unique
@@ -103,7 +104,7 @@ class TableWork:
                 segment = self._full(relation, changes, layout, truncate)
             else:
                 probe = probe and not full
-                if keys and not (changes.kind == _DELETE).all():
+                if keys and not (changes.kind == DELETE).all():
                     segment = self._unique(relation, changes, layout, truncate, keys, coverage)
                 else:
                     segment = self._keyed(relation, changes, layout, truncate, probe, coverage)
@@ -116,7 +117,7 @@ class TableWork:
         try:
             layout = layout_for(relation, self._table, self._options, coverage)
             if not _inserts_only(changes):
-                first = int(np.flatnonzero(changes.kind != _INSERT)[0])
+                first = int(np.flatnonzero(changes.kind != INSERT)[0])
                 check_updatable(relation, self._table, coverage)
         except ReplicationError as error:
             raise _failed(relation, changes, first, error) from None
@@ -270,7 +271,7 @@ class TableWork:
         identity: tuple[str, ...],
         coverage: Coverage,
     ) -> KeyConflict:
-        insert = changes.kind[change] == _INSERT
+        insert = changes.kind[change] == INSERT
         return KeyConflict(
             ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS,
             self._table.ident,
@@ -407,4 +408,4 @@ def _names(layout: Layout, ordinals: Sequence[int]) -> tuple[str, ...]:
 
 
 def _inserts_only(changes: Changes) -> bool:
-    return bool((changes.kind == _INSERT).all())
+    return bool((changes.kind == INSERT).all())

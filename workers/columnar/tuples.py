@@ -21,6 +21,9 @@ from workers.columnar.kernel import kernel
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
+INSERT, UPDATE, DELETE = (np.uint8(ord(byte)) for byte in "IUD")
+"""The kinds of changes, by the byte of their message."""
+
 NULL: Final = -1
 MISSING: Final = -2
 

@@ -56,17 +56,6 @@ class PrimaryKeepalive:
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyStatusUpdate:
-    """An ``r`` message, ours to the publisher; all three LSNs are "last byte + 1"."""
-
-    write_lsn: LSN
-    flush_lsn: LSN
-    apply_lsn: LSN
-    send_time: int
-    reply_requested: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Begin:
     """``LogicalRepBeginData``."""
 

@@ -17,8 +17,8 @@ from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.segments import build_segments
 from workers.columnar.column_reader import in_form
-from workers.lake.memory.destination import MAIN, MemoryDestination
-from workers.lake.table import LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.proto.messages import (
     ColumnStatus,
     Delete,

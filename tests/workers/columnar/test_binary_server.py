@@ -19,9 +19,10 @@ from catalog.errcodes import FeatureNotSupported
 from catalog.pg_lsn import LSN
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
+from tests.workers.columnar.built_in import built_in_types
 from tests.workers.columnar.test_server import OPTIONS, drain_to, relation
 from workers.columnar.binary.containers import RECORD
-from workers.columnar.binary.forms import TEXT_ONLY, built_in_types, compile_forms, form_of
+from workers.columnar.binary.forms import TEXT_ONLY, compile_forms, form_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn, in_form
 from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.frame import Frame, frame

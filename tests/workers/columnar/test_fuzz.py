@@ -22,11 +22,12 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ProtocolViolation, ReplicationError
+from tests.workers.columnar.built_in import built_in_types
 from tests.workers.columnar.records import TABLE, delete, insert, layout, record, segment, update
 from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, streaming
 from tests.workers.columnar.test_drain import OVER, drain_of
 from tests.workers.proto.cases import CASES, ENVELOPES
-from workers.columnar.binary.forms import Form, Nodes, built_in_types, compile_forms, form_of
+from workers.columnar.binary.forms import Form, Nodes, compile_forms, form_of
 from workers.columnar.column_reader import ColumnReader, UnreadableValue, in_form
 from workers.columnar.drain import _COMMITS, Drain, DrainStatus
 from workers.columnar.fold.by_key import fold_keyed

@@ -24,10 +24,10 @@ from tests.workers.lake.contract import (
 )
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
-from workers.lake.memory.destination import MAIN, MemoryDestination
+from workers.lake.memory.destination import MemoryDestination
 from workers.lake.segment import Generated, Segment
 from workers.lake.sql.statements import sql_text, table_path
-from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
+from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Stamp
 
 ONE, TWO, THREE = "9f1c:public.a", "it's:\"b`.c", "3:public.a"
 

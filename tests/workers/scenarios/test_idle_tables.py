@@ -16,8 +16,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.lake.effects import FileSizes
-from workers.lake.memory.destination import MAIN
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.proto.messages import Insert
 from workers.tables.maintenance.schedule import Maintenance
 

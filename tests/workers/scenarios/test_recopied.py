@@ -9,8 +9,8 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MAIN, MemoryDestination
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message
 
 A = relation(1, "a", "id", "v")

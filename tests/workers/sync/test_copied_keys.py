@@ -13,8 +13,8 @@ import pytest
 from catalog.errcodes import ReplicationError, UniqueViolation
 from catalog.pg_subscription import TableOptions
 from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
-from workers.lake.memory.destination import MAIN, MemoryTable
-from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn
+from workers.lake.memory.destination import MemoryTable
+from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeColumn
 
 ASKED = "existing_keys"
 

@@ -15,8 +15,8 @@ from catalog.pg_subscription_rel import Setter, SubRelState
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.synchronised import IDENT, TIMELINE, Killed, Late, Synchronised
-from workers.lake.memory.destination import MAIN, MemoryDestination
-from workers.lake.table import Stamp
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.publisher.replication_slots import RemoteSlot
 from workers.sync.permanent_slot import unfit

@@ -15,10 +15,10 @@ from catalog.pg_lsn import LSN
 from config.limits import SHARED_TABLE_ATTEMPTS
 from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MAIN, MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination, MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of, source_of
-from workers.lake.table import SOURCE_COLUMN, LakeIdent, Stamp
+from workers.lake.table import MAIN, SOURCE_COLUMN, LakeIdent, Stamp
 from workers.proto.messages import Delete, Message, Truncate, Update
 from workers.tables.shared_tables import publish_shared_copy
 from workers.tables.table_locks import TableLocks

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,7 @@ TEXT_ONLY: Final = Form(0)
 _ACLITEM: Final = 1033  # the one built-in type of a column without a send function
 
 # name, OID, OID of the array, kind, output and send function
-_BUILT_IN: Final[tuple[tuple[str, int, int, int, str, str], ...]] = (
+BUILT_IN: Final[tuple[tuple[str, int, int, int, str, str], ...]] = (
     ("bool", 16, 1000, scalars.BOOL, "boolout", "boolsend"),
     ("bytea", 17, 1001, scalars.BYTEA, "byteaout", "byteasend"),
     ("char", 18, 1002, scalars.CHAR, "charout", "charsend"),
@@ -107,7 +107,7 @@ _BUILT_IN: Final[tuple[tuple[str, int, int, int, str, str], ...]] = (
 )
 
 # name, OID, OID of the array, OID of the bounds; the multirange's OID and its array's
-_BUILT_IN_RANGES: Final[tuple[tuple[str, int, int, int, int, int], ...]] = (
+BUILT_IN_RANGES: Final[tuple[tuple[str, int, int, int, int, int], ...]] = (
     ("int4range", 3904, 3905, 23, 4451, 6150),
     ("numrange", 3906, 3907, 1700, 4532, 6151),
     ("tsrange", 3908, 3909, 1114, 4533, 6152),
@@ -116,7 +116,7 @@ _BUILT_IN_RANGES: Final[tuple[tuple[str, int, int, int, int, int], ...]] = (
     ("int8range", 3926, 3927, 20, 4536, 6157),
 )
 
-_SCALARS: Final = {(row[4], row[5]): row[3] for row in _BUILT_IN} | {
+_SCALARS: Final = {(row[4], row[5]): row[3] for row in BUILT_IN} | {
     ("enum_out", "enum_send"): scalars.TEXT
 }
 _CONTAINERS: Final = {
@@ -129,11 +129,11 @@ _CONTAINERS: Final = {
 
 def _built_in() -> dict[int, Form]:
     forms: dict[int, Form] = {_ACLITEM: TEXT_ONLY}
-    for name, oid, array, kind, _, _ in _BUILT_IN:
+    for name, oid, array, kind, _, _ in BUILT_IN:
         forms[oid] = Form(kind)
         separator = ";" if name == "box" else ","
         forms[array] = Form(nested.ARRAY, (forms[oid],), separator)
-    for _, oid, array, bounds, multirange, multirange_array in _BUILT_IN_RANGES:
+    for _, oid, array, bounds, multirange, multirange_array in BUILT_IN_RANGES:
         forms[oid] = Form(nested.RANGE, (forms[bounds],))
         forms[array] = Form(nested.ARRAY, (forms[oid],))
         forms[multirange] = Form(nested.MULTIRANGE, (forms[oid],))
@@ -221,11 +221,3 @@ def _node(form: Form, table: list[tuple[int, int, int, int]]) -> tuple[int, int,
 def unknown_types(oids: Iterable[int]) -> set[int]:
     """The types that the publisher has to be asked for."""
     return {oid for oid in oids if oid >= FIRST_NORMAL_OID}
-
-
-def built_in_types() -> Iterable[tuple[str, int, Any]]:
-    """(name, OID, (kind, output, send) or the OID of the bounds) of what is known by its OID."""
-    for name, oid, _, kind, output, send in _BUILT_IN:
-        yield name, oid, (kind, output, send)
-    for name, oid, _, bounds, _, _ in _BUILT_IN_RANGES:
-        yield name, oid, bounds

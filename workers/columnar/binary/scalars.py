@@ -60,11 +60,10 @@ PATH: Final = 33
 POLYGON: Final = 34
 
 _FIXED_ROOM: Final = 192  # the longest text of a value of fixed size: a line of three floats
-_COORDINATE: Final = 26  # bytes that a float and a separator take
 _VERSION: Final = 1
 _INET4, _INET6 = 2, 3
 
-_0, _1, _A, _B = (np.uint8(ord(byte)) for byte in "01ab")
+_0, _1, _B = (np.uint8(ord(byte)) for byte in "01b")
 _T, _F, _X, _SLASH, _COLON, _DOT, _DASH = (np.uint8(ord(byte)) for byte in "tfx/:.-")
 _BACKSLASH, _COMMA, _OPEN, _CLOSE = (np.uint8(ord(byte)) for byte in "\\,()")
 _SQUARE, _SQUARE_END, _CURLY, _CURLY_END, _LESS, _MORE = (np.uint8(ord(byte)) for byte in "[]{}<>")

@@ -35,11 +35,11 @@ import pyarrow as pa
 from catalog.errcodes import InternalError
 from config.limits import CHUNK_ROWS
 from workers.columnar.column_reader import Changes, ColumnReader, Layout, UnsentValue, kernel_error
-from workers.columnar.fold.by_key import DELETE, INSERT, Keyed, unsent_columns
+from workers.columnar.fold.by_key import Keyed, unsent_columns
 from workers.columnar.fold.key_table import MOST_CHANGES
 from workers.columnar.fold.row_images import value_codes
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import KEY_MISSING, KEY_NULL
+from workers.columnar.tuples import DELETE, INSERT, KEY_MISSING, KEY_NULL
 
 # Who has a key, besides rows of the segment.
 _NOBODY: Final = -1
@@ -76,11 +76,6 @@ class Probed:
         """``k`` int64, ``b0…`` the key."""
         self.missing_updates = 0
         self.missing_deletes = 0
-
-    @property
-    def key_rows(self) -> int:
-        """How many rows ``key_batches`` has in all."""
-        return len(self._refs)
 
     def key_batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
         """The keys to look for, each once; ``k`` counts them."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +54,15 @@ from workers.columnar.fold.key_table import (
 )
 from workers.columnar.kernel import kernel
 from workers.columnar.text_array import Array
-from workers.columnar.tuples import MISSING, OLD_MISSING, are_whole, place_row, readonly
-
-INSERT: Final = np.uint8(ord("I"))
-DELETE: Final = np.uint8(ord("D"))
+from workers.columnar.tuples import (
+    DELETE,
+    INSERT,
+    MISSING,
+    OLD_MISSING,
+    are_whole,
+    place_row,
+    readonly,
+)
 
 # Cells of a kernel's state.
 _ERROR, _CHANGE, _ROWS, _UPDATES, _DELETES, _CONFLICT = range(6)

@@ -27,10 +27,16 @@ from workers.columnar.column_reader import (
 )
 from workers.columnar.fold.key_table import hash_row, new_table, same_row
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import OLD_MISSING, VALUE_MISSING, be16, place_row, readonly
+from workers.columnar.tuples import (
+    DELETE,
+    INSERT,
+    OLD_MISSING,
+    VALUE_MISSING,
+    be16,
+    place_row,
+    readonly,
+)
 
-INSERT: Final = np.uint8(ord("I"))
-DELETE: Final = np.uint8(ord("D"))
 _O: Final = np.uint8(ord("O"))
 _ZERO, _NINE, _DOT, _MINUS = (np.uint8(ord(byte)) for byte in "09.-")
 _33: Final = np.uint64(33)

@@ -29,8 +29,8 @@ import pyarrow as pa
 from catalog.errcodes import FeatureNotSupported
 from workers.columnar.column_reader import Changes, ColumnReader, Layout
 from workers.columnar.fold.after_lookup import distinct_keys, key_codes
-from workers.columnar.fold.by_key import DELETE, INSERT
 from workers.columnar.kernel import kernel
+from workers.columnar.tuples import DELETE, INSERT
 
 _NONE: Final = -1
 _KEPT: Final = -2  # an UPDATE did not send the value again: the row's stays

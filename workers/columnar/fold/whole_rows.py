@@ -81,11 +81,6 @@ class Full:
         self.missing_deletes = 0
 
     @property
-    def image_rows(self) -> int:
-        """How many rows ``image_batches`` has in all."""
-        return len(self._images)
-
-    @property
     def position_rows(self) -> int:
         """How many rows ``position_batches`` has in all."""
         return len(self._resolved())

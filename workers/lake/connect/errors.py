@@ -31,12 +31,11 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from config.limits import COMMIT_ATTEMPTS
+from workers.lake.copy_task import TASK_ERROR
 
 Made = TypeVar("Made")
 
 _NOT_FOUND: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-TASK_ERROR: Final = "PGSUB-TASK-ERROR:"
-"""A copy task reports errors as this prefix with a line of JSON."""
 
 _GONE: Final = frozenset(
     {

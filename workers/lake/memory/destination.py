@@ -13,12 +13,10 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 
 from catalog.errcodes import (
-    SERIALIZATION_FAILURE,
     ConnectionFailure,
     DuplicateTable,
     ObjectInUse,
@@ -34,12 +32,18 @@ from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
 from workers.lake.metadata.snapshots import written_by_others
-from workers.lake.refusals import check_base
+from workers.lake.refusals import check_base, main_was_moved
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.staged_rows import Staged
-from workers.lake.table import BRANCH_PREFIX, Identity, LakeColumn, LakeIdent, LakeTable, Stamp
-
-MAIN: Final = "main"
+from workers.lake.table import (
+    BRANCH_PREFIX,
+    MAIN,
+    Identity,
+    LakeColumn,
+    LakeIdent,
+    LakeTable,
+    Stamp,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,11 +358,11 @@ class MemoryDestination(Destination):
         with self.lake.lock:
             tip = table.refs.get(branch)
             if tip is None or table.snapshots[tip].stamp != stamp:
-                raise _moved(ident)
+                raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
             if tip in (s.snapshot_id for s in _ancestors(table, MAIN)):
                 return table.refs[MAIN]
             if table.refs[MAIN] not in (s.snapshot_id for s in _ancestors(table, branch)):
-                raise _moved(ident)
+                raise main_was_moved(ident, "Another commit is on main.")
             table.refs[MAIN] = tip
             return tip
 
@@ -440,9 +444,3 @@ def _ancestors(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
 def _sources(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
     """The newest ancestor's list of a shared table's sources."""
     return next((s.sources for s in _ancestors(table, ref) if s.sources is not None), {})
-
-
-def _moved(ident: LakeIdent) -> ReplicationError:
-    return ReplicationError(
-        f'could not publish to lake table "{ident}": main was moved', sqlstate=SERIALIZATION_FAILURE
-    )
