@@ -1,6 +1,7 @@
-"""A starting lake server's gateway for Python, by which it is told to run Spark Connect.
+"""Connections to the gateway that a lake server's JVM opens for Python.
 
-Apart from ``gateway``, what workers do with it: a launcher knows no Spark.
+The launcher tells the starting server through the gateway to run Spark Connect; workers call Java
+through the gateway. The module knows no Spark, because a launcher imports none.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from typing import Any
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
 from py4j.protocol import is_fatal_error
 
-# It tells of a server that went away with a stack, and what it was asked; we say that ourselves.
+# py4j logs a lost server with a stack and with the call; pgsub reports the loss.
 logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-"""The parameter of a lake server's URL that holds port and secret."""
 
 
 class _Client(GatewayClient):
-    """Connections on which nothing is said but by whoever calls, and no call is made twice.
+    """Connections on which only a caller sends, and no call is sent twice.
 
-    Java keeps an object until it hears that Python has dropped it, which py4j says the moment
-    Python collects it: in whatever thread that happens, one that answers keepalives say, and for
-    as long as a server that is held does not listen. Here the next call says so. And py4j makes a
-    call again whose answer did not come: two commits of the same rows went on side by side.
+    Java keeps an object until Python reports the object as dropped. py4j sends the report at the
+    moment of the garbage collection: in any thread, for example in the thread that answers
+    keepalives, and for as long as a stopped server does not listen. Here the next call sends the
+    report. And py4j repeats a call without an answer: two commits of the same rows ran side by
+    side.
     """
 
     def __init__(self, gateway_parameters: Any) -> None:
@@ -31,17 +32,17 @@ class _Client(GatewayClient):
         self.dropped: deque[str] = deque()
 
     def garbage_collect_object(self, target_id: str) -> None:
-        """Take note; no lock, no input, no output."""
+        """Note the object; no lock, no input, no output."""
         self.dropped.append(target_id)
 
     def forget_dropped(self) -> None:
-        """Let Java drop what Python has."""
+        """Let Java drop the objects that Python has dropped."""
         while self.dropped:
             super().garbage_collect_object(self.dropped.popleft())
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
-        """Once; Py4JNetworkError where no answer comes, with nothing logged of what was asked."""
-        del retry, binary  # nothing here is read as bytes
+        """Send a call once; Py4JNetworkError if no answer comes, and the call is not logged."""
+        del retry, binary  # no answer is read as bytes
         connection = self._get_connection()
         try:
             answer = connection.send_command(command)
@@ -56,7 +57,7 @@ class _Client(GatewayClient):
 
 
 class GatewayConnections(JavaGateway):
-    """A gateway on the loopback interface; each thread that calls has a connection of its own."""
+    """A gateway on the loopback interface, with one connection for each calling thread."""
 
     def _create_gateway_client(self) -> Any:
         self.client = _Client(self.gateway_parameters)
@@ -64,6 +65,6 @@ class GatewayConnections(JavaGateway):
 
 
 def connect(port: int, secret: str) -> GatewayConnections:
-    """Where nothing is connected before the first call."""
+    """Connections that open at the first call."""
     parameters = GatewayParameters(address="127.0.0.1", port=port, auth_token=secret)
     return GatewayConnections(gateway_parameters=parameters)

@@ -55,7 +55,7 @@ def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
 
 
 def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
-    """The kind of Iceberg commit that the change needs, with its files."""
+    """The kind of Iceberg commit that the change needs, with the files."""
     if change.removed:
         update = table.newRewrite().validateFromSnapshot(tip)
         for each in change.removed:
@@ -65,8 +65,8 @@ def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
         for each in change.added:
             update.addFile(api.data_file(table, each))
     elif change.added_deletes or change.removed_deletes:
-        # The check is needed for deletion vectors: a data file that has one already is refused,
-        # unless the commit removes that vector.
+        # Iceberg then refuses a second deletion vector for a data file, unless the commit removes
+        # the first vector.
         update = table.newRowDelta().validateFromSnapshot(tip)
         for each in change.added:
             update.addRows(api.data_file(table, each))
@@ -90,7 +90,7 @@ def _totals(made: Any) -> FileTotals:
 
 
 def is_readable(task: Mapping[str, Any], store: TableStore) -> bool:
-    """Can this process read the data file and its deletes? A file scan task, as JSON."""
+    """Can a worker read the data file and the deletes of a scan task? The task is JSON."""
     deletes = task.get("delete-files", ())
     kinds = {each["content"].upper().replace("-", "_") for each in deletes}
     formats = {each["file-format"].upper() for each in deletes}

@@ -1,7 +1,7 @@
 """A worker's connections to the gateway: to Iceberg's Java API in the embedded lake server.
 
 A PySpark program reaches the Java API as ``spark._jvm``. The embedded server starts as the JVM of
-such a program, so workers reach the API too, by a port on the loopback interface and a secret.
+such a program, and workers reach the API by a port on the loopback interface and a secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CAUSES: Final = 8
 
 
 def gateway_of(url: str) -> Gateway | None:
-    """The gateway that a lake server's URL names, if the URL names one."""
+    """The gateway in a lake server's URL, if the URL names a gateway."""
     for parameter in url.partition("/;")[2].split(";"):
         name, _, value = parameter.partition("=")
         if name == GATEWAY:
@@ -33,7 +33,7 @@ def gateway_of(url: str) -> Gateway | None:
 
 
 class Gateway:
-    """A worker's connections to the gateway: any thread may call, each on its own connection."""
+    """A worker's connections to the gateway: any thread may call."""
 
     def __init__(self, port: int, secret: str) -> None:
         self.connections = connect(port, secret)
@@ -52,7 +52,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def translated(self, what: str) -> Iterator[None]:
-        """Turn an error of Java's, or a missing answer, into a ReplicationError about ``what``."""
+        """Turn a Java error, or a missing answer, into a ReplicationError about ``what``."""
         try:
             self.connections.client.forget_dropped()
             try:
@@ -71,7 +71,7 @@ class Gateway:
 
 
 class JavaError(Exception):
-    """A Java exception with its causes, formatted as Spark formats one."""
+    """A Java exception with the causes, in Spark's format."""
 
     def __init__(self, error: Py4JJavaError) -> None:
         thrown: Any = error.java_exception

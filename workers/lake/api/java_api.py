@@ -1,4 +1,4 @@
-"""The Java classes and methods that `table_api` calls."""
+"""The Java classes and methods of Iceberg that the room calls."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from workers.lake.table import LakeIdent
 
 
 class JavaApi:
-    """The classes of Iceberg's that are used; each name is looked up by a call of its own."""
+    """Iceberg's classes, looked up once: every look-up of a name is a call."""
 
     def __init__(self, gateway: Any) -> None:
         sql = gateway.jvm.org.apache.spark.sql.classic.SparkSession
         spark = sql.builder().getOrCreate()
-        # A catalog is made of the configuration of the thread's session.
+        # Spark creates a catalog with the configuration of the thread's session.
         sql.setActiveSession(spark)
         catalogs = spark.sessionState().catalogManager()
         self._catalog = catalogs.catalog(CATALOG).icebergCatalog()
@@ -40,7 +40,7 @@ class JavaApi:
         self._hadoop = spark.sessionState().newHadoopConf()
         self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
         self._metadata_parser = iceberg.TableMetadataParser
-        # For a pool, Iceberg looks every 10 ms whether it is through, eight times in a commit.
+        # Iceberg waits for a pool in steps of 10 ms, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
         store = None if self.warehouse is None else store_for(self.warehouse)
@@ -49,29 +49,29 @@ class JavaApi:
             read_deletes_at_once(gateway, self.in_this_thread)
 
     def load(self, ident: LakeIdent) -> Any:
-        """The table, read anew."""
+        """The table, read from the catalog."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         return self._catalog.loadTable(self._identifier.of(name))
 
     def metadata(self, ident: LakeIdent) -> dict[str, Any]:
-        """What the table's newest metadata file says."""
+        """The table's newest metadata file."""
         current = self.load(ident).operations().current()
         found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
         return found
 
     def has_namespace(self, name: str) -> bool:
-        """Whether the catalog has a schema for tables."""
+        """Has the catalog a schema of the name?"""
         namespace = self._namespace.of(_string_array(self._gateway, [name]))
         return bool(self._catalog.namespaceExists(namespace))
 
     def build_table(
         self, ident: LakeIdent, schema: str, location: str | None, properties: Mapping[str, str]
     ) -> Any:
-        """What makes a table; its folder with the file system that Spark would find it in."""
+        """A builder of a table; Spark's Hadoop settings complete the folder's URI."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         columns = self._schemas.fromJson(schema)
         builder = self._catalog.buildTable(self._identifier.of(name), columns)
-        # As Spark has it: the system's user.
+        # Spark, too, makes the system's user the owner.
         for key, value in {**properties, "owner": self._user}.items():
             builder.withProperty(key, value)
         if location is not None:
@@ -80,7 +80,7 @@ class JavaApi:
         return builder
 
     def scan(self, table: Any, snapshot_id: int) -> Iterator[Mapping[str, Any]]:
-        """A snapshot's data files, each with the files of deletes that concern it."""
+        """The data files of a snapshot, with the delete files of every data file."""
         tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
         try:
             found = tasks.iterator()
@@ -90,7 +90,7 @@ class JavaApi:
             tasks.close()
 
     def data_file(self, table: Any, file: NewFile) -> Any:
-        """A file of rows, with the bounds and counts that its footer has of each column."""
+        """A new data file, with the bounds and counts of every column from the footer."""
         source = table.io().newInputFile(file.path)
         metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
         if file.unbounded:
@@ -100,7 +100,7 @@ class JavaApi:
         return builder.withMetrics(metrics).build()
 
     def listed_file(self, table: Any, file: NewFile) -> Any:
-        """A file of rows that the table has, to be found by its name there."""
+        """A data file of the table, found by the file's name."""
         builder = self._data_files.builder(table.spec()).withPath(file.path).withFormat("PARQUET")
         return builder.withFileSizeInBytes(file.size).withRecordCount(file.rows).build()
 
@@ -119,9 +119,9 @@ class JavaApi:
         )
 
     def delete_file(self, table: Any, file: NewFile) -> Any:
-        """A file of positions, of one data file if it says so.
+        """A delete file, for a single data file if ``file.of`` names the data file.
 
-        Nothing is read of it: where Iceberg's file system is not ours, it is found here.
+        Iceberg does not read the file; asking for the length finds a missing file.
         """
         table.io().newInputFile(file.path).getLength()
         builder = self._file_metadata.deleteFileBuilder(table.spec()).ofPositionDeletes()

@@ -1,20 +1,20 @@
 """``TableApi`` and ``FileCommits`` on Iceberg's Java API in the lake server.
 
-Spark SQL has no statement for "these files belong to the table from now on": Spark would read the
-files that a worker had written and write them again. Iceberg's API adds files in one commit, data
+Spark SQL has no statement for "the files belong to the table from now on": Spark would read the
+files of a worker and write the rows again. Iceberg's API adds files in one commit, data
 files and delete files, on a branch and with a snapshot's properties.
 
-``release_sessions`` cannot stop a call of the gateway: a call of a worker that has died goes on and
-commits. So only calls that may come late are made here:
+``release_sessions`` cannot stop a call of the gateway: the call of a dead worker goes on and
+commits. Every call here may therefore come late:
 
 * calls that read;
 * commits to a branch of the caller's generation. The branch may grow, or be created again, without
-  harm once nobody will publish it;
+  harm once no worker will publish the branch;
 * the creation of a table, refused if a successor has created the table;
-* the fast-forward of ``main`` to such a branch, refused behind a successor's fence;
-* expiries, which name a time before which a snapshot is old.
+* the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
+* expiries, with an absolute time.
 
-Nothing else here moves ``main``.
+No further call of the gateway moves ``main``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MISSING: Final = re.compile(
 class GatewayTableApi(TableApi, FileCommits):
     """``TableApi`` and ``FileCommits`` through the gateway, with ``sql`` for everything else.
 
-    ``sessions`` are the worker's Spark sessions: a successor closes these to stop the worker.
+    ``sessions`` are the worker's Spark sessions; a successor closes them to stop the worker.
     """
 
     def __init__(self, gateway: Gateway, sql: SqlTableApi, sessions: Sessions) -> None:
@@ -60,7 +60,7 @@ class GatewayTableApi(TableApi, FileCommits):
     # -- reading ----------------------------------------------------------------------------------
 
     def describe(self, ident: LakeIdent) -> TableState | None:
-        """The table; one metadata file, unless only Spark can tell the type of a column."""
+        """The table; a single metadata file, unless only Spark knows the type of a column."""
         metadata = self._metadata_if_any(ident, f'reading lake table "{ident}"')
         if metadata is None:
             return None
@@ -73,7 +73,7 @@ class GatewayTableApi(TableApi, FileCommits):
 
     def history(self, ident: LakeIdent) -> History:
         """All branches and snapshots."""
-        # Ends an unanswered call of this thread, and fails if a successor has closed the session.
+        # Ends an unanswered call of the thread, and fails if a successor has closed the session.
         self._sessions.get().check_open()
         return history_of(self.metadata(ident, f'reading the snapshots of lake table "{ident}"'))
 
@@ -96,10 +96,10 @@ class GatewayTableApi(TableApi, FileCommits):
         format_version: int,
         summary: Mapping[str, str],
     ) -> TableState:
-        """Create the table with an empty snapshot in one commit; Spark SQL if that fails.
+        """Create the table with an empty snapshot in a single commit, or else with Spark SQL.
 
-        Not every catalog can create a table together with a snapshot. In every other failure, too,
-        Spark creates the table or names the reason why not.
+        Not every catalog can create a table together with a snapshot. After any failure Spark
+        creates the table, or names the reason why not.
         """
         given: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": format_version}
         with contextlib.suppress(LakeFailure):
@@ -118,10 +118,10 @@ class GatewayTableApi(TableApi, FileCommits):
         format_version: int,
         summary: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        """The new table's metadata. LakeFailure if the table exists, and for other reasons.
+        """The new table's metadata. LakeFailure if the table exists, and for further reasons.
 
-        The call creates the table or has no effect. A late call of a dead worker finds the table
-        that its successor has created.
+        The call creates the table or has no effect. A late call of a dead worker finds the
+        successor's table.
         """
         what = f'creating lake table "{ident}"'
         with self._gateway.api(what) as api:
@@ -141,7 +141,7 @@ class GatewayTableApi(TableApi, FileCommits):
             return api.metadata(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop the table and its files."""
+        """Drop the table with all files."""
         self._sql.drop_table(ident)
 
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
@@ -167,8 +167,8 @@ class GatewayTableApi(TableApi, FileCommits):
                 update.createBranch(branch, at)
             else:
                 update.replaceBranch(branch, at)
-            # An age of its own, whatever history.expire.max-ref-age-ms sets for other branches: a
-            # copy may take long.
+            # An age, whatever history.expire.max-ref-age-ms sets for the table: a copy may take
+            # long.
             update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
@@ -182,10 +182,10 @@ class GatewayTableApi(TableApi, FileCommits):
     def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
         """Move ``main`` to the branch; the snapshot that ``main`` is at then.
 
-        Iceberg looks at the ancestry in the very metadata that the commit replaces, so a fence in
-        between makes the commit fail.
+        Iceberg looks at the ancestry in the very metadata that the commit replaces. A fence in
+        between therefore makes the commit fail.
         """
-        # No call to the gateway ends with the session that a successor has closed.
+        # A gateway call does not end when a successor closes the session.
         self._sessions.get().check_open()
         return repeated(lambda: self._fast_forward(ident, branch))
 
@@ -219,10 +219,10 @@ class GatewayTableApi(TableApi, FileCommits):
     def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
         """Drop old snapshots. The caller may die while waiting: the expiry is finished.
 
-        If only ancestors of ``main`` are left and no snapshot was named, Iceberg removes the files
-        that the dropped snapshots replaced, without a look at the kept snapshots. Iceberg then
-        takes one deletion vector for the whole file, which holds vectors of other data files too.
-        With a named snapshot Iceberg looks for the files that are still needed.
+        If only ancestors of ``main`` are left and the call names no snapshot, Iceberg removes the
+        files that the dropped snapshots replaced, without a look at the kept snapshots. Iceberg
+        then takes a replaced deletion vector for a whole file, and the file holds vectors of
+        further data files. If the call names a snapshot, Iceberg looks for the files in use.
         """
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
             update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
@@ -232,7 +232,7 @@ class GatewayTableApi(TableApi, FileCommits):
     # -- commits that name files ------------------------------------------------------------------
 
     def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
-        """The table's newest metadata file; takes as long as one commit."""
+        """The table's newest metadata file; takes as long as a commit."""
         with self._gateway.api(what) as api:
             return api.metadata(ident)
 
@@ -245,14 +245,14 @@ class GatewayTableApi(TableApi, FileCommits):
             return int(snapshot.snapshotId())
 
     def list_files(self, ident: LakeIdent, branch: str, what: str) -> FileList:
-        """The data files of the branch with their deletes."""
+        """The data files of the branch with the deletes."""
         with self._gateway.api(what) as api:
             return file_commits.list_files(api, ident, branch)
 
     def commit_files(
         self, ident: LakeIdent, branch: str, change: FileChange, what: str
     ) -> FileTotals:
-        """Add one snapshot to the branch."""
+        """Add a snapshot to the branch."""
         with self._gateway.api(what) as api:
             return file_commits.commit_files(api, ident, branch, change)
 
@@ -261,7 +261,7 @@ class GatewayTableApi(TableApi, FileCommits):
         self._gateway.close()
 
     def _metadata_if_any(self, ident: LakeIdent, what: str) -> Mapping[str, Any] | None:
-        """The table's metadata, or None if there is no such table."""
+        """The table's metadata, or None if the table does not exist."""
         try:
             return self.metadata(ident, what)
         except LakeFailure as error:

@@ -1,4 +1,4 @@
-"""What a table's metadata says: refs, snapshots, and the newest stamp among main's ancestors."""
+"""A table's refs and snapshots, and the newest position among the ancestors of ``main``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SOURCES: Final = "pgsub.sources"
 OPERATION: Final = "pgsub.op"
 FENCE: Final = "pgsub.fence"
 MARKS: Final = (ORIGIN, OPERATION, FENCE)
-"""Each commit of ours that brings rows has one of them in its summary."""
+"""Every commit of pgsub that adds rows has at least one mark in the summary."""
 
 _TOTALS: Final = ("total-records", "total-data-files")
 ADDED: Final = "added-records"
-_READ: Final = (
+READ_KEYS: Final = (
     ORIGIN,
     LSN_KEY,
     EPOCH,
@@ -38,16 +38,17 @@ _READ: Final = (
     ADDED,
 )
 _MOVES_ROWS: Final = "replace"
-"""What Iceberg calls a commit that only writes rows to other files."""
+"""Iceberg's name for a commit that only moves rows to new files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot; ``stamp`` as its own summary carries it.
+    """A snapshot; ``stamp`` is the position in the snapshot's summary.
 
-    In a shared table ``sources`` are the newest stamps of all sources, this snapshot's included.
-    ``records`` is how many rows its ``files`` data files hold, deleted ones included. ``foreign``:
-    somebody else added rows by it. ``committed``: when, in milliseconds since 1970; 0 if unknown.
+    In a shared table ``sources`` are the newest positions of all sources, the snapshot's included.
+    ``records`` is the number of rows in the snapshot's ``files`` data files, deleted rows included.
+    ``foreign`` is true for a commit of an other writer that added rows. ``committed`` is the time
+    in milliseconds since 1970, or 0 if unknown.
     """
 
     snapshot_id: int
@@ -70,38 +71,38 @@ class _Commit(Protocol):
 
 
 def written_by_others(ancestors: Iterable[_Commit], sources: Mapping[str, Stamp]) -> frozenset[str]:
-    """The ``sources`` beside whose rows somebody else added some since we have them.
+    """The ``sources`` for which an other writer has added rows since the source's copy.
 
-    ``""`` stands for a table of one owner. ``ancestors`` are from the newest on. Since when says
-    the epoch of its copy: what was in the table before that is none of this, and in a shared table
-    a copy takes away whatever bore the source's name.
+    ``""`` stands for a table of one owner. ``ancestors`` begin with the newest. The copy id names
+    the copy: rows from before the copy do not count, and in a shared table a copy removes all rows
+    with the source's name.
     """
     newest: Stamp | None = None
-    found, said = False, set()
+    has_foreign, names = False, set()
     for commit in ancestors:
         if commit.stamp is not None:
             newest = newest or commit.stamp
-            if found:
-                held = {**(commit.sources or {}), "": commit.stamp}
+            if has_foreign:
+                before = {**(commit.sources or {}), "": commit.stamp}
                 now = {**sources, "": newest}
-                said |= {
+                names |= {
                     name
-                    for name, stamp in held.items()
+                    for name, stamp in before.items()
                     if name in now and stamp.epoch == now[name].epoch
                 }
-        found = found or commit.foreign
-    return frozenset(said)
+        has_foreign = has_foreign or commit.foreign
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Refs (name → snapshot id) and snapshots (by id) of one table, read at one moment."""
+    """Refs (name → snapshot id) and snapshots (by id) of a table, read at the same moment."""
 
     refs: Mapping[str, int]
     snapshots: Mapping[int, Snapshot]
 
     def ancestors(self, ref: str) -> Iterator[Snapshot]:
-        """From the ref's tip backwards, as far as snapshots are kept."""
+        """From the ref's tip backwards, as far as the table keeps snapshots."""
         at: int | None = self.refs.get(ref)
         while at is not None:
             snapshot = self.snapshots.get(at)
@@ -111,20 +112,20 @@ class History:
             at = snapshot.parent_id
 
     def stamp(self, ref: str = MAIN) -> Stamp | None:
-        """The newest ancestor's that carries one."""
+        """The newest position among the ref's ancestors."""
         return next((s.stamp for s in self.ancestors(ref) if s.stamp is not None), None)
 
     def sources(self, ref: str = MAIN) -> Mapping[str, Stamp]:
-        """The newest ancestor's list of a shared table's sources."""
+        """The newest list of a shared table's sources among the ref's ancestors."""
         lists = (s.sources for s in self.ancestors(ref) if s.sources is not None)
         return next(lists, {})
 
     def tip(self, ref: str = MAIN) -> Snapshot | None:
-        """The snapshot that a ref is at."""
+        """The newest snapshot of a ref."""
         return next(self.ancestors(ref), None)
 
     def tip_stamp(self, ref: str) -> Stamp | None:
-        """The tip's own."""
+        """The position in the summary of the ref's tip."""
         tip = self.tip(ref)
         return tip.stamp if tip else None
 
@@ -132,7 +133,7 @@ class History:
 def lake_table(
     ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
 ) -> LakeTable:
-    """A table as ``main`` shows it."""
+    """A table as readers of ``main`` see it."""
     tip = history.tip()
     committed = (each.committed for each in history.snapshots.values() if each.committed)
     return LakeTable(
@@ -143,7 +144,7 @@ def lake_table(
         history.stamp(),
         history.sources(),
         tip.records if tip else None,
-        # Of ten thousand tables an apply worker keeps this: eight bytes each.
+        # An apply worker keeps the array for ten thousand tables: eight bytes for a snapshot.
         array("d", sorted(at / 1000 for at in committed)),
         tip.files if tip else 0,
         written_by_others(history.ancestors(MAIN), history.sources()),
@@ -151,7 +152,7 @@ def lake_table(
 
 
 def stamp_properties(stamp: Stamp, sources: Mapping[str, Stamp] | None = None) -> dict[str, str]:
-    """A stamp as snapshot properties; ``sources`` are what else a shared table's has to carry."""
+    """A position as snapshot properties; ``sources`` are a shared table's further positions."""
     properties = {
         ORIGIN: stamp.origin,
         LSN_KEY: str(stamp.lsn),
@@ -173,7 +174,7 @@ def write_options(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def history_of_new_table(snapshot_id: int, summary: Mapping[str, str]) -> History:
-    """The history of a table with one empty snapshot, which was committed at an unknown time."""
+    """The history of a table with a single empty snapshot of an unknown time."""
     snapshot = {
         "snapshot-id": snapshot_id,
         "timestamp-ms": 0,
@@ -183,7 +184,7 @@ def history_of_new_table(snapshot_id: int, summary: Mapping[str, str]) -> Histor
 
 
 def history_of(metadata: Mapping[str, Any]) -> History:
-    """The same from a table's metadata."""
+    """A table's history, from the table's metadata."""
     refs = {name: ref["snapshot-id"] for name, ref in metadata.get("refs", {}).items()}
     current = metadata.get("current-snapshot-id")
     if current is not None and current >= 0:  # -1 is none
@@ -196,27 +197,28 @@ def history_of(metadata: Mapping[str, Any]) -> History:
 
 def _snapshot(found: Mapping[str, Any]) -> Snapshot:
     summary: Mapping[str, str] = found.get("summary", {})
-    said = {key: summary.get(key) for key in _READ}
-    records = said["total-records"]
+    values = {key: summary.get(key) for key in READ_KEYS}
+    records = values["total-records"]
     return Snapshot(
         found["snapshot-id"],
         found.get("parent-snapshot-id"),
-        _stamp([said[key] for key in (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE)]),
-        _sources(said[SOURCES]),
+        stamp_of([values[key] for key in (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE)]),
+        sources_of(values[SOURCES]),
         None if records is None else int(records),
-        int(said["total-data-files"] or 0),
-        foreign=_foreign(said, summary.get("operation")),
+        int(values["total-data-files"] or 0),
+        foreign=is_foreign(values, summary.get("operation")),
         committed=found["timestamp-ms"],
     )
 
 
-def _foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
-    """Whether somebody else added rows by this commit."""
-    ours = any(summary[mark] is not None for mark in MARKS)
-    return not ours and operation != _MOVES_ROWS and int(summary[ADDED] or 0) > 0
+def is_foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
+    """Did an other writer add rows with the commit?"""
+    is_marked = any(summary[mark] is not None for mark in MARKS)
+    return not is_marked and operation != _MOVES_ROWS and int(summary[ADDED] or 0) > 0
 
 
-def _stamp(values: list[str | None]) -> Stamp | None:
+def stamp_of(values: list[str | None]) -> Stamp | None:
+    """A position from origin, LSN, copy id, copy position and source; None if not a position."""
     origin, lsn, epoch, floor, source = values
     if origin is None or lsn is None or epoch is None:
         return None
@@ -226,8 +228,8 @@ def _stamp(values: list[str | None]) -> Stamp | None:
         return None
 
 
-def _sources(listed: str | None) -> Mapping[str, Stamp] | None:
-    """What cannot be read is an error: to take it for nothing would lose every position in it."""
+def sources_of(listed: str | None) -> Mapping[str, Stamp] | None:
+    """A list that cannot be read is an error: as an empty list it would lose every position."""
     if listed is None:
         return None
     try:

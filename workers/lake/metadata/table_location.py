@@ -1,4 +1,4 @@
-"""Where a table's files lie."""
+"""The folder of a table's files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from workers.lake.table import LakeIdent
 
 
 def new_location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:
-    """The folder of a new table; None if the catalog chooses one, because no warehouse is set."""
+    """The folder of a new table; None without a warehouse, and the catalog then chooses."""
     unique = uuid.uuid4().hex[:8]
     return table_location(warehouse, ident, relid, unique) if warehouse else None
 
 
 def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) -> str:
-    """An explicit folder for a table, whose name may be ``..`` or ``a/b`` or have a quote in it.
+    """An explicit folder for a table; the table's name may be ``..`` or ``a/b`` or have a quote.
 
-    ``unique`` keeps the files of a table that was dropped and made again apart.
+    ``unique`` separates the files of a dropped table from the files of a new table of the name.
     """
     return (
         f"{warehouse.rstrip('/')}/{_folder(ident.schema)}/{relid}-{_folder(ident.table)}-{unique}"
@@ -26,7 +26,7 @@ def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) ->
 
 
 def is_own_folder(location: str) -> bool:
-    """Whether ``table_location`` made the folder's name: then nobody else's files are in it."""
+    """Did ``table_location`` choose the folder's name? Then the folder holds no foreign files."""
     _, _, folder = location.rpartition("/")
     return re.fullmatch(r"[0-9]+-[A-Za-z0-9_-]+-[0-9a-f]{8}", folder) is not None
 

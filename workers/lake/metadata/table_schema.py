@@ -1,7 +1,7 @@
-"""A table's columns as Iceberg's metadata has them, in both directions.
+"""Lake columns to and from the schema in Iceberg's metadata.
 
-The same types as ``typemap`` has by way of Spark, which reads and makes tables where there is no
-gateway to Iceberg itself.
+The types are those of ``typemap``, through which Spark reads and creates tables on a server without
+a gateway.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _NAMES: Final = {
 
 
 def columns_of(metadata: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
-    """The columns of the current schema; None with one of a type that Spark may refuse to read.
+    """The columns of the current schema; None if Spark may refuse to read a column's type.
 
-    One that nothing is published to (struct, map) has the null type, as ``typemap`` has it.
+    A column to which pgsub publishes no values (struct, map) has the null type, as in ``typemap``.
     """
     columns = []
     for field in current_fields(metadata):
@@ -72,12 +72,12 @@ def _arrow_type(type: Any) -> pa.DataType | None:
         element = _arrow_type(type["element"])
         return None if element is None else pa.list_(pa.field("element", element))
     if type == "uuid":
-        return pa.string()  # which is what Spark makes of it
+        return pa.string()  # as Spark reads the type
     return pa.binary() if _FIXED.fullmatch(type) else plain_type(type)
 
 
 def current_fields(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The fields of the schema that rows are written in now."""
+    """The fields of the current schema."""
     current = metadata["current-schema-id"]
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
     fields: Sequence[Mapping[str, Any]] = schema["fields"]
@@ -85,14 +85,14 @@ def current_fields(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def plain_type(name: str) -> pa.DataType | None:
-    """The Arrow type of one of Iceberg's that a file of ours may hold; none has parts."""
+    """The Arrow type of an Iceberg type without parts that a data file of pgsub may hold."""
     if decimal := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     return _TYPES.get(name)
 
 
 def schema_json(columns: Sequence[LakeColumn]) -> str:
-    """A new table's schema as Iceberg reads it; 0A000 for a type the lake has no use for."""
+    """A new table's schema as Iceberg reads a schema; 0A000 for a type that the lake lacks."""
     numbers = itertools.count(1)
     numbered = [(next(numbers), column) for column in columns]
     fields = [

@@ -1,4 +1,4 @@
-"""A table as its metadata describes it now."""
+"""A table as the metadata describes the table now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.lake.table import LakeColumn
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Columns, refs and snapshots, and the table's own properties."""
+    """A table's columns, history and properties."""
 
     columns: tuple[LakeColumn, ...]
     history: History
@@ -21,7 +21,7 @@ class TableState:
 
 
 def state_of(metadata: Mapping[str, Any]) -> TableState | None:
-    """The same from a table's metadata; None where Spark has to be asked for its columns."""
+    """A table's state from the metadata; None if only Spark knows a column's type."""
     columns = columns_of(metadata)
     if columns is None:
         return None

@@ -8,15 +8,22 @@ from typing import Any
 from catalog.errcodes import InternalError, ReplicationError
 from workers.lake.connect.errors import is_missing
 from workers.lake.connect.session import LakeSession
-from workers.lake.metadata.snapshots import _READ, History, Snapshot, _foreign, _sources, _stamp
+from workers.lake.metadata.snapshots import (
+    READ_KEYS,
+    History,
+    Snapshot,
+    is_foreign,
+    sources_of,
+    stamp_of,
+)
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.table import LakeIdent
 
 
 def read_history(session: LakeSession, ident: LakeIdent) -> History:
-    """Refs and snapshots in one query."""
-    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in _READ)
-    nothing = ", ".join(["CAST(NULL AS STRING)"] * (len(_READ) + 1))
+    """All refs and snapshots, in a single query."""
+    summary = ", ".join(f"summary[{text(key).sql(dialect='spark')}]" for key in READ_KEYS)
+    nothing = ", ".join(["CAST(NULL AS STRING)"] * (len(READ_KEYS) + 1))
     sql = sql_text(
         "SELECT name, snapshot_id, CAST(NULL AS BIGINT) parent_id, CAST(NULL AS BIGINT) committed,",
         f"{nothing} FROM",
@@ -37,20 +44,20 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
             snapshots[snapshot_id] = Snapshot(
                 snapshot_id,
                 parent_id,
-                _stamp(values[:5]),
-                _sources(values[5]),
+                stamp_of(values[:5]),
+                sources_of(values[5]),
                 None if values[6] is None else int(values[6]),
                 int(values[7] or 0),
-                foreign=_foreign(dict(zip(_READ, values[:-1], strict=True)), values[-1]),
+                foreign=is_foreign(dict(zip(READ_KEYS, values[:-1], strict=True)), values[-1]),
                 committed=committed or 0,
             )
     return History(refs, snapshots)
 
 
 def read_tip(ident: LakeIdent, properties: Mapping[str, str]) -> int:
-    """The snapshot that ``main`` is at, out of the table's ``properties``; XX000 if there is none.
+    """The newest snapshot of ``main``, out of the table's ``properties``; XX000 if none is named.
 
-    To read the properties takes no Spark job: a tenth of the time that ``read_history`` takes.
+    Reading the properties starts no Spark job and takes a tenth of the time of ``read_history``.
     """
     found = properties.get("current-snapshot-id", "none")
     if not found.isdecimal():
@@ -59,7 +66,7 @@ def read_tip(ident: LakeIdent, properties: Mapping[str, str]) -> int:
 
 
 def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
-    """The names of its branches; none where there is no such table."""
+    """The names of the table's branches; empty if the table does not exist."""
     what = f'reading the branches of lake table "{ident}"'
     try:
         rows = session.query(
@@ -74,7 +81,7 @@ def read_branches(session: LakeSession, ident: LakeIdent) -> list[str]:
 
 
 def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
-    """The table's own; ``format-version`` and ``current-snapshot-id`` are among them."""
+    """The table's properties, with ``format-version`` and ``current-snapshot-id``."""
     what = f'reading the properties of lake table "{ident}"'
     rows = session.call(sql_text("SHOW TBLPROPERTIES", table_path(ident)), what)
     if rows is None:
