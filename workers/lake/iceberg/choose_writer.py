@@ -1,4 +1,4 @@
-"""Which way a worker commits to the lake: the one place that asks whether there is a gateway."""
+"""Chooses the way a worker commits to the lake: only here is the gateway asked for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from workers.lake.storage.staging import Staging
 
 
 def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommits | None]:
-    """How tables are read and changed on the lake server at ``url``.
+    """The API for tables of the lake server at ``url``, and the commits that name files.
 
-    Commits that name files are None where Spark has to write all files.
+    The commits are None if Spark has to write all files.
     """
     sql = SqlTableApi(sessions)
     gateway = gateway_of(url)
@@ -25,5 +25,5 @@ def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommit
 
 
 def choose_tables(commits: FileCommits | None, staging: Staging) -> SparkTables:
-    """Which tables' files this process writes itself: with ``commits`` those it can, else none."""
+    """The tables for which a worker writes the files, given ``commits``; else no table."""
     return SparkTables(staging) if commits is None else DirectTables(commits, staging)

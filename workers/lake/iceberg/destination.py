@@ -1,14 +1,14 @@
 """The lake on Apache Iceberg, through Spark Connect.
 
-``main`` is what readers see, and it moves only by ``fast_forward`` to a branch that this generation
-alone writes to, or by an empty snapshot (creation, fence). Both matter after a crash: a dead
-worker's call may still be running inside the server. ``release_sessions`` stops those whose
-sessions are known; ``fence`` takes care of the others. It commits an empty snapshot on ``main``,
-after which no older branch is a descendant of main any more, so a late ``fast_forward`` is refused
-by Iceberg, and only then reads how far the table is.
+Readers see ``main``. ``main`` moves only by ``fast_forward`` to a branch of the worker's
+generation, or by an empty snapshot (creation, fence). The rule matters after a crash, because a dead worker's
+call may still be running inside the server. ``release_sessions`` stops the calls of known sessions;
+``fence`` makes all further calls harmless. ``fence`` first commits an empty snapshot on ``main``:
+no older branch is a descendant of ``main`` any more, and Iceberg refuses a late ``fast_forward``.
+Only then does ``fence`` read the table's position.
 
 Trace: worker A calls fast_forward of batch 40 (LSN 500) and is killed. B fences: if A's call came
-first, B reads 500; if the fence came first, A's call fails and B reads 400. Never both.
+first, B reads 500. If the fence came first, A's call fails and B reads 400. Never both.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _NOT_ANCESTOR: Final = "is not an ancestor"
 
 
 class IcebergDestination(Destination):
-    """``Destination`` on Iceberg tables; any thread may call, each in a session of its own."""
+    """``Destination`` on Iceberg tables; any thread may call, and has a Spark session."""
 
     def __init__(
         self,
@@ -91,9 +91,10 @@ class IcebergDestination(Destination):
         conf: Mapping[str, str] | None = None,
         session: tuple[str, str] | None = None,
     ) -> None:
-        """``session``: the ids of one that was handed over, for the thread that comes first.
+        """``session``: user and session id of a session to take over, for the first thread.
 
-        ``format_version``: Iceberg's, of new tables; 3 where it is to be known who wrote a row.
+        ``format_version`` is Iceberg's version for new tables. Only version 3 records the snapshot
+        that last wrote a row, and so tells writers apart.
         """
         user_id = f"pgsub_{identity.subid}"
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
@@ -105,7 +106,7 @@ class IcebergDestination(Destination):
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
         self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
-        self._generating: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
+        self._checked_generated: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._tracks = settings.track_commit_timestamp
         self._format_version = max(format_version, SINCE if self._tracks else 0)
         self._others: dict[LakeIdent, OtherWriters] = {}
@@ -113,7 +114,7 @@ class IcebergDestination(Destination):
     # -- tables -----------------------------------------------------------------------------------
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
-        """What ``main`` holds now, nothing cached."""
+        """The table on ``main`` now; no answer is cached."""
         state = self._tables.describe(ident)
         return None if state is None else self._as_table(ident, state)
 
@@ -132,8 +133,8 @@ class IcebergDestination(Destination):
     ) -> LakeTable:
         """Create the table with an empty snapshot that has the position.
 
-        A table that an earlier attempt of this owner left as new is finished; any other existing
-        table is refused (42P07).
+        A table that an earlier attempt of the owner left as new is finished; all further existing
+        tables are refused (42P07).
         """
         summary = _summary(stamp)
         try:
@@ -155,7 +156,7 @@ class IcebergDestination(Destination):
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
     ) -> tuple[LakeColumn, ...]:
-        """What is generated over ``columns``, with its types; one call, if anything is."""
+        """The generated columns over ``columns``, with types; at most one call."""
         if not generated:
             return ()
         names = {name for name, _ in generated}
@@ -165,7 +166,7 @@ class IcebergDestination(Destination):
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
-        """Take over a table: ours from now on, its rows as they are."""
+        """Make an existing table pgsub's; the rows stay as they are."""
         existing = self._existing(ident)
         if existing.owner not in (None, "", owner, *former_owners):
             raise ObjectInUse(
@@ -180,40 +181,40 @@ class IcebergDestination(Destination):
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop the table and its files; no error if it does not exist."""
+        """Drop the table with all files; no error if the table does not exist."""
         self._forget(ident)
         self._tables.drop_table(ident)
 
     # -- fences -----------------------------------------------------------------------------------
 
     def fence(self, ident: LakeIdent) -> LakeTable:
-        """An empty snapshot on ``main``, without a stamp: the newest ancestor's goes on counting.
+        """Commit an empty snapshot on ``main`` without a position; the newest ancestor's counts on.
 
-        A stamp could only be one that was read before. Committed late, by a worker that is dead by
-        then, it would hide a newer one under an older one.
+        A fence could carry only a position that was read before. Committed late, by a dead worker,
+        the old position would hide a newer position.
         """
         self._tables.commit_empty(ident, MAIN, {FENCE: uuid.uuid4().hex})
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
-        """Close the (user_id, session_id) pairs of a dead worker for good; stops what runs."""
+        """Close a dead worker's sessions (user_id, session_id) for good; running calls stop."""
         self._sessions.release(sessions)
 
     # -- branches ---------------------------------------------------------------------------------
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
-        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
+        """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
         self._tables.create_branch(ident, branch, at)
-        if self._tracks:  # what comes later than the branch makes its publication fail
+        if self._tracks:  # later rows of other writers make the publication fail
             known = self._others.get(ident)
             self._others[ident] = look_for_others(self._sessions.get(), ident, known)
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
-        """Drop every branch of ours on the table but ``keep``; missing is fine."""
+        """Drop every branch with ``prefix`` except ``keep``; a missing branch is no error."""
         for name in self._tables.branches(ident):
             if name.startswith(prefix) and name != keep:
                 self._tips.pop((ident, name), None)
@@ -232,7 +233,7 @@ class IcebergDestination(Destination):
         return self._direct.stage(batches, schema, rows_of, changes_of)
 
     def discard(self, staged: Staged) -> None:
-        """Remove staged files; missing is fine."""
+        """Remove staged files; a missing file is no error."""
         self._staging.discard(staged)
 
     def write_branch(
@@ -245,7 +246,7 @@ class IcebergDestination(Destination):
     ) -> Effect:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
 
-        Nothing, where this process left exactly that stamp there, is no commit.
+        Without segments, and with ``stamp`` on the branch already, nothing is committed.
         """
         if not segments and base is None and self._tips.get((ident, branch)) == stamp:
             return Effect(ident, branch, Counts())
@@ -262,7 +263,7 @@ class IcebergDestination(Destination):
         return effect
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
-        """What the batch did on each of these branches, see ``outcomes``; one call at most."""
+        """The effects of a batch on the branches, in at most one call; see ``merge_results``."""
         try:
             return count(self._sessions.get, effects)
         except BaseException:
@@ -288,13 +289,13 @@ class IcebergDestination(Destination):
         return rows
 
     def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
-        """What the rows that the branch's last commit appended meet; see ``copied_keys``."""
+        """Count existing keys among the rows of the branch's last commit; see ``copied_keys``."""
         return count_existing_keys(self._sessions.get(), ident, branch, key)
 
     def repeated_keys(
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
     ) -> int:
-        """How many values of a key more than one row of the branch has."""
+        """Count the values of a key that more than one row of the branch has."""
         what = f'looking for repeated keys in lake table "{ident}"'
         found = self._sessions.get().query(count_repeated(ident, branch, key, source), what)
         return int(found.column("n")[0].as_py())
@@ -307,7 +308,7 @@ class IcebergDestination(Destination):
         key: Sequence[str],
         generated: Generated = (),
     ) -> None:
-        """The rows that are met become what was copied; see ``copied_keys``."""
+        """Overwrite existing rows with the copied rows; see ``copied_keys``."""
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         self._direct.forget(ident)
@@ -317,10 +318,11 @@ class IcebergDestination(Destination):
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
-        This generation alone writes to the branch and a session with an unanswered call is
-        released before another is used, so what ``write_branch`` left there need not be read again.
-        Raises 40001 when main is elsewhere, or the branch another one: nothing of the batch is
-        visible then. Returns the snapshot main is at, None after a call whose outcome was read.
+        Only the worker's generation writes to the branch, and a session with an unanswered call is
+        released before a new session is used. The tip that ``write_branch`` left need therefore not
+        be read again. Raises 40001 if ``main`` or the branch was moved; no row of the batch is
+        visible then. Returns the newest snapshot of ``main``, or None after a call without a clear
+        answer.
         """
         if self._tips.get((ident, branch)) != stamp:
             found = self._tables.history(ident).tip_stamp(branch)
@@ -333,17 +335,17 @@ class IcebergDestination(Destination):
             return None
 
     def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
-        """What a failed fast-forward did. Returns if it was done, raises if not."""
+        """Find out whether a failed fast-forward took effect; raise if not."""
         unanswered = isinstance(error, ConnectionFailure)
         fenced = unanswered or is_commit_conflict(error)
         if fenced:
-            # A session's call ends with it, in get(); the gateway's, or a catalog's that gave up on
-            # us, may still be under way: behind the fence it is refused.
+            # A session's call ends when get() releases the session. A gateway's call, or the call
+            # of a catalog that timed out, may still be running: the fence makes the call fail.
             self.fence(ident)
         history = self._tables.history(ident)
         tip = history.refs.get(branch)
         if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
-            return  # main is at the branch, or ahead of it; the position alone may have been before
+            return  # main is at the branch or ahead; equal positions alone would prove nothing
         if fenced:
             why = "The call went unanswered" if unanswered else "Another commit came first"
             raise main_was_moved(ident, f"{why}; it had no effect.") from None
@@ -352,7 +354,7 @@ class IcebergDestination(Destination):
         raise error
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
-        """Set ``main`` back to a snapshot that is among its ancestors or elsewhere in the table."""
+        """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""
         self._tables.set_main(ident, snapshot_id)
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
@@ -362,7 +364,7 @@ class IcebergDestination(Destination):
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
     ) -> int:
-        """Rewrite the branch's small files, or those with deleted rows; see ``maintenance``."""
+        """Rewrite the branch's small files, or files with deleted rows; see ``rewrite_files``."""
         self._tips.pop((ident, branch), None)
         session = self._sessions.get()
         if dead_share is None:
@@ -375,15 +377,15 @@ class IcebergDestination(Destination):
         return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
-        """Remove files that no snapshot knows, in a session that no batch has; see ``orphans``."""
+        """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""
         return remove_orphans(self._beside.get(), ident, owner=owner, older_than=older_than)
 
     def idle_session(self) -> tuple[str, str] | None:
-        """Take leave of this thread's session for somebody else to use; see ``Sessions``."""
+        """Give the thread's session up for reuse; see ``Sessions``."""
         return self._sessions.release_for_reuse()
 
     def close(self) -> None:
-        """Release the sessions of this destination."""
+        """Release the sessions of the destination."""
         self._sessions.close()
         self._beside.close()
         self._tables.close()
@@ -414,12 +416,12 @@ class IcebergDestination(Destination):
     def _check_generated(
         self, session: LakeSession, ident: LakeIdent, generated: Generated
     ) -> None:
-        """Have Spark look at expressions before they are first used over the table's columns."""
+        """Let Spark check generation expressions before the first use on the table's columns."""
         if generated:
             columns = self._columns.get(ident) or self._read_columns(ident)
-            if (ident, columns, generated) not in self._generating:
+            if (ident, columns, generated) not in self._checked_generated:
                 self.generated_columns(ident, columns, generated)
-                self._generating.add((ident, columns, generated))
+                self._checked_generated.add((ident, columns, generated))
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
         table = self.table(ident)

@@ -17,26 +17,26 @@ def expire_snapshots(
     age: float = 0.0,
     clock: Callable[[], float] = time.time,
 ) -> int:
-    """Drop all but the last ``retain`` snapshots of ``main`` and of each branch.
+    """Drop all but the last ``retain`` snapshots of ``main`` and of every branch.
 
     Snapshots younger than ``age`` seconds stay. ``age`` is taken by this machine's clock, commit
     times by the lake server's.
 
-    The newest ancestor of ``main`` with a position stays too, and so does every later snapshot, by
-    the lake server's clock. Iceberg counts the last snapshots from where ``main`` is when the
-    expiry runs: a fence, or another writer's compaction, that came meanwhile would be the last
-    snapshot, and the position would be gone. A branch of pgsub was created from ``main`` later, so
-    it keeps all its commits. Returns the number of snapshots that were dropped.
+    The newest ancestor of ``main`` with a position stays, and every later snapshot by the lake
+    server's clock. Iceberg counts the last snapshots from the tip of ``main`` at the time of the
+    expiry: after a fence, or a compaction by another writer, the count alone would drop the
+    position. A branch of pgsub was created from ``main`` later and keeps all commits. Returns the
+    number of dropped snapshots.
     """
     before = tables.history(ident)
     ancestors = list(before.ancestors(MAIN))
     newer = next((n for n, each in enumerate(ancestors) if each.stamp is not None), None)
     if newer is None:
-        return 0  # no position anywhere: drop nothing, a person may have to look into the table
+        return 0  # without a position a person may have to look into the table
     older_than = ancestors[newer].committed / 1000
     if age:
         older_than = min(older_than, clock() - age)
     retain_last = max(retain, newer + 1)
     tables.expire_snapshots(ident, older_than=older_than, retain_last=retain_last)
-    # Batches go on meanwhile; their snapshots are not among the dropped ones.
+    # Batches go on meanwhile; a batch adds snapshots and drops none.
     return len(before.snapshots.keys() - tables.history(ident).snapshots.keys())

@@ -1,4 +1,4 @@
-"""Recognises a table whose creation an earlier attempt did not finish."""
+"""Recognises a table that an earlier attempt did not finish."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from workers.lake.table import LakeColumn, LakeTable, Stamp
 def is_unfinished(
     table: LakeTable, columns: Sequence[LakeColumn], owner: str, stamp: Stamp
 ) -> bool:
-    """Is the table the one that is to be created, and still as new?
+    """Is the existing table the table to create, and still as new?
 
-    Such a table has the same owner and columns, and either no snapshot, or no rows and the
-    position that it was to be created with. The worker that created it died or never got the
-    answer.
+    An unfinished table has the owner and the columns of the new table, and either no snapshot, or
+    no rows and the position of the new table. The worker that created the table died or never got
+    the answer.
     """
     if table.owner != owner or _shape(table.columns) != _shape(columns):
         return False

@@ -34,7 +34,7 @@ class TableApi(Protocol):
     * ``main`` moves only in ``create_table``, ``commit_empty``, ``fast_forward`` and ``set_main``.
     * The caller may die while a call is running, and the server then finishes the call. A call may
       therefore take effect late; under "Late" a method says why a late effect is harmless.
-    * SQLSTATE 40001 means: a second writer changed the table, and the call had no effect.
+    * SQLSTATE 40001 means: another writer changed the table, and the call had no effect.
     * Any thread may call; every thread has a Spark session.
     """
 

@@ -47,7 +47,7 @@ class Snapshot:
 
     In a shared table ``sources`` are the newest positions of all sources, the snapshot's included.
     ``records`` is the number of rows in the snapshot's ``files`` data files, deleted rows included.
-    ``foreign`` is true for a commit of an other writer that added rows. ``committed`` is the time
+    ``foreign`` is true for a commit of another writer that added rows. ``committed`` is the time
     in milliseconds since 1970, or 0 if unknown.
     """
 
@@ -71,7 +71,7 @@ class _Commit(Protocol):
 
 
 def written_by_others(ancestors: Iterable[_Commit], sources: Mapping[str, Stamp]) -> frozenset[str]:
-    """The ``sources`` for which an other writer has added rows since the source's copy.
+    """The ``sources`` for which another writer has added rows since the source's copy.
 
     ``""`` stands for a table of one owner. ``ancestors`` begin with the newest. The copy id names
     the copy: rows from before the copy do not count, and in a shared table a copy removes all rows
@@ -212,7 +212,7 @@ def _snapshot(found: Mapping[str, Any]) -> Snapshot:
 
 
 def is_foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
-    """Did an other writer add rows with the commit?"""
+    """Did another writer add rows with the commit?"""
     is_marked = any(summary[mark] is not None for mark in MARKS)
     return not is_marked and operation != _MOVES_ROWS and int(summary[ADDED] or 0) > 0
 

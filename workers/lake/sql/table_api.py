@@ -37,7 +37,7 @@ from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
 
 class SqlTableApi(TableApi):
-    """``TableApi`` in Spark SQL; each thread uses its own session of ``sessions``."""
+    """``TableApi`` in Spark SQL; a thread uses the thread's session of ``sessions``."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -98,7 +98,7 @@ class SqlTableApi(TableApi):
             raise DuplicateTable(f'lake table "{ident}" already exists') from None
         created = self.columns(ident)
         self.commit_empty(ident, MAIN, summary, created)
-        # Nobody else writes to the table yet: only its snapshot's number is not known.
+        # No second worker writes to the table yet: only the snapshot's number is unknown.
         session = self._sessions.get()
         properties = read_properties(session, ident)
         history = history_of_new_table(read_tip(ident, properties), summary)
@@ -113,7 +113,7 @@ class SqlTableApi(TableApi):
         relid: int,
         format_version: int,
     ) -> None:
-        """CREATE TABLE. LakeFailure if the table exists, and for other reasons."""
+        """CREATE TABLE. LakeFailure if the table exists, and for further reasons."""
         self.create_schema(ident)
         session = self._sessions.get()
         warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
@@ -128,7 +128,8 @@ class SqlTableApi(TableApi):
     def create_schema(self, ident: LakeIdent) -> None:
         """CREATE NAMESPACE IF NOT EXISTS of the table's schema.
 
-        If two sessions run the statement at once, it fails in one of them; so it is tried twice.
+        If two sessions run the statement at once, the statement fails in one session. A second try
+        succeeds.
         """
         session, what = self._sessions.get(), f'creating schema "{ident.schema}"'
         try:
@@ -221,7 +222,7 @@ class SqlTableApi(TableApi):
         )
 
     def close(self) -> None:
-        """Nothing to close: the sessions belong to the caller."""
+        """Close no session: the sessions belong to the caller."""
 
 
 def _moment(unix_time: float) -> str:
