@@ -1,11 +1,11 @@
 """The lake on Apache Iceberg, through Spark Connect.
 
 Readers see ``main``. ``main`` moves only by ``fast_forward`` to a branch of the worker's
-generation, or by an empty snapshot (creation, fence). The rule matters after a crash, because a dead worker's
-call may still be running inside the server. ``release_sessions`` stops the calls of known sessions;
-``fence`` makes all further calls harmless. ``fence`` first commits an empty snapshot on ``main``:
-no older branch is a descendant of ``main`` any more, and Iceberg refuses a late ``fast_forward``.
-Only then does ``fence`` read the table's position.
+generation, or by an empty snapshot (creation, fence). The rule matters after a crash, because a
+dead worker's call may still be running inside the server. ``release_sessions`` stops the calls of
+known sessions; ``fence`` makes all further calls harmless. ``fence`` first commits an empty
+snapshot on ``main``: no older branch is a descendant of ``main`` any more, and Iceberg refuses a
+late ``fast_forward``. Only then does ``fence`` read the table's position.
 
 Trace: worker A calls fast_forward of batch 40 (LSN 500) and is killed. B fences: if A's call came
 first, B reads 500. If the fence came first, A's call fails and B reads 400. Never both.
