@@ -12,7 +12,8 @@ import pytest
 
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.destination import Destination
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.server.lake_server import LakeServer
 from workers.lake.table import Identity, LakeIdent
 

@@ -14,7 +14,7 @@ import pytest
 from tests.workers.looping import Loop, a_loop
 from tests.workers.sharing import Make, Sharing
 from tests.workers.subscribed import Subscribed
-from workers.lake.memory.destination import MemoryLake
+from workers.lake.memory.lake import MemoryLake
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.lake.effects import Counts, Effect, FileSizes
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import Identity, LakeIdent, LakeTable
 from workers.proto.messages import Insert
 from workers.tables.maintenance.jobs import Job, run_now

@@ -16,7 +16,8 @@ from tests.workers.subscribed import COLUMNS, EPOCH
 from tests.workers.transactions import relation, row
 from workers.apply.apply_batch import Applier
 from workers.apply.table_checks import TableChecks
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message

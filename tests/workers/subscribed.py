@@ -15,7 +15,8 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.apply.apply_batch import Applier
 from workers.apply.table_checks import TableChecks
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import MAIN, Identity, LakeColumn, LakeIdent, Stamp
 from workers.publisher.replica_identity import Identities
 from workers.tables.writer import LakeWriter

@@ -26,7 +26,8 @@ from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply import publisher_link
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeIdent, LakeTable, Stamp

@@ -17,7 +17,8 @@ from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.changes.column_checks import check_columns
-from workers.lake.memory.destination import MemoryDestination, MemoryTable
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryTable
 from workers.lake.sources import with_source_column
 from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeColumn, LakeTable, Stamp
 from workers.proto.messages import Delete, Insert, Message, Truncate, Update

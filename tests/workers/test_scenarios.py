@@ -13,7 +13,8 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import Setter, SubRelState
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MemoryDestination, MemoryTable
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryTable
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 from workers.proto.messages import Insert, LogicalMessage, Message, Update
 

@@ -26,7 +26,8 @@ from subscriber.commands.accept_gap import accept_gap, anchor
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription
 from tests.subscriber.twins import Around, PublishedTable, Slot, around, statement
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import LakeColumn, LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.same_server import ServerMisfit, judge_server, judge_slot

@@ -11,7 +11,8 @@ from catalog.errcodes import ConnectionFailure
 from tests.workers.sharing import A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, row
 from workers.apply.apply_batch import Applier
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Delete, Message, Relation, Truncate, Update
 from workers.stream.batch import Batch

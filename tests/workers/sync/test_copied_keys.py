@@ -13,7 +13,7 @@ import pytest
 from catalog.errcodes import ReplicationError, UniqueViolation
 from catalog.pg_subscription import TableOptions
 from tests.workers.copying import BRANCH, IDENT, Copying, PublisherTwin, copying
-from workers.lake.memory.destination import MemoryTable
+from workers.lake.memory.lake import MemoryTable
 from workers.lake.table import MAIN, SHARED, SOURCE_COLUMN, LakeColumn
 
 ASKED = "existing_keys"

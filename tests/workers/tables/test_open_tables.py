@@ -12,7 +12,8 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from tests.workers.subscribed import COLUMNS, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import Identity, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.proto.messages import Insert, Message
 

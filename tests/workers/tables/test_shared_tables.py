@@ -15,7 +15,8 @@ from catalog.pg_lsn import LSN
 from config.limits import SHARED_TABLE_ATTEMPTS
 from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
 from tests.workers.transactions import batch, relation, row
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import MAIN, SOURCE_COLUMN, LakeIdent, Stamp

@@ -11,7 +11,8 @@ import pytest
 from catalog.errcodes import ConnectionFailure, ReplicationError
 from tests.workers.sharing import TARGET, A, Make, insert
 from tests.workers.transactions import batch, row
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Insert
 from workers.tables.table_locks import TableLocks

@@ -1,4 +1,4 @@
-"""A batch applied to the rows of a table in memory, segment by segment."""
+"""Applies a batch to the rows of a table in memory, segment by segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workers.lake.table import LakeColumn, LakeIdent
 
 @dataclass(slots=True)
 class Work:
-    """A branch's rows while a batch is applied to them."""
+    """A branch's rows while a batch is applied."""
 
     ident: LakeIdent
     columns: tuple[LakeColumn, ...]
@@ -36,7 +36,7 @@ class Work:
     elsewhere: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
     def apply(self, segment: Segment) -> None:
-        """One segment, after those before it."""
+        """Apply the next segment."""
         if segment.truncate:
             self.rows = [row for row in self.rows if not came_from(row, segment.source)]
         if segment.key_lookup is not None:
@@ -48,11 +48,11 @@ class Work:
         if segment.append is not None:
             self._append(segment, segment.append)
         if segment.from_branch is not None:
-            there = self.elsewhere[segment.from_branch]
-            self.rows += [row for row in there if came_from(row, segment.source)]
+            rows = self.elsewhere[segment.from_branch]
+            self.rows += [row for row in rows if came_from(row, segment.source)]
 
     def _merge(self, segment: Segment, staged: Staged) -> None:
-        """As one statement: every row is matched as it was before."""
+        """Apply changes as a single MERGE: a row is matched with the values before the MERGE."""
         changes: dict[tuple[Any, ...], Row] = {}
         for change in as_dicts(staged):
             changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
@@ -91,17 +91,17 @@ class Work:
                 for position in itertools.islice(hits, image["n"])
             )
         positions, append = full.decide(found_table(found))
-        dead: set[int] = set()
+        deleted: set[int] = set()
         changes = as_dicts(positions)
         for change in changes:
             at = change["p"]
             if change["op"]:
-                dead.add(at)
+                deleted.add(at)
             else:
                 changed = self.rows[at] | new_values(replace(segment, unchanged=()), change)
                 self.rows[at] = generate(changed, segment.generated)
-        self._merged((), changes, len(changes), len(changes) - len(dead))
-        self.rows = [row for position, row in enumerate(self.rows) if position not in dead]
+        self._merged((), changes, len(changes), len(changes) - len(deleted))
+        self.rows = [row for position, row in enumerate(self.rows) if position not in deleted]
         if append is not None:
             self._append(segment, append)
 

@@ -21,12 +21,12 @@ Row = dict[str, Any]
 
 
 def as_dicts(staged: Staged | None) -> list[Row]:
-    """What was staged."""
+    """The staged rows, by the staged columns' names."""
     return [] if staged is None or staged.table is None else staged.table.to_pylist()
 
 
 def new_values(segment: Segment, change: Row) -> Row:
-    """What a staged row sets, by the table's column names."""
+    """The values that a staged row sets, by the table's column names."""
     return {
         name: change[f"c{n}"]
         for n, name in enumerate(segment.columns)
@@ -37,13 +37,13 @@ def new_values(segment: Segment, change: Row) -> Row:
 def complete(
     columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str], source: str
 ) -> Row:
-    """Lake-only columns get the text of their default's expression, or NULL."""
+    """Fill lake-only columns with the text of the default's expression, or with NULL."""
     whole = {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
     return whole | {SOURCE_COLUMN: source} if source else whole
 
 
 def generate(row: Row, generated: Generated) -> Row:
-    """The row with what is generated computed over it."""
+    """The row with the generated columns."""
     for each in read_generated(generated):
         tree = sqlglot.parse_one(each.text, dialect="spark")
         row = row | {each.column: _value(tree, row)}
@@ -58,11 +58,11 @@ _OPERATORS: Final[Mapping[type[exp.Expr], Callable[..., Any]]] = {
     exp.Upper: str.upper,
     exp.Length: len,
 }
-"""As much of SQL as tests use: functions of which a NULL makes a NULL."""
+"""The SQL functions that tests use; a NULL argument makes the result NULL."""
 
 
 def _value(node: exp.Expr, row: Row) -> Any:
-    """An expression's value over a row; 0A000 for what this twin cannot compute."""
+    """An expression's value for a row; 0A000 for an expression outside the twin's SQL."""
     match node:
         case exp.Column():
             return row[node.name]
@@ -81,7 +81,7 @@ def _value(node: exp.Expr, row: Row) -> Any:
 
 
 def came_from(row: Row, source: str) -> bool:
-    """Whether a row is one that a segment of this source is about."""
+    """Does a segment of the source concern the row?"""
     return not source or row[SOURCE_COLUMN] == source
 
 
@@ -91,7 +91,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def found_table(found: list[tuple[int, str, int]]) -> pa.Table:
-    """What ``WholeRowLookup.decide`` is told."""
+    """The argument of ``WholeRowLookup.decide``."""
     images, files, positions = zip(*found, strict=True) if found else ((), (), ())
     return pa.table(
         {
@@ -102,10 +102,12 @@ def found_table(found: list[tuple[int, str, int]]) -> pa.Table:
     )
 
 
-def pairs(held: Sequence[Row], copied: Sequence[Row], key: Sequence[str]) -> list[tuple[int, int]]:
-    """Positions of a held and a copied row that have one key; one with a NULL equals none."""
+def pairs(
+    existing: Sequence[Row], copied: Sequence[Row], key: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Positions of existing and copied rows with equal keys; a key with a NULL equals no key."""
     places: dict[tuple[Any, ...], list[int]] = {}
-    for at, row in enumerate(held):
+    for at, row in enumerate(existing):
         places.setdefault(tuple(row[name] for name in key), []).append(at)
     found = ((tuple(row[name] for name in key), at) for at, row in enumerate(copied))
     return [
@@ -117,26 +119,26 @@ def pairs(held: Sequence[Row], copied: Sequence[Row], key: Sequence[str]) -> lis
 
 
 def overwrite_rows(
-    held: Sequence[Row],
+    existing: Sequence[Row],
     copied: Sequence[Row],
     columns: Sequence[str],
     key: Sequence[str],
     generated: Generated,
 ) -> list[Row]:
-    """Held rows take the values of the copied row with their key, which goes."""
-    rows = list(held)
-    taken = set()
-    for there, at in pairs(held, copied, key):
+    """Existing rows take the values of the copied row with an equal key; the copied row goes."""
+    rows = list(existing)
+    overwritten = set()
+    for there, at in pairs(existing, copied, key):
         changed = rows[there] | {name: copied[at][name] for name in columns}
         rows[there] = generate(changed, generated)
-        taken.add(at)
-    return rows + [row for at, row in enumerate(copied) if at not in taken]
+        overwritten.add(at)
+    return rows + [row for at, row in enumerate(copied) if at not in overwritten]
 
 
-def find_keys(rows: Sequence[Row], segment: Segment, probe: KeyLookup) -> pa.Table:
-    """What ``KeyLookup.decide`` is told: a line for each row that has one of the keys."""
-    sought = [(segment.key, _numbers(probe.keys))]
-    sought += [(other.columns, _numbers(other.keys)) for other in probe.others]
+def find_keys(rows: Sequence[Row], segment: Segment, lookup: KeyLookup) -> pa.Table:
+    """The argument of ``KeyLookup.decide``: a line for every row with at least one of the keys."""
+    sought = [(segment.key, _numbers(lookup.keys))]
+    sought += [(other.columns, _numbers(other.keys)) for other in lookup.others]
     lines = [
         [numbers.get(tuple(row[name] for name in key)) for key, numbers in sought]
         for row in rows
@@ -144,7 +146,7 @@ def find_keys(rows: Sequence[Row], segment: Segment, probe: KeyLookup) -> pa.Tab
     ]
     found = [line for line in lines if any(number is not None for number in line)]
     columns = zip(*found, strict=True) if found else [()] * len(sought)
-    schema = no_keys_found(len(probe.others)).schema
+    schema = no_keys_found(len(lookup.others)).schema
     return pa.table([pa.array(column, pa.int64()) for column in columns], schema=schema)
 
 
@@ -154,6 +156,6 @@ def _numbers(staged: Staged | None) -> dict[tuple[Any, ...], int]:
 
 
 def repeated(rows: Sequence[Row], key: Sequence[str], source: str) -> int:
-    """How many values of a key, without a NULL, more than one row has."""
+    """Count the values of a key, without a NULL, that more than one row has."""
     values = (tuple(row[name] for name in key) for row in rows if came_from(row, source))
     return sum(count > 1 for value, count in Counter(values).items() if None not in value)

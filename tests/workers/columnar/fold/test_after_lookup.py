@@ -33,7 +33,8 @@ from workers.changes.segments import build_segments
 from workers.columnar.column_reader import Changes, UnrepresentableValue, UnsentValue
 from workers.columnar.fold.after_lookup import Probed, gives_keys
 from workers.columnar.frame import frame
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 from workers.proto.messages import Message
 from workers.publisher.replica_identity import Coverage

@@ -15,7 +15,8 @@ from tests.workers.maintained import A, Expiring, RecordingLake, branches, is_fr
 from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import Identity
 from workers.proto.messages import Insert
 from workers.tables.maintenance.schedule import Maintenance

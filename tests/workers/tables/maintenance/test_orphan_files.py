@@ -25,7 +25,8 @@ from config.guc import Settings
 from config.limits import ORPHAN_POLL_SECONDS
 from tests.workers.subscribed import Subscribed
 from workers.lake.effects import Orphans
-from workers.lake.memory.destination import MemoryDestination, MemoryLake
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import SHARED, Identity, LakeIdent
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 

@@ -14,7 +14,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
 from workers.apply.apply_batch import Applier
 from workers.lake.effects import FileSizes
-from workers.lake.memory.destination import MemoryLake
+from workers.lake.memory.lake import MemoryLake
 from workers.proto.messages import Insert
 from workers.tables.maintenance import schedule
 from workers.tables.maintenance.schedule import Maintenance

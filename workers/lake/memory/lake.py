@@ -1,0 +1,91 @@
+"""The state of a lake in memory: tables with snapshots and refs, and closed sessions."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from workers.lake.effects import Outcome
+from workers.lake.memory.rows import Row
+from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """A snapshot of a table, with all rows."""
+
+    snapshot_id: int
+    parent_id: int | None
+    rows: tuple[Row, ...]
+    stamp: Stamp | None = None
+    sources: Mapping[str, Stamp] | None = None
+    foreign: bool = False
+    committed: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class MemoryTable:
+    """A table: columns, refs (name → snapshot id) and snapshots."""
+
+    columns: tuple[LakeColumn, ...]
+    owner: str | None = None
+    refs: dict[str, int] = field(default_factory=dict)
+    snapshots: dict[int, MemorySnapshot] = field(default_factory=dict)
+
+
+class MemoryLake:
+    """Tables, and sessions that were closed for good; a lake outlives a destination.
+
+    ``outcomes`` are the effects of commits by the name of the operation.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.tables: dict[LakeIdent, MemoryTable] = {}
+        self.closed_sessions: set[tuple[str, str]] = set()
+        self.outcomes: dict[str, Outcome] = {}
+        self._ids = itertools.count(1)
+
+    def commit(
+        self,
+        table: MemoryTable,
+        ref: str,
+        rows: Iterable[Row],
+        stamp: Stamp | None = None,
+        *,
+        foreign: bool = False,
+    ) -> MemorySnapshot:
+        """Add a snapshot at the tip of a ref; ``foreign``: as another writer that adds rows."""
+        with self.lock:
+            sources = None
+            if stamp is not None and stamp.source:
+                sources = {**sources_of(table, ref), stamp.source: stamp}
+            tip = table.refs.get(ref)
+            snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources, foreign)
+            table.snapshots[snapshot.snapshot_id] = snapshot
+            table.refs[ref] = snapshot.snapshot_id
+            return snapshot
+
+    def rows(self, ident: LakeIdent, ref: str = MAIN) -> list[Row]:
+        """The rows a reader sees."""
+        with self.lock:
+            table = self.tables[ident]
+            tip = table.refs.get(ref)
+            return [] if tip is None else [dict(row) for row in table.snapshots[tip].rows]
+
+
+def ancestors_of(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
+    """From the ref's tip backwards."""
+    at = table.refs.get(ref)
+    while at is not None:
+        snapshot = table.snapshots[at]
+        yield snapshot
+        at = snapshot.parent_id
+
+
+def sources_of(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
+    """The newest list of a shared table's sources among the ref's ancestors."""
+    return next((s.sources for s in ancestors_of(table, ref) if s.sources is not None), {})
