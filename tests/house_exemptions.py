@@ -104,9 +104,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "branch_writer": BY_ITS_ROOM,
     },
     "workers/lake/memory": {
-        "apply_segments": BY_ITS_ROOM,
         "destination": BY_ITS_ROOM,
-        "rows": BY_ITS_ROOM,
     },
     "workers/lake/server": {
         "class_archive": BY_ITS_ROOM,
@@ -182,11 +180,8 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/columnar/binary": 9.2,
     "workers/columnar/copy": 11.6,
     "workers/columnar/fold": 11.8,
-    "workers/lake/api": 16.9,
     "workers/lake/files": 16.0,
     "workers/lake/iceberg": 14.3,
-    "workers/lake/memory": 12.4,
-    "workers/lake/metadata": 15.4,
     "workers/lake/server": 13.0,
     "workers/lake/sql": 13.8,
     "workers/process": 11.3,
