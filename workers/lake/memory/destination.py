@@ -1,18 +1,14 @@
 """The lake in memory: a twin of ``IcebergDestination`` for tests of the workers without Spark.
 
-Branches, fast-forward, stamps, fences, sessions and errors behave as on Iceberg (one contract test
-runs against both); rows are Python dictionaries. A ``MemoryLake`` is what several destinations,
-each a worker's, have in common.
+Branches, fast-forward, positions, fences, sessions and errors behave as on Iceberg; the contract
+tests run on the twin and on Iceberg. Rows are Python dictionaries. Several destinations, one for
+every worker, share a ``MemoryLake``.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -27,9 +23,10 @@ from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import read_copy
 from workers.lake.destination import Destination
-from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans, Outcome, counts
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans, counts
 from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
+from workers.lake.memory.lake import MemoryLake, MemoryTable, ancestors_of, sources_of
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
 from workers.lake.metadata.snapshots import written_by_others
 from workers.lake.refusals import check_base, main_was_moved
@@ -46,75 +43,11 @@ from workers.lake.table import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySnapshot:
-    """One state of a table."""
-
-    snapshot_id: int
-    parent_id: int | None
-    rows: tuple[Row, ...]
-    stamp: Stamp | None = None
-    sources: Mapping[str, Stamp] | None = None
-    foreign: bool = False
-    committed: float = field(default_factory=time.time)
-
-
-@dataclass(slots=True)
-class MemoryTable:
-    """A table: its columns, refs (name → snapshot id) and snapshots."""
-
-    columns: tuple[LakeColumn, ...]
-    owner: str | None = None
-    refs: dict[str, int] = field(default_factory=dict)
-    snapshots: dict[int, MemorySnapshot] = field(default_factory=dict)
-
-
-class MemoryLake:
-    """What outlives a destination: tables, and sessions that were closed for good.
-
-    ``outcomes``: what each commit of a destination did, by its operation.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.tables: dict[LakeIdent, MemoryTable] = {}
-        self.closed_sessions: set[tuple[str, str]] = set()
-        self.outcomes: dict[str, Outcome] = {}
-        self._ids = itertools.count(1)
-
-    def commit(
-        self,
-        table: MemoryTable,
-        ref: str,
-        rows: Iterable[Row],
-        stamp: Stamp | None = None,
-        *,
-        foreign: bool = False,
-    ) -> MemorySnapshot:
-        """A new snapshot at the tip of a ref; ``foreign``: as somebody else who adds rows."""
-        with self.lock:
-            sources = None
-            if stamp is not None and stamp.source:
-                sources = {**_sources(table, ref), stamp.source: stamp}
-            tip = table.refs.get(ref)
-            snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources, foreign)
-            table.snapshots[snapshot.snapshot_id] = snapshot
-            table.refs[ref] = snapshot.snapshot_id
-            return snapshot
-
-    def rows(self, ident: LakeIdent, ref: str = MAIN) -> list[Row]:
-        """The rows a reader sees."""
-        with self.lock:
-            table = self.tables[ident]
-            tip = table.refs.get(ref)
-            return [] if tip is None else [dict(row) for row in table.snapshots[tip].rows]
-
-
 class MemoryDestination(Destination):
     """``Destination`` on a ``MemoryLake``.
 
-    ``failpoint`` is called with the name of each operation before it takes effect and may raise or
-    wait; ``copy_source`` answers a COPY statement with CSV.
+    Every operation calls ``failpoint`` with the operation's name before the operation takes effect;
+    ``failpoint`` may raise or wait. ``copy_source`` answers a COPY statement with CSV.
     """
 
     def __init__(
@@ -137,15 +70,15 @@ class MemoryDestination(Destination):
     # -- tables -----------------------------------------------------------------------------------
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
-        """What ``main`` holds now; None when there is no such table."""
+        """The table on ``main`` now; None if the table does not exist."""
         self._enter("table")
         with self.lake.lock:
             table = self.lake.tables.get(ident)
             if table is None:
                 return None
-            stamp = next((s.stamp for s in _ancestors(table, MAIN) if s.stamp), None)
+            stamp = next((s.stamp for s in ancestors_of(table, MAIN) if s.stamp), None)
             rows = len(self._rows(table, MAIN))
-            sources = _sources(table, MAIN)
+            sources = sources_of(table, MAIN)
             return LakeTable(
                 ident,
                 table.columns,
@@ -155,7 +88,7 @@ class MemoryDestination(Destination):
                 sources,
                 rows,
                 tuple(each.committed for each in table.snapshots.values()),
-                written_by_others=written_by_others(_ancestors(table, MAIN), sources),
+                written_by_others=written_by_others(ancestors_of(table, MAIN), sources),
             )
 
     def create_table(
@@ -167,7 +100,7 @@ class MemoryDestination(Destination):
         relid: int,
         stamp: Stamp,
     ) -> LakeTable:
-        """Create the table with an empty stamped snapshot on ``main``."""
+        """Create the table with an empty snapshot on ``main`` that has the position."""
         self._enter("create_table")
         with self.lake.lock:
             existing = self.lake.tables.get(ident)
@@ -180,7 +113,7 @@ class MemoryDestination(Destination):
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
     ) -> tuple[LakeColumn, ...]:
-        """What is generated, with the type of the first column that each uses."""
+        """The generated columns; the type is the type of the first column in the expression."""
         self._enter("generated_columns")
         names = {name for name, _ in generated}
         types = {column.name: column.type for column in columns if column.name not in names}
@@ -193,7 +126,7 @@ class MemoryDestination(Destination):
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
     ) -> LakeTable:
-        """Take over an existing table."""
+        """Make an existing table pgsub's."""
         self._enter("adopt_table")
         table = self._get(ident)
         if table.owner not in (None, owner, *former_owners):
@@ -203,12 +136,12 @@ class MemoryDestination(Destination):
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """DROP TABLE IF EXISTS."""
+        """Drop the table; no error if the table does not exist."""
         self._enter("drop_table")
         self.lake.tables.pop(ident, None)
 
     def fence(self, ident: LakeIdent) -> LakeTable:
-        """An empty snapshot on ``main`` that carries the stamp on."""
+        """Commit an empty snapshot on ``main``; the newest ancestor's position counts on."""
         self._enter("fence")
         table = self._get(ident)
         with self.lake.lock:
@@ -216,13 +149,13 @@ class MemoryDestination(Destination):
         return self._existing(ident)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
-        """Close sessions for good: a destination that has one of them can do nothing more."""
+        """Close sessions for good: every further call of a session's destination fails."""
         self.lake.closed_sessions.update(sessions)
 
     # -- branches ---------------------------------------------------------------------------------
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
-        """A fresh branch at a snapshot, ``main``'s tip if none is named."""
+        """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
         self._enter("create_branch")
         table = self._get(ident)
         table.refs[branch] = table.refs[MAIN] if at is None else at
@@ -230,7 +163,7 @@ class MemoryDestination(Destination):
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
-        """Drop every branch of ours on the table but ``keep``."""
+        """Drop every branch with ``prefix`` except ``keep``."""
         self._enter("drop_branches")
         table = self.lake.tables.get(ident)
         if table is None:
@@ -248,23 +181,23 @@ class MemoryDestination(Destination):
         rows_of: RowsOf | None = None,
         changes_of: LakeIdent | None = None,
     ) -> Staged:
-        """Everything stays in memory."""
+        """Keep all rows in memory."""
         del rows_of, changes_of
         table = pa.Table.from_batches(list(batches), schema)
         self._staged.add(id(table))
         return Staged(table.num_rows, table=table)
 
     def discard(self, staged: Staged) -> None:
-        """Forget it."""
+        """Forget the rows."""
         self._staged.discard(id(staged.table))
 
     @property
     def staged(self) -> int:
-        """How many stagings were not discarded: 0 when nothing leaks."""
+        """The number of stagings that were not discarded: 0 without a leak."""
         return len(self._staged)
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
-        """What was done; a key that is there twice is an error."""
+        """The effects of the commits; a key that two rows share is an error."""
         self._enter("count")
         return counts(effects, self.lake.outcomes)
 
@@ -281,7 +214,7 @@ class MemoryDestination(Destination):
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
-        check_base(ident, _sources(table, branch).get(stamp.source), stamp, base)
+        check_base(ident, sources_of(table, branch).get(stamp.source), stamp, base)
         work = Work(ident, table.columns, list(self._rows(table, branch)))
         for segment in segments:
             if segment.from_branch is not None:
@@ -301,7 +234,7 @@ class MemoryDestination(Destination):
         plan: CopyPlan,
         progress: Callable[[int, int], None],
     ) -> int:
-        """Read each statement from ``copy_source``; one commit."""
+        """Read every statement from ``copy_source``; a single commit."""
         self._enter("copy")
         if self.copy_source is None:
             raise ReplicationError("this lake has no source to copy from")
@@ -325,15 +258,15 @@ class MemoryDestination(Destination):
         return len(copied)
 
     def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
-        """What the rows that the branch's last commit appended meet in the table before it."""
+        """Count the rows of the branch's last commit with a key that an existing row has."""
         self._enter("existing_keys")
-        met = pairs(*self._held_and_copied(ident, branch), key)
-        return ExistingKeys(len({copied for _, copied in met}), len(met))
+        found = pairs(*self._existing_and_copied(ident, branch), key)
+        return ExistingKeys(len({copied for _, copied in found}), len(found))
 
     def repeated_keys(
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
     ) -> int:
-        """How many values of a key more than one row of the branch has."""
+        """Count the values of a key that more than one row of the branch has."""
         self._enter("repeated_keys")
         return repeated(self._rows(self._get(ident), branch), key, source)
 
@@ -345,10 +278,10 @@ class MemoryDestination(Destination):
         key: Sequence[str],
         generated: Generated = (),
     ) -> None:
-        """The rows that are met become what was copied."""
+        """Overwrite existing rows with the copied rows."""
         self._enter("overwrite_existing")
-        held, copied = self._held_and_copied(ident, branch)
-        rows = overwrite_rows(held, copied, columns, key, generated)
+        existing, copied = self._existing_and_copied(ident, branch)
+        rows = overwrite_rows(existing, copied, columns, key, generated)
         self.lake.commit(self._get(ident), branch, rows)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
@@ -359,15 +292,15 @@ class MemoryDestination(Destination):
             tip = table.refs.get(branch)
             if tip is None or table.snapshots[tip].stamp != stamp:
                 raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
-            if tip in (s.snapshot_id for s in _ancestors(table, MAIN)):
+            if tip in (s.snapshot_id for s in ancestors_of(table, MAIN)):
                 return table.refs[MAIN]
-            if table.refs[MAIN] not in (s.snapshot_id for s in _ancestors(table, branch)):
+            if table.refs[MAIN] not in (s.snapshot_id for s in ancestors_of(table, branch)):
                 raise main_was_moved(ident, "Another commit is on main.")
             table.refs[MAIN] = tip
             return tip
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
-        """Nothing is ever in the way here."""
+        """Drop no snapshot: the twin keeps all."""
         self._enter("expire")
         del ident, retain, age
         return 0
@@ -375,13 +308,13 @@ class MemoryDestination(Destination):
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
     ) -> int:
-        """There are no files here."""
+        """Rewrite no files: the twin has none."""
         self._enter("compact")
         del ident, branch, sizes, dead_share
         return 0
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
-        """There are no files here."""
+        """Remove no files: the twin has none."""
         self._enter("remove_orphans")
         del ident, owner, older_than
         return Orphans()
@@ -417,30 +350,17 @@ class MemoryDestination(Destination):
             raise UndefinedTable(f'lake table "{ident}" does not exist')
         return table
 
-    def _held_and_copied(
+    def _existing_and_copied(
         self, ident: LakeIdent, branch: str
     ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-        """The branch's rows before its last commit, an append, and those of it."""
+        """The existing rows before the branch's last commit, and the rows that the commit added."""
         table = self._get(ident)
         rows = self._rows(table, branch)
         parent = table.snapshots[table.refs[branch]].parent_id
-        held = () if parent is None else table.snapshots[parent].rows
-        return held, rows[len(held) :]
+        existing = () if parent is None else table.snapshots[parent].rows
+        return existing, rows[len(existing) :]
 
     @staticmethod
     def _rows(table: MemoryTable, ref: str) -> tuple[Row, ...]:
         tip = table.refs.get(ref)
         return () if tip is None else table.snapshots[tip].rows
-
-
-def _ancestors(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
-    at = table.refs.get(ref)
-    while at is not None:
-        snapshot = table.snapshots[at]
-        yield snapshot
-        at = snapshot.parent_id
-
-
-def _sources(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:
-    """The newest ancestor's list of a shared table's sources."""
-    return next((s.sources for s in _ancestors(table, ref) if s.sources is not None), {})
