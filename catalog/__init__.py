@@ -1,1 +1,1 @@
-"""The system catalogs and the vocabulary every other package speaks."""
+"""The system catalogs, and the vocabulary of all packages."""

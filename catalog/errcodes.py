@@ -1,9 +1,9 @@
-"""Errors as PostgreSQL words them: primary, DETAIL, HINT, SQLSTATE, and where it happened.
+"""Errors as PostgreSQL words them: primary, DETAIL, HINT, SQLSTATE, and the place.
 
-One hierarchy, one class per SQLSTATE we raise, and one table, ``RETRY``, that says what a worker
-does about a code: try again after ``wal_retrieve_retry_interval``, cut the batch and name the
-transaction, or stop. Errors that come from elsewhere (the publisher, the lake) keep their own
-SQLSTATE and go through the same table.
+The errors form a single hierarchy, with a class per SQLSTATE that the product raises. The table
+``RETRY`` gives a worker's answer to a code: try again after ``wal_retrieve_retry_interval``, cut
+the batch and name the transaction, or stop. Errors of the publisher and of the lake keep their
+SQLSTATE and go through the table too.
 """
 
 # ruff: noqa: N818  # the classes bear PostgreSQL's names for their codes
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import ClassVar, Final
 
-# -- SQLSTATEs by the names that PostgreSQL gives them ---------------------------------------------
+# -- SQLSTATEs by their PostgreSQL names -----------------------------------------------------------
 
 CONNECTION_FAILURE: Final = "08006"
 PROTOCOL_VIOLATION: Final = "08P01"
@@ -91,15 +91,15 @@ class ReplicationError(Exception):
         self.hint = hint
         self.code = sqlstate or type(self).sqlstate
         self.context: list[str] = []
-        self.cursorpos: int | None = None  # the character of SQL text it is about, from 0
-        self.excerpt: str | None = None  # that place as psql shows it: the line, and a caret
+        self.cursorpos: int | None = None  # the position of the error in the SQL text, from 0
+        self.excerpt: str | None = None  # the line with the error and a caret, as psql shows them
         self.source: str | None = None  # the file with the text, and the line
 
     def __str__(self) -> str:
         return self.primary
 
     def report(self) -> str:
-        """The error as psql prints one: ``ERROR:  primary`` and the fields that are set."""
+        """The error as psql prints errors: ``ERROR:  primary`` and the fields with a value."""
         place = f"pgsub:{self.source}: " if self.source else ""
         lines = [f"{place}ERROR:  {self.code}: {self.primary}"]
         if self.excerpt:
@@ -113,7 +113,7 @@ class ReplicationError(Exception):
 
 
 class ProtocolViolation(ReplicationError):
-    """The publisher sent bytes that are not the protocol."""
+    """The publisher sent bytes outside the protocol."""
 
     sqlstate = PROTOCOL_VIOLATION
 
@@ -125,56 +125,56 @@ class ConnectionFailure(ReplicationError):
 
 
 class FamilyProcessGone(ConnectionFailure):
-    """The lake server or the launcher went away: processes that a worker cannot be without.
+    """The lake server or the launcher went away: no worker can go on without them.
 
-    It is no error of what the worker does, as the end of a server is none of its backends'.
+    The worker's work is not at fault, just as the end of a server is no fault of the backends.
     """
 
 
 class LakeBroken(FamilyProcessGone):
-    """The lake server answers, and will fail whatever it is asked: it has to be started again."""
+    """The lake server fails every request: the launcher has to restart the server."""
 
 
 class InsufficientPrivilege(ReplicationError):
-    """The role may not do this."""
+    """The role has no permission."""
 
     sqlstate = INSUFFICIENT_PRIVILEGE
 
 
 class ProhibitedSqlStatementAttempted(ReplicationError):
-    """A connection without the password it must have."""
+    """A connection without the required password."""
 
     sqlstate = PROHIBITED_SQL_STATEMENT_ATTEMPTED
 
 
 class SyntaxErrorOrAccess(ReplicationError):
-    """Options that contradict each other, or are unknown (PostgreSQL's 42601)."""
+    """Contradictory or unknown options (PostgreSQL's 42601)."""
 
     sqlstate = SYNTAX_ERROR
 
 
 class ObjectNotInPrerequisiteState(ReplicationError):
-    """The object is not in the state this needs."""
+    """The object is in a state that does not allow the command."""
 
     sqlstate = OBJECT_NOT_IN_PREREQUISITE_STATE
 
 
 class ReplicationGap(ObjectNotInPrerequisiteState):
-    """What the publisher committed after our position cannot be had any more.
+    """The publisher no longer has the changes after the subscription's position.
 
-    Trying again does not bring it back: the worker is started again slowly, and a gap that stays
-    the same is logged once. A missing slot keeps its 42704.
+    Trying again does not bring the changes back: the launcher restarts the worker slowly, and logs
+    an unchanged gap once. A missing slot keeps the code 42704.
     """
 
 
 class ObjectInUse(ReplicationError):
-    """Another process holds it."""
+    """A different process holds the object."""
 
     sqlstate = OBJECT_IN_USE
 
 
 class ActiveSqlTransaction(ReplicationError):
-    """Cannot be done inside a transaction block."""
+    """The command cannot run inside a transaction block."""
 
     sqlstate = ACTIVE_SQL_TRANSACTION
 
@@ -186,7 +186,7 @@ class ConfigurationLimitExceeded(ReplicationError):
 
 
 class UndefinedTable(ReplicationError):
-    """No such table."""
+    """The table does not exist."""
 
     sqlstate = UNDEFINED_TABLE
 
@@ -198,7 +198,7 @@ class DuplicateTable(ReplicationError):
 
 
 class UndefinedObject(ReplicationError):
-    """No such object."""
+    """The object does not exist."""
 
     sqlstate = UNDEFINED_OBJECT
 
@@ -216,19 +216,19 @@ class DuplicateColumn(ReplicationError):
 
 
 class UndefinedColumn(ReplicationError):
-    """No such column."""
+    """The column does not exist."""
 
     sqlstate = UNDEFINED_COLUMN
 
 
 class UniqueViolation(ReplicationError):
-    """A row with this key is in the table (insert_exists) or a key is there twice."""
+    """The table has a row with the key (insert_exists), or two rows with a key."""
 
     sqlstate = UNIQUE_VIOLATION
 
 
 class InvalidTextRepresentation(ReplicationError):
-    """Text that is not a value of its type."""
+    """Text that is no value of the type."""
 
     sqlstate = INVALID_TEXT_REPRESENTATION
 
@@ -240,7 +240,7 @@ class NumericValueOutOfRange(ReplicationError):
 
 
 class InvalidParameterValue(ReplicationError):
-    """An option or setting outside its value set."""
+    """An option or setting outside the allowed values."""
 
     sqlstate = INVALID_PARAMETER_VALUE
 
@@ -270,22 +270,22 @@ class IoError(ReplicationError):
 
 
 class AdminShutdown(ReplicationError):
-    """Told to stop."""
+    """The process received the request to stop."""
 
     sqlstate = ADMIN_SHUTDOWN
 
 
 class InternalError(ReplicationError):
-    """A bug of ours."""
+    """A bug of the product."""
 
     sqlstate = INTERNAL_ERROR
 
 
 class Policy(Enum):
-    """What a worker does about an error."""
+    """A worker's answer to an error."""
 
-    RETRY = "retry"  # exit; the launcher starts it again after wal_retrieve_retry_interval
-    DATA = "data"  # one transaction is at fault: cut the batch so that the error names it
+    RETRY = "retry"  # exit; the launcher restarts the worker after wal_retrieve_retry_interval
+    DATA = "data"  # a transaction is at fault: cut the batch, and the error names the transaction
     STOP = "stop"  # trying again cannot help; still retried slowly, as PostgreSQL does
 
 
@@ -295,25 +295,25 @@ RETRY: Final[dict[str, Policy]] = {
     "53": Policy.RETRY,  # insufficient resources: no free slot, disk full
     "57": Policy.RETRY,  # operator intervention: publisher restarting
     "58": Policy.RETRY,  # system errors of the storage
-    "40": Policy.RETRY,  # serialization: main moved under us
+    "40": Policy.RETRY,  # serialization: a different writer moved main
     LOCK_NOT_AVAILABLE: Policy.RETRY,  # behind a session that waits for a stronger lock
-    OBJECT_IN_USE: Policy.RETRY,  # in use: a dead worker's walsender still holds the slot, say
+    OBJECT_IN_USE: Policy.RETRY,  # perhaps a dead worker's walsender still holds the slot
     "22": Policy.DATA,  # data exceptions
     "23": Policy.DATA,  # integrity constraint violations
     "21": Policy.DATA,  # cardinality violation
-    RAISE_EXCEPTION: Policy.DATA,  # raise_error of an expression of the configuration's
+    RAISE_EXCEPTION: Policy.DATA,  # raise_error in an expression of the configuration
 }
 """SQLSTATE class (or whole code) → policy; anything else is ``Policy.STOP``."""
 
 
 def policy(sqlstate: str) -> Policy:
-    """Look a SQLSTATE up in ``RETRY``, whole code first, then its class."""
+    """Look a SQLSTATE up in ``RETRY``: first the whole code, then the class."""
     return RETRY.get(sqlstate) or RETRY.get(sqlstate[:2]) or Policy.STOP
 
 
 @contextmanager
 def error_context(line: str) -> Iterator[None]:
-    """Add ``line`` to the CONTEXT of a ReplicationError that passes through."""
+    """Add ``line`` to the CONTEXT of a ReplicationError from the body."""
     try:
         yield
     except ReplicationError as error:

@@ -1,8 +1,8 @@
 """PostgreSQL 18's keywords that are not free to use as names: ``kwlist.h``.
 
 ``RESERVED`` and ``TYPE_FUNC_NAME`` cannot name a subscription, publication or role without double
-quotes; ``COL_NAME`` can, but is no value of an option (but for NONE). What is sent to a publisher
-has all of them in quotes, as ``quote_identifier`` of PostgreSQL has.
+quotes; ``COL_NAME`` can, but is no value of an option (except NONE). SQL for a publisher has all
+the keywords in quotes, as PostgreSQL's ``quote_identifier`` does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What was done to lake tables between their batches, and beside them.
+"""Counters of the maintenance of lake tables.
 
-PostgreSQL's heap knows neither orphan files nor snapshots; the rest has the names of
+PostgreSQL's heap knows neither orphan files nor snapshots; the remaining columns have the names of
 pg_stat_all_tables.
 """
 
@@ -12,10 +12,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class LakeMaintenance:
-    """How often orphan files of a table were removed, and how many in all.
+    """The number of orphan removals of a table, and of removed files.
 
-    ``since`` is when that was last tried, or, before the first time, since when it is counted: in
-    microseconds since 1970. ``reason`` is why the last try removed nothing, None if it was done.
+    ``since`` is the time of the last attempt, or the start of counting before the first attempt: in
+    microseconds since 1970. ``reason`` is why the last attempt removed no file, None after success.
     """
 
     subid: int
@@ -27,7 +27,7 @@ class LakeMaintenance:
 
     @property
     def tried(self) -> bool:
-        """Whether ``since`` is the time of a try."""
+        """Whether ``since`` is the time of an attempt."""
         return self.orphan_removals > 0 or self.reason is not None
 
 
@@ -35,15 +35,15 @@ COMPACTION: Final = "compaction"
 AUTOVACUUM: Final = "autovacuum"
 EXPIRY: Final = "expiry"
 UPKEEP: Final = (COMPACTION, AUTOVACUUM, EXPIRY)
-"""The kinds of upkeep: small files, files with deleted rows, snapshots."""
+"""The kinds of maintenance: of small files, of files with deleted rows, of snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeUpkeep:
-    """Of one kind of upkeep of a table: how often it was done, and when last.
+    """The count and the last time of a kind of maintenance of a table.
 
-    ``failed`` is when it last failed and ``error`` why, both None once it has gone well since.
-    Times are microseconds since 1970. What is added to a row has ``times`` 1, or 0 if it failed.
+    ``failed`` is the time of the last failure and ``error`` the reason; a later success sets both
+    to None. Times are microseconds since 1970. ``times`` of an increment is 1, after a failure 0.
     """
 
     subid: int

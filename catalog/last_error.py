@@ -1,4 +1,4 @@
-"""What last ended a worker of a subscription with an error: ours, PostgreSQL has only the log."""
+"""The last error that ended a worker of a subscription. PostgreSQL has only the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """An error that stands until a worker in the same place gets on with its work.
+    """An error that is shown until a later worker of the table or subscription makes progress.
 
     ``relid`` is 0 for the apply worker, ``since`` is in microseconds since 1970.
     """
@@ -21,7 +21,7 @@ class LastError:
     hint: str | None = None
 
     def says(self, other: LastError | None) -> bool:
-        """Whether the other one says the same, whenever it did."""
+        """Whether two errors differ in nothing but the time."""
         return other is not None and (self.sqlstate, self.message, self.detail, self.hint) == (
             other.sqlstate,
             other.message,

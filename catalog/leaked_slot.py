@@ -1,4 +1,4 @@
-"""Replication slots that stay on a publisher: ours, so that what holds back WAL there is known."""
+"""Replication slots that stay on a publisher and hold back WAL. PostgreSQL has no such catalog."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _SYNC_SLOT: Final = re.compile(sync_slot_pattern("[0-9]+"))
 
 @dataclass(frozen=True, slots=True)
 class LeakedSlot:
-    """A replication slot that nobody could remove from the publisher, and why.
+    """A replication slot that no command could remove from the publisher, and the reason.
 
-    ``conninfo`` is what it was reached by, "" where that is forgotten. ``sysid`` and ``datoid`` are
-    the server's and the database's where they were known ("", None), whatever reaches them now.
+    ``conninfo`` is the connection string at the time, "" once forgotten. ``sysid`` and ``datoid``
+    name the server and the database, "" and None if unknown. A different connection string may
+    reach the server today.
     """
 
     slot_name: str
@@ -29,32 +30,32 @@ class LeakedSlot:
 
     @property
     def stays(self) -> str:
-        """For people."""
+        """The sentence that messages say about the slot."""
         return f'replication slot "{self.slot_name}" stays on the publisher: {self.reason}'
 
     @property
     def has_own_number(self) -> bool:
-        """Whether its name ends in a number that only one subscription's slots have."""
+        """Whether the name ends in a number of a single subscription."""
         return _SYNC_SLOT.match(self.slot_name) is not None
 
     def is_dropped_through(self, sub: Subscription) -> bool:
-        """Whether a command that reaches the subscription's publisher may drop it there.
+        """Whether a command may drop the slot through the subscription's connection string.
 
-        The name of a main slot is the user's, and a clone of a server has its system identifier,
-        its database and its slots: there, one of this name may be somebody else's. Such a slot is
-        dropped only in the words that it was reached by.
+        The user chose the name of a main slot, and a clone of a server has the system identifier,
+        the databases and the slots of the server: a slot of the name may belong to a different
+        subscription on a clone. A command drops a main slot through the old connection string only.
         """
         return self.is_on(sub) and (self.has_own_number or self.conninfo == sub.subconninfo)
 
     def is_on(self, sub: Subscription) -> bool:
-        """Whether it is on the subscription's server and in its database, in whatever words."""
+        """Whether server and database are the subscription's, through any connection string."""
         if not self.sysid or sub.sysid is None:
             return self.conninfo == sub.subconninfo
         return self.sysid == sub.sysid and self.datoid in (None, sub.datoid)
 
 
 def leaked_slot(sub: Subscription, name: str, reason: str) -> LeakedSlot:
-    """A slot of the subscription's, on the publisher that it has."""
+    """A slot of the subscription on the present publisher."""
     return LeakedSlot(
         slot_name=name,
         conninfo=sub.subconninfo,

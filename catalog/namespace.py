@@ -2,9 +2,9 @@
 
 The counterpart of ``quote_identifier`` (ruleutils.c), ``PQescapeIdentifier`` (libpq),
 ``quote_literal_cstr`` (quote.c) and ``stringToQualifiedNameList`` (regproc.c). A walsender
-connection takes the simple query protocol only, so everything sent over one is quoted here.
-Unlike PostgreSQL's parser nothing is ever folded to lower case: names are the publisher's,
-verbatim.
+connection takes the simple query protocol only, and all text sent over a walsender connection is
+quoted here. Unlike PostgreSQL's parser, no function folds a name to lower case: names are the
+publisher's, verbatim.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from catalog import keywords
 from catalog.errcodes import InvalidName
 
 NAMEDATALEN: Final = 64
-"""PostgreSQL's limit; a name has at most one byte less."""
+"""PostgreSQL's limit; a name has at most 63 bytes."""
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""All but tab and newline; with those that turn the direction of writing."""
+"""All control characters except tab and newline, and the characters that change the direction."""
 
 
 _SAFE: Final = re.compile("[a-z_][a-z0-9_]*")
@@ -28,10 +28,10 @@ _NOT_FREE: Final = keywords.RESERVED | keywords.TYPE_FUNC_NAME | keywords.COL_NA
 
 
 def quote_identifier(name: str) -> str:
-    """``name`` as an identifier, in double quotes only where it needs them.
+    """``name`` as an identifier, in double quotes only where necessary.
 
-    It does if it is a keyword that is not free, or is anything but lower-case letters of ASCII,
-    digits and underscores.
+    A reserved keyword needs quotes, as does a name with any character except ASCII's lower-case
+    letters, digits and underscores.
     """
     if _SAFE.fullmatch(name) and name not in _NOT_FREE:
         return name
@@ -44,12 +44,12 @@ def escape_identifier(name: str) -> str:
 
 
 def quote_qualified_identifier(schema: str, name: str) -> str:
-    """``schema.name``, each quoted where it needs to be."""
+    """``schema.name``, both names quoted where necessary."""
     return f"{quote_identifier(schema)}.{quote_identifier(name)}"
 
 
 def quote_literal(text: str) -> str:
-    """``text`` as a string literal that is right under either ``standard_conforming_strings``.
+    """``text`` as a string literal for both values of ``standard_conforming_strings``.
 
     A NUL cannot be sent at all and is refused (42602).
     """
@@ -65,8 +65,8 @@ def quote_literal_list(texts: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal or a log: names come from the publisher, and may hold what moves a
-    cursor or sets a title. Control characters are written ``\\x1B``, as psql does."""
+    """``text`` for a terminal or a log. Names come from the publisher, and a control character in a
+    name could move a cursor or set a title. Control characters become ``\\x1B``, as in psql."""
     return _CONTROL.sub(lambda match: _escaped(ord(match[0])), text)
 
 
@@ -75,10 +75,10 @@ def _escaped(code: int) -> str:
 
 
 def string_to_qualified_name(text: str) -> tuple[str, str]:
-    """Split ``schema.table`` into its two names; 42602 if it is anything else.
+    """Split ``schema.table`` into two names; 42602 for any other text.
 
-    A name that holds a dot or a double quote is written in double quotes, a quote inside doubled,
-    as in ``"my.schema".orders``. Case is kept whether quoted or not.
+    A name with a dot or a double quote is written in double quotes, with quotes inside doubled, as
+    in ``"my.schema".orders``. Case matters with and without quotes.
     """
     names: list[str] = []
     rest = text
@@ -101,7 +101,7 @@ def qualified_name(schema: str, name: str) -> str:
 
 
 def _take_name(text: str, rest: str) -> tuple[str, str]:
-    """The first name of ``rest`` and what follows it: nothing, or a dot and more."""
+    """The first name of ``rest`` and the remainder: empty, or a dot and more."""
     if not rest.startswith('"'):
         name, dot, tail = rest.partition(".")
         if not name or '"' in name:

@@ -1,8 +1,8 @@
 """A position in the publisher's write-ahead log: one type, one parse, one format.
 
 PostgreSQL's ``pg_lsn``. An LSN is "last byte + 1" wherever the protocol reports progress,
-and the *start* of a commit record where it says ``final_lsn`` or ``commit_lsn``; the two are
-never mixed (see ``docs/reliability.md``).
+and the *start* of a commit record in ``final_lsn`` and ``commit_lsn``; the two meanings are never
+mixed (see ``docs/reliability.md``).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _TEXT: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class LSN(int):
-    """An unsigned 64-bit WAL position; compares and hashes as the integer it is."""
+    """An unsigned 64-bit WAL position; compares and hashes as an integer."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> LSN:
-        """Read ``X/X``; raises 22P02 with PostgreSQL's wording for anything else."""
+        """Read ``X/X``; raises 22P02 with PostgreSQL's wording for any other text."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise InvalidTextRepresentation(f'invalid input syntax for type pg_lsn: "{text}"')

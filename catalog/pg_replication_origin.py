@@ -1,8 +1,8 @@
-"""``pg_replication_origin``: how far each remote stream has been applied.
+"""``pg_replication_origin``: the position up to which a remote stream is applied.
 
 An origin's ``remote_lsn`` is the end LSN of the last transaction that is durable in every table
-of the subscription. It only says where to ask the publisher to begin: which transactions a table
-skips is decided by the LSN in that table's own snapshot.
+of the subscription. The publisher is asked to begin there. The LSN in a table's snapshot decides
+which transactions the table skips.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_REPLICATION_ORIGIN: Final = 65534
 
 @dataclass(frozen=True, slots=True)
 class ReplicationOrigin:
-    """An origin and its progress; ``local_lsn`` names the lake commit that made it durable.
+    """An origin and its progress; ``local_lsn`` names the lake commit with the progress.
 
     ``local_lsn`` is None until the origin advanced for the first time.
     """
@@ -38,6 +38,6 @@ def origin_name(subid: int, relid: int = 0) -> str:
 
 
 def table_of_origin(name: str) -> tuple[int, int] | None:
-    """(subid, relid) of the origin of a table's synchronisation; None for any other origin."""
+    """(subid, relid) of the origin of a table's synchronisation; None for the remaining origins."""
     found = _TABLE_ORIGIN.fullmatch(name)
     return None if found is None else (int(found[1]), int(found[2]))

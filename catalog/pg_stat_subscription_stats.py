@@ -1,4 +1,4 @@
-"""``pg_stat_subscription_stats``: errors and conflicts of each subscription, counted."""
+"""``pg_stat_subscription_stats``: counts of the errors and conflicts of a subscription."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ConflictType(StrEnum):
-    """PostgreSQL 18's conflicts in the order of their columns."""
+    """PostgreSQL 18's conflicts in the order of the columns."""
 
     INSERT_EXISTS = "insert_exists"
     UPDATE_ORIGIN_DIFFERS = "update_origin_differs"
@@ -19,13 +19,13 @@ class ConflictType(StrEnum):
 
     @property
     def column(self) -> str:
-        """The name of its counter."""
+        """The name of the counter."""
         return f"confl_{self}"
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """A row's counters, PostgreSQL 18's columns in its order, without ``subname``.
+    """A row's counters, PostgreSQL 18's columns in PostgreSQL's order, without ``subname``.
 
     ``stats_reset`` is in microseconds since 1970, None before the first reset.
     """

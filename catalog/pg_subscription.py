@@ -1,7 +1,7 @@
-"""``pg_subscription``: one row per subscription, and the rules its values obey.
+"""``pg_subscription``: a row per subscription, and the rules for the values.
 
-The columns that PostgreSQL 18 has come first and keep their names and meaning; ``subconninfo``
-never holds a password. The columns after them are ours.
+PostgreSQL 18's columns come first, with PostgreSQL's names and meaning; ``subconninfo`` never holds
+a password. The remaining columns exist in this product only.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _SLOT_NAME: Final = re.compile(r"[a-z0-9_]+")
 
 
 class SubCreate(StrEnum):
-    """How far CREATE or DROP got; only a *ready* subscription is run."""
+    """The progress of CREATE or DROP; only a *ready* subscription has workers."""
 
-    CREATING = "creating"  # the row is there, the replication slot may be
+    CREATING = "creating"  # the row exists, and perhaps the replication slot
     READY = "ready"
-    DROPPING = "dropping"  # the slot may be gone, the row is not
+    DROPPING = "dropping"  # the row exists; perhaps the slot no longer does
 
 
 class SyncSlot(StrEnum):
-    """Which replication slot a table synchronisation works on."""
+    """The kind of replication slot of a table synchronisation."""
 
     TEMPORARY = "temporary"  # PostgreSQL 10-13: a crash before s copies the table again
     PERMANENT = "permanent"  # PostgreSQL 14 and later, with the extra state f
 
 
 class Stream(StrEnum):
-    """``substream``; stored and shown, while every value runs as ``off``."""
+    """``substream``; stored and displayed, but every value works as ``off``."""
 
     OFF = "f"
     ON = "t"
@@ -59,13 +59,13 @@ class TwoPhaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the configuration says about one published table.
+    """The configuration of a published table.
 
-    ``to`` is the lake table as (schema, table), None for the publisher's own names.
-    ``on_key_conflict`` None means undeclared: an insert is probed for its key only where the key
-    might be in the table already. ``defaults`` maps lake-only columns to Spark expressions, for
-    rows that are new; ``generated`` does where they are computed whenever a row is written.
-    ``keys`` are lists of columns no two rows may share, besides the replica identity.
+    ``to`` is the lake table as (schema, table), None for the publisher's names.
+    ``on_key_conflict`` None means undeclared: the worker looks up the key of an insert only if the
+    table may have the key already. ``defaults`` maps lake-only columns to Spark expressions for new
+    rows; ``generated`` maps columns to expressions that are computed with every write of a row.
+    ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
     """
 
     to: tuple[str, str] | None = None
@@ -82,12 +82,12 @@ class TableOptions:
 class Subscription:
     """A row of ``pg_subscription``.
 
-    ``generation`` is the last worker generation handed out. ``sysid``, ``timeline`` and ``datoid``
-    (the oid of the database) are the publisher's as last seen. ``max_flush_lsn`` is the highest
-    flush position ever sent, written before it is sent; before that the consistent point of the
-    slot we made. ``create_slot`` says that the slot is ours to make, so a *creating* row found
-    later may drop it. ``tables`` maps ``schema.table`` (see ``namespace.qualified_name``) to its
-    options.
+    ``generation`` is the newest worker generation. ``sysid``, ``timeline`` and ``datoid`` (the oid
+    of the database) are the publisher's, as last seen. ``max_flush_lsn`` is the highest flush
+    position ever sent, and is stored before the feedback is sent; at first the consistent point of
+    the new slot. ``create_slot`` says that CREATE made the slot: a *creating* row found later
+    allows the slot to be dropped. ``tables`` maps ``schema.table`` (see
+    ``namespace.qualified_name``) to options.
     """
 
     subname: str
@@ -108,7 +108,7 @@ class Subscription:
     subslotname: str | None = None
     subsynccommit: str = "off"
     suborigin: str = "any"
-    # Ours:
+    # Columns that PostgreSQL does not have:
     subuuid: str = ""
     subcreate: SubCreate = SubCreate.CREATING
     create_slot: bool = True
@@ -123,9 +123,9 @@ class Subscription:
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
 
     def same_world(self, later: Subscription) -> bool:
-        """Whether a position of this row's publisher is one of the later row's too.
+        """Whether the positions of the row's publisher hold for the later row's publisher.
 
-        The database may have become known since: an older data directory does not name it.
+        The later row may know a database that the row does not: an older data directory has none.
         """
         same_database = self.datoid in (None, later.datoid)
         return same_database and (self.sysid, self.timeline) == (later.sysid, later.timeline)
@@ -151,7 +151,7 @@ PG_SUBSCRIPTION_COLUMNS: Final = (
     "subpublications",
     "suborigin",
 )
-"""PostgreSQL 18's columns in its order: what the status view shows."""
+"""PostgreSQL 18's columns in PostgreSQL's order: the columns of the status view."""
 
 
 def check_slot_name(name: str) -> None:
@@ -188,7 +188,7 @@ def check_subscription_name(name: str) -> None:
 
 
 def system_identifier(sub: Subscription) -> str:
-    """A 64-bit number that is this subscription's own, as a server's system identifier would be."""
+    """A random 64-bit number for a subscription, like a server's system identifier."""
     return str(uuid.UUID(sub.subuuid).int >> 64)
 
 
@@ -198,5 +198,5 @@ def sync_slot_name(subid: int, relid: int, sysid: str) -> str:
 
 
 def sync_slot_pattern(sysid: str) -> str:
-    """A regular expression for what ``sync_slot_name`` makes with this ``sysid``."""
+    """A regular expression for the names that ``sync_slot_name`` makes with ``sysid``."""
     return f"^pg_[0-9]+_sync_[0-9]+_{sysid}$"

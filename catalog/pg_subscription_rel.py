@@ -1,13 +1,13 @@
-"""``pg_subscription_rel``: where each table stands, and the only table of legal moves.
+"""``pg_subscription_rel``: the state of every table, and the only table of legal moves.
 
 A table goes ``i`` (init) → ``d`` (data is being copied) → ``w`` (the sync worker waits) → ``c``
-(it catches up to where the apply worker told it) → ``s`` (synchronised) → ``r`` (ready). ``w``
-and ``c`` exist only in the memory of the launcher: they are what two live workers say to each
-other, and mean nothing once one of them is gone. With permanent sync slots ``f`` (the copy is
-finished and durable) stands between ``d`` and ``w``.
+(it catches up to the apply worker's position) → ``s`` (synchronised) → ``r`` (ready). ``w`` and
+``c`` exist only in the memory of the launcher: two live workers exchange the states, and without
+one of the two workers they mean nothing. With permanent sync slots ``f`` (the copy is finished and
+durable) stands between ``d`` and ``w``.
 
-``TRANSITIONS`` is the state machine. Nothing else in the code base decides whether a move is
-legal, and ``store_sqlite.CatalogStore.set_rel_state`` is the only writer of ``srsubstate``.
+``TRANSITIONS`` is the state machine. No other code decides whether a move is legal, and
+``store_sqlite.CatalogStore.set_rel_state`` is the only writer of ``srsubstate``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SubRelState(StrEnum):
 
 
 class Setter(Enum):
-    """Who makes a move."""
+    """The maker of a move."""
 
     SUBSCRIPTIONCMDS = "subscriptioncmds"
     TABLESYNC = "tablesync"
@@ -41,25 +41,25 @@ class Setter(Enum):
 
 
 class Stored(Enum):
-    """Where a state lives after a move."""
+    """The place of a state after a move."""
 
     CATALOG = "catalog"
     MEMORY = "memory"
 
 
 class SubLsn(Enum):
-    """What ``srsublsn`` holds after a move."""
+    """The value of ``srsublsn`` after a move."""
 
     NULL = "null"
-    ORIGIN_STARTPOS = "origin_startpos"  # where the copy's snapshot ends
-    MAX_OF_OURS_AND_CURRENT = "max(w.lsn, current_lsn)"  # current_lsn: the gated position
+    ORIGIN_STARTPOS = "origin_startpos"  # the end of the copy's snapshot
+    MAX_OF_OURS_AND_CURRENT = "max(w.lsn, current_lsn)"  # current_lsn: the decided position
     CURRENT_LSN = "current_lsn"
     TABLE_LSN = "the lake table's"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who makes a move, whether the new state is stored, and which LSN goes with it."""
+    """The maker of a move, the place of the new state, and the LSN of the new state."""
 
     setter: Setter
     stored: Stored
@@ -84,7 +84,7 @@ TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
     (INIT,         DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),
     (DATASYNC,     DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # after a crash: again
     (DATASYNC,     FINISHEDCOPY): Rule(TABLESYNC, CATALOG, NULL),             # permanent sync slot
-    (FINISHEDCOPY, DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # its slot is no good
+    (FINISHEDCOPY, DATASYNC):     Rule(TABLESYNC, CATALOG, NULL),             # the slot is unusable
     (FINISHEDCOPY, INIT):         Rule(CMDS,      CATALOG, NULL),             # to be copied again
     (DATASYNC,     SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),
     (FINISHEDCOPY, SYNCWAIT):     Rule(TABLESYNC, MEMORY,  ORIGIN_STARTPOS),  # permanent sync slot
@@ -98,22 +98,21 @@ TRANSITIONS: Final[dict[tuple[SubRelState | None, SubRelState], Rule]] = {
 
 
 KEY_UNSURE: Final = "key unsure"
-"""In the place of a fingerprint; it equals that of no publications."""
+"""Stands in place of a fingerprint, and equals no fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRel:
-    """A row of ``pg_subscription_rel``; the columns after ``srsublsn`` are ours.
+    """A row of ``pg_subscription_rel``. PostgreSQL has no columns after ``srsublsn``.
 
     ``nspname`` and ``relname`` are the publisher's names, ``lake_schema`` and ``lake_table`` the
-    lake's. ``epoch`` is the uuid inside which this table's LSNs mean something, ``attempt``
-    counts synchronisations, ``base_snapshot`` is what ``main`` was when the running attempt
-    began. ``floor`` is the LSN up to which transactions never belong to the table, ``lake_lsn``
-    the highest LSN published to it. ``copied`` says that its rows are there because we copied
-    them in this epoch; ``fingerprint`` is what its publications published then. ``recopy`` says
-    that the next copy replaces the rows that are there; a first copy is added to them.
-    ``fingerprint`` is ``KEY_UNSURE`` from a change that a part of the key was to find on, until
-    the table is copied again.
+    lake's. ``epoch`` is the copy id: the table's LSNs have a meaning under one copy id only.
+    ``attempt`` counts synchronisations, ``base_snapshot`` is the snapshot of ``main`` at the start
+    of the running attempt. ``floor`` is the copy position: the table takes no transaction up to
+    ``floor``. ``lake_lsn`` is the highest LSN published to the table. ``copied`` says that a copy
+    under the present copy id brought the rows; ``fingerprint`` describes the publications at the
+    time of the copy. ``recopy`` says that the next copy replaces the rows; a first copy adds rows.
+    A change with a part of the key sets ``fingerprint`` to ``KEY_UNSURE`` until the next copy.
     """
 
     srsubid: int
@@ -136,16 +135,16 @@ class SubscriptionRel:
 
     @property
     def key_unsure(self) -> bool:
-        """May what a change calls its key be a part of one, whatever the publisher says now?"""
+        """May the key columns of a change be a part of a key, whatever the publisher says now?"""
         return self.fingerprint == KEY_UNSURE
 
 
 PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")
-"""PostgreSQL's columns in its order."""
+"""PostgreSQL's columns in PostgreSQL's order."""
 
 
 def check_transition(old: SubRelState | None, new: SubRelState, setter: Setter) -> Rule:
-    """The rule of a legal move; an illegal one is a bug of ours (XX000)."""
+    """The rule of a legal move; an illegal move is a bug of the product (XX000)."""
     rule = TRANSITIONS.get((old, new))
     if rule is None or rule.setter is not setter:
         raise _illegal(old, new, setter)
@@ -153,10 +152,10 @@ def check_transition(old: SubRelState | None, new: SubRelState, setter: Setter) 
 
 
 def check_stored_transition(stored: SubRelState | None, new: SubRelState, setter: Setter) -> Rule:
-    """As ``check_transition``, for a writer that sees only the stored state.
+    """Check a move as ``check_transition`` does, for a writer that sees only the stored state.
 
-    Between two stored states a table may pass through states that live in memory, so ``d`` → ``s``
-    is legal because ``d`` → ``w`` → ``c`` are moves in memory and ``c`` → ``s`` is stored.
+    Between two stored states a table may pass through states in memory: ``d`` → ``s`` is legal,
+    because ``d`` → ``w`` → ``c`` are moves in memory and ``c`` → ``s`` is stored.
     """
     for old in _seen_as(stored):
         rule = TRANSITIONS.get((old, new))
@@ -166,7 +165,7 @@ def check_stored_transition(stored: SubRelState | None, new: SubRelState, setter
 
 
 def check_sublsn(rule: Rule, lsn: LSN | None) -> None:
-    """``srsublsn`` is NULL exactly where the rule says so (XX000)."""
+    """Check that ``srsublsn`` is NULL exactly for the states with a NULL rule (XX000)."""
     if (lsn is None) != (rule.sublsn is NULL):
         raise InternalError(
             "wrong srsublsn for a table state", detail=f"The rule says {rule.sublsn.value}."
@@ -174,7 +173,7 @@ def check_sublsn(rule: Rule, lsn: LSN | None) -> None:
 
 
 def _seen_as(stored: SubRelState | None) -> list[SubRelState | None]:
-    """The states a table may be in while the catalog shows ``stored``."""
+    """The possible states of a table while the catalog has ``stored``."""
     states = [stored]
     for state in states:
         states += [

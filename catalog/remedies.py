@@ -1,7 +1,7 @@
-"""HINTs for what the publisher, libpq and the disk say without one of their own.
+"""HINTs for errors of the publisher, of libpq and of the disk that come without a HINT.
 
-A connection that fails has no SQLSTATE, only libpq's words, with the server's inside. They are
-recognised where they are in English; any other gets the hint that fits them all.
+A failed connection has no SQLSTATE, only libpq's message, which includes the server's message. The
+module recognises English messages; a message in a different language gets the general hint.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _CONNECT: Final = (
     ),
     (("starting up", "shutting down", "recovery"), "Try again when the publisher is up."),
 )
-"""Parts of libpq's message → what to do; the first that fits."""
+"""Parts of libpq's message → hint; the first match counts."""
 
 _ANY_CONNECT: Final = (
     "Check host, port, dbname and user of the connection, and pg_hba.conf on the publisher."
@@ -99,7 +99,7 @@ _SLOT: Final = {
     CONNECTION_FAILURE: "Try again when the publisher is up.",
     ADMIN_SHUTDOWN: "Try again when the publisher is up.",
 }
-"""SQLSTATE of CREATE_REPLICATION_SLOT → what to do."""
+"""SQLSTATE of CREATE_REPLICATION_SLOT → hint."""
 
 _DISK: Final = {
     IO_ERROR: "Is there space on the disk, and may you write there?",
@@ -118,48 +118,48 @@ _NO_PUBLICATION: Final = (
     "committed: go back to the list before, have pgsub wait for the present position, and set the "
     "new list then."
 )
-"""The publisher decodes a change with its catalog as it was at that change."""
+"""The publisher decodes a change with the catalog at the time of the change."""
 
 SPOOL_FULL: Final = (
     "Nothing is lost: the publisher keeps the WAL, and reading goes on by itself. If it lasts or "
     "comes again, find out why the lake is slower than the publisher; for bursts raise "
     "spool_max_size."
 )
-"""Changes arrive faster than they are applied, or nothing is applied at all."""
+"""Changes arrive faster than the worker applies changes, or the worker applies none."""
 
 UPKEEP_FAILED: Final = (
     "Changes are applied all the same, and it is tried again. If it fails each time, files and "
     "snapshots grow in number and readers become slower: the log has the DETAIL."
 )
-"""Files or snapshots of a lake table that were to be written together, or to go, did not."""
+"""Maintenance could not join files or remove snapshots of a lake table."""
 
 
 def connecting(error: ReplicationError) -> ReplicationError:
-    """The error of a connection that could not be made."""
+    """The error of a failed connection, with a hint."""
     said = error.detail or ""
     fitting = (hint for parts, hint in _CONNECT if any(part in said for part in parts))
     return _with_hint(error, next(fitting, _ANY_CONNECT))
 
 
 def making_slot(error: ReplicationError) -> ReplicationError:
-    """The publisher's refusal to make a slot."""
+    """The publisher's refusal to make a slot, with a hint."""
     return _with_hint(error, _SLOT.get(error.code))
 
 
 def stream(error: ReplicationError) -> ReplicationError:
-    """What ended a worker's stream: the protocol, or a publication; others stay as they are."""
+    """The error that ended a stream; a hint if the protocol or a publication is the cause."""
     if error.code == UNDEFINED_OBJECT and error.primary.startswith('publication "'):
         return _with_hint(error, _NO_PUBLICATION)
     return _with_hint(error, _GARBAGE if error.code == PROTOCOL_VIOLATION else None)
 
 
 def disk(error: ReplicationError) -> ReplicationError:
-    """What a disk refused; others stay as they are."""
+    """An error with a hint if a disk refused a write."""
     return _with_hint(error, _DISK.get(error.code))
 
 
 def slot_on_standby(name: str, seconds: float) -> ReplicationError:
-    """The error of a slot that was not made in time."""
+    """The error of a slot that the publisher did not make in time, with a hint."""
     return ObjectNotInPrerequisiteState(
         f'replication slot "{name}" was not made in {seconds:g} s (create_slot_timeout)',
         detail="The publisher is a standby: it waits for a record of running transactions, which "
@@ -169,7 +169,7 @@ def slot_on_standby(name: str, seconds: float) -> ReplicationError:
 
 
 def after_a_gap(subname: str) -> str:
-    """What to do about changes that cannot be had any more: one of the two, by name."""
+    """The hint for lost changes: the name of one of two commands."""
     name = shlex.quote(subname)
     return (
         f"Copy the tables again with pgsub refresh {name} --recopy, or go on without what is "

@@ -1,7 +1,7 @@
-"""How the catalog's rows are written to SQLite and read back.
+"""The catalog's rows in SQLite, written and read back.
 
 SQLite has neither booleans nor LSNs nor arrays: a boolean is 0 or 1, an LSN 16 hexadecimal
-digits (so that text order is LSN order), a list or a mapping JSON.
+digits (text order is LSN order), a list or a mapping is JSON.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 
 
 class StoredRow(Protocol):
-    """A row as the database returns it; a ``sqlite3.Row`` is one."""
+    """A row from the database, for example a ``sqlite3.Row``."""
 
     def keys(self) -> list[str]:
-        """The columns' names."""
+        """The names of the columns."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
@@ -44,7 +44,7 @@ def decode_lsn(text: str) -> LSN:
 
 
 def subscription_values(row: Subscription) -> dict[str, object]:
-    """A subscription as named parameters of its statements."""
+    """A subscription as named parameters of the statements."""
     values = _values(row)
     values["subpublications"] = json.dumps(row.subpublications)
     values["tables"] = json.dumps(
@@ -80,7 +80,7 @@ def subscription_row(row: StoredRow) -> Subscription:
 
 
 def rel_values(row: SubscriptionRel) -> dict[str, object]:
-    """A table of a subscription as named parameters of its statements."""
+    """A table of a subscription as named parameters of the statements."""
     return _values(row)
 
 
@@ -98,7 +98,7 @@ def rel_row(row: StoredRow) -> SubscriptionRel:
 
 
 def origin_row(row: StoredRow) -> ReplicationOrigin:
-    """An origin as the database returns it."""
+    """The origin of a row from the database."""
     values = _columns(row)
     values["remote_lsn"] = decode_lsn(values["remote_lsn"])
     return ReplicationOrigin(**values)

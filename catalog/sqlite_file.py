@@ -1,8 +1,8 @@
 """The file of the catalog: SQLite in WAL mode, every commit on disk.
 
-``synchronous=FULL`` because positions are promises: a flush position that was sent, a generation
-that was handed out and a table that became ``s`` must still be there after a power cut. All
-processes of a data directory open the same file; a writer waits up to ten seconds for another.
+``synchronous=FULL`` because positions are promises: the flush position in a feedback message, the
+generation of a worker and the state ``s`` of a table must survive a power cut. All processes of a
+data directory open the file; a writer waits up to ten seconds for a different writer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCRIPTS: Final = {
         for version in range(4, SCHEMA_VERSION)
     },
 }
-"""The version a file has (0: it is new) → what makes it one of ``SCHEMA_VERSION``, in order."""
+"""The version of a file (0: new) → the scripts that lead to ``SCHEMA_VERSION``, in order."""
 
 Row = TypeVar("Row")
 
@@ -42,7 +42,7 @@ def read_queries() -> dict[str, str]:
 
 
 def prepare_file(data_dir: Path) -> Path:
-    """The catalog file of ``data_dir``, readable by its owner only."""
+    """The catalog file of ``data_dir``, which only the owner can read."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = data_dir / FILE_NAME
@@ -59,7 +59,7 @@ def prepare_file(data_dir: Path) -> Path:
 
 @contextmanager
 def sqlite_errors(path: str) -> Iterator[None]:
-    """SQLite's own errors as ``IoError``; they name no values."""
+    """Turn SQLite's errors into ``IoError``; the messages name no values."""
     try:
         yield
     except sqlite3.Error as error:
@@ -74,11 +74,10 @@ _SQL: Final = read_queries()
 
 
 class CatalogFile:
-    """The file open, its transactions and the statements of ``queries.sql``.
+    """The open file, the transactions and the statements of ``queries.sql``.
 
-    Safe to use from several threads. Every method that writes is a transaction of its own unless
-    it runs inside ``transaction()``. A disk that refuses raises ``IoError`` (58030; a full one
-    53100).
+    Safe to use from several threads. Every writing method is a transaction, unless the method runs
+    inside ``transaction()``. A failing disk raises ``IoError`` (58030; 53100 for a full disk).
     """
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
@@ -89,9 +88,9 @@ class CatalogFile:
 
     @classmethod
     def open(cls, data_dir: Path | str, *, must_exist: bool = False) -> Self:
-        """Open the catalog of ``data_dir``, making both if missing; ``":memory:"`` keeps nothing.
+        """Open the catalog of ``data_dir``; ``":memory:"`` is a catalog without a file.
 
-        With ``must_exist`` nothing is made, and a missing catalog is 58P01.
+        A missing folder or file is made, but with ``must_exist`` a missing catalog is 58P01.
         """
         if must_exist and not (Path(data_dir) / FILE_NAME).exists():
             raise IoError(
@@ -114,13 +113,13 @@ class CatalogFile:
         return store
 
     def close(self) -> None:
-        """Close the file; the store is of no use afterwards."""
+        """Close the file; no method works afterwards."""
         with self._lock:
             self._connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, alone among writers. Inside another transaction it joins that one."""
+        """A transaction with the only writer. Inside a transaction, the call joins it."""
         with self._lock, sqlite_errors(self._path):
             if self._depth:
                 yield
@@ -138,7 +137,7 @@ class CatalogFile:
                 self._depth = 0
 
     def data_version(self) -> int:
-        """A number that grows whenever anything in the catalog changed, whoever changed it."""
+        """A number that grows with every change of the catalog, by any process."""
         with self._lock, sqlite_errors(self._path):
             others: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
             return others + self._connection.total_changes
@@ -174,6 +173,6 @@ class CatalogFile:
         return rows[0] if rows else None
 
     def _write(self, query: str, values: Mapping[str, object]) -> int:
-        """Run one writing statement; how many rows it touched."""
+        """Run a writing statement; the number of changed rows."""
         with self.transaction():
             return self._connection.execute(_SQL[query], values).rowcount

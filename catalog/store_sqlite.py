@@ -1,4 +1,4 @@
-"""The durable catalog of a data directory: what may be read of it and what may be changed.
+"""The durable catalog of a data directory: all reads and all changes.
 
 Reads return frozen rows; a row is never changed in place.
 """
@@ -52,7 +52,7 @@ _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
 class CatalogStore(CatalogFile):
-    """pg_subscription, pg_subscription_rel, pg_replication_origin and what the fence needs."""
+    """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:
         oid = self._one("next_oid", _integer)
@@ -63,7 +63,7 @@ class CatalogStore(CatalogFile):
     # pg_subscription
 
     def subscriptions(self) -> list[Subscription]:
-        """All subscriptions by oid, also those being created or dropped."""
+        """All subscriptions by oid, in creation and in removal too."""
         return self._all("subscriptions", subscription_row)
 
     def subscription(self, subid: int) -> Subscription | None:
@@ -75,7 +75,7 @@ class CatalogStore(CatalogFile):
         return self._one("subscription_by_name", subscription_row, subname=name)
 
     def insert_subscription(self, sub: Subscription) -> Subscription:
-        """Store a new subscription under an oid never used before; 42710 if the name is taken."""
+        """Store a new subscription under a new oid; 42710 if the name exists."""
         with self.transaction():
             if self.subscription_by_name(sub.subname) is not None:
                 raise DuplicateObject(f'subscription "{sub.subname}" already exists')
@@ -86,8 +86,8 @@ class CatalogStore(CatalogFile):
     def update_subscription(self, subid: int, **columns: Any) -> Subscription:
         """Change some columns; the new row. 42704 if the subscription is gone.
 
-        With another server, timeline or database the origins of its tables go back to 0/0: what a
-        finished copy (``f``) stands at is a position of the old one.
+        With a new server, timeline or database the origins of the tables go back to 0/0: the
+        position of a finished copy (``f``) belongs to the old publisher.
         """
         with self.transaction():
             old = self._must_have(subid)
@@ -100,22 +100,22 @@ class CatalogStore(CatalogFile):
         return row
 
     def clear_skip_lsn(self, subid: int, skiplsn: LSN) -> bool:
-        """``subskiplsn`` was acted on; False if it is not this one any more, which then stays."""
+        """Clear ``subskiplsn`` after the skip; False, without a change, if the LSN is a new one."""
         lsns = {"subskiplsn": encode_lsn(skiplsn), "none": encode_lsn(LSN(0))}
         return bool(self._write("clear_skip_lsn", {"oid": subid, **lsns}))
 
     def delete_subscription(self, subid: int) -> None:
-        """Forget a subscription, its tables and what it had in flight; missing is fine."""
+        """Forget a subscription with all tables and publications in flight, if the row exists."""
         with self.transaction():
             self._write("insert_former_owner", {"oid": subid})
             self._write("delete_subscription", {"oid": subid})
 
     def former_owners(self) -> set[str]:
-        """The uuids of dropped subscriptions; a lake table one of them owned may be adopted."""
+        """The uuids of dropped subscriptions: a new subscription may adopt their lake tables."""
         return set(self._all("former_owners", lambda row: str(row[0])))
 
     def next_generation(self, subid: int) -> int:
-        """A worker generation of this subscription that was never handed out before."""
+        """A new worker generation of the subscription."""
         with self.transaction():
             generation = self._one("next_generation", _integer, oid=subid)
         if generation is None:
@@ -139,11 +139,11 @@ class CatalogStore(CatalogFile):
         return self._one("rel", rel_row, srsubid=subid, srrelid=relid)
 
     def insert_rel(self, rel: SubscriptionRel) -> SubscriptionRel:
-        """Add a table in state ``i`` or ``r``, or ``s`` if the lake says how far it is.
+        """Add a table in state ``i`` or ``r``, or ``s`` if the lake knows the table's position.
 
-        ``srrelid`` stands for the lake table: subscriptions that share one see the same oid, and a
-        table that is added again gets its old one. Only where one subscription maps several
-        publisher tables to one lake table do these differ.
+        ``srrelid`` stands for the lake table: subscriptions of a shared table have the table's oid,
+        and a table that returns gets the old oid. The oids differ only for several publisher tables
+        that a subscription maps to one lake table.
         """
         check_sublsn(check_transition(None, rel.srsubstate, Setter.SUBSCRIPTIONCMDS), rel.srsublsn)
         ident = {"lake_schema": rel.lake_schema, "lake_table": rel.lake_table}
@@ -162,7 +162,7 @@ class CatalogStore(CatalogFile):
         """Store a move of the state machine; the new row.
 
         42704 if the table left the subscription (a worker never brings a row back), XX000 if
-        ``TRANSITIONS`` knows no such move from what is stored.
+        ``TRANSITIONS`` has no move from the stored state.
         """
         with self.transaction():
             row = self._must_have_rel(subid, relid)
@@ -172,7 +172,7 @@ class CatalogStore(CatalogFile):
         return row
 
     def update_rel(self, subid: int, relid: int, **ours: Any) -> SubscriptionRel:
-        """Change columns of ours, never PostgreSQL's four; the new row. 42704 if it is gone."""
+        """Change columns except PostgreSQL's four; the new row. 42704 without a row."""
         if not _REL_KEY.isdisjoint(ours):
             raise InternalError("srsubstate and srsublsn change through set_rel_state only")
         with self.transaction():
@@ -181,7 +181,7 @@ class CatalogStore(CatalogFile):
         return row
 
     def delete_rel(self, subid: int, relid: int) -> None:
-        """Forget a table of a subscription; missing is fine."""
+        """Forget a table of a subscription, if the row exists."""
         with self.transaction():
             self._write("delete_rel", {"srsubid": subid, "srrelid": relid})
             self.forget_last_error(subid, relid)
@@ -205,12 +205,12 @@ class CatalogStore(CatalogFile):
         return self._one("origin_by_name", origin_row, roname=name)
 
     def origin_lsn(self, name: str) -> LSN:
-        """How far an origin is; 0/0 if there is none."""
+        """The position of an origin; 0/0 without an origin."""
         origin = self.origin_by_name(name)
         return LSN(0) if origin is None else origin.remote_lsn
 
     def origin_create(self, name: str) -> int:
-        """Make an origin under the lowest free id; 42710 if the name is taken."""
+        """Make an origin under the lowest free id; 42710 if the name exists."""
         with self.transaction():
             if self.origin_by_name(name) is not None:
                 raise DuplicateObject(f'replication origin "{name}" already exists')
@@ -228,7 +228,7 @@ class CatalogStore(CatalogFile):
     def origin_advance(
         self, name: str, remote_lsn: LSN, local_lsn: str, *, go_backward: bool = False
     ) -> None:
-        """Move an origin on; never back unless ``go_backward``. 42704 if it is missing."""
+        """Move an origin forward, or back with ``go_backward``. 42704 without an origin."""
         with self.transaction():
             row = self.origin_by_name(name)
             if row is None:
@@ -241,7 +241,7 @@ class CatalogStore(CatalogFile):
             )
 
     def forget_sync_progress(self, subid: int) -> None:
-        """What finished copies of the subscription stand at is another server's: 0/0."""
+        """Set the positions of the subscription's finished copies to 0/0: the server is new."""
         with self.transaction():
             for rel in self.rels(subid):
                 name = origin_name(subid, rel.srrelid)
@@ -249,14 +249,14 @@ class CatalogStore(CatalogFile):
                     self.origin_advance(name, LSN(0), "another server", go_backward=True)
 
     def origin_drop(self, name: str, missing_ok: bool = True) -> None:
-        """Drop an origin; a missing one is 42704 unless ``missing_ok``."""
+        """Drop an origin; a missing origin is 42704 unless ``missing_ok``."""
         if not self._write("delete_origin", {"roname": name}) and not missing_ok:
             raise UndefinedObject(f'replication origin "{name}" does not exist')
 
-    # What a successor has to settle
+    # Publications and sessions that a successor has to finish
 
     def put_in_flight(self, subid: int, relids: Iterable[int], lsn: LSN) -> None:
-        """Write down which tables are about to be published up to ``lsn``."""
+        """Store the tables that a worker is about to publish up to ``lsn``."""
         with self.transaction():
             for relid in relids:
                 self._write(
@@ -264,11 +264,11 @@ class CatalogStore(CatalogFile):
                 )
 
     def in_flight(self, subid: int) -> list[tuple[int, LSN]]:
-        """(relid, lsn) of the tables whose publication has no known outcome."""
+        """(relid, lsn) of the tables with a publication of unknown outcome."""
         return self._all("in_flight", lambda row: (row[0], LSN(int(row[1], 16))), subid=subid)
 
     def clear_in_flight(self, subid: int, relids: Iterable[int]) -> None:
-        """The outcome of these tables is known."""
+        """Forget the tables: the outcome of the publication is known."""
         with self.transaction():
             for relid in relids:
                 self._write("clear_in_flight", {"subid": subid, "relid": relid})
@@ -276,7 +276,7 @@ class CatalogStore(CatalogFile):
     def put_spark_session(
         self, subid: int, relid: int, generation: int, user_id: str, session_id: str
     ) -> None:
-        """Remember a Spark session of a worker, before its first use."""
+        """Remember a Spark session of a worker, before the first use."""
         self._write(
             "put_spark_session",
             {
@@ -289,22 +289,22 @@ class CatalogStore(CatalogFile):
         )
 
     def spark_sessions(self, subid: int, relid: int) -> list[tuple[str, str]]:
-        """(user_id, session_id) of every session a worker in this place may have left open."""
+        """(user_id, session_id) of every session that a former worker may have left open."""
         return self._all("spark_sessions", _pair, subid=subid, relid=relid)
 
     def all_spark_sessions(self) -> list[tuple[int, int, int, str, str]]:
-        """(subid, relid, generation, user_id, session_id), also of dropped subscriptions."""
+        """(subid, relid, generation, user_id, session_id), of dropped subscriptions too."""
         return self._all("all_spark_sessions", lambda r: (r[0], r[1], r[2], r[3], r[4]))
 
     def forget_spark_sessions(self, subid: int, relid: int, generation_max: int) -> None:
-        """These sessions are closed for good."""
+        """Forget the sessions: they are closed."""
         self._write(
             "forget_spark_sessions",
             {"subid": subid, "relid": relid, "generation_max": generation_max},
         )
 
     def hand_over_spark_session(self, user_id: str, session_id: str, since: float) -> None:
-        """A worker's session is the next one's to take; ``since`` is Unix time in seconds."""
+        """Hand a worker's session over to the next worker; ``since`` is Unix time in seconds."""
         ids = {"user_id": user_id, "session_id": session_id}
         with self.transaction():
             self._write("put_idle_spark_session", {**ids, "since": since})
@@ -319,10 +319,10 @@ class CatalogStore(CatalogFile):
         since: float = 0.0,
         before: float = math.inf,
     ) -> tuple[str, str] | None:
-        """The (user_id, session_id) handed over last in that time: now this worker's.
+        """Take the newest handed-over session, as (user_id, session_id).
 
-        At any time a session is in one list: of those nobody uses, or of a worker's, whose
-        successor will close it.
+        At any time a session is in exactly one of two lists: of the unused sessions, or of a
+        worker's sessions, which the worker's successor will close.
         """
         with self.transaction():
             taken = self._one("idle_spark_session", _pair, since=since, before=before)
@@ -333,92 +333,92 @@ class CatalogStore(CatalogFile):
             return taken
 
     def forget_idle_spark_sessions(self) -> None:
-        """The server that knew them is gone."""
+        """Forget the unused sessions: the server is gone."""
         self._write("forget_idle_spark_sessions", {})
 
     def forget_spark_session(self, user_id: str, session_id: str) -> None:
-        """This session is closed for good."""
+        """Forget an unused session: the session is closed."""
         self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})
 
     # Errors, leaked slots and settings
 
     def put_last_error(self, error: LastError) -> None:
-        """Remember what ended a worker, in the place of what ended the one before."""
+        """Remember the error that ended a worker, instead of the former error."""
         self._write("put_last_error", dataclasses.asdict(error))
 
     def last_error(self, subid: int, relid: int) -> LastError | None:
-        """What ended the last worker in this place, unless it went well since."""
+        """The error that ended the last worker, unless a later worker made progress."""
         found = (error for error in self.last_errors() if error.subid == subid)
         return next((error for error in found if error.relid == relid), None)
 
     def last_errors(self) -> list[LastError]:
-        """What workers ended with whose successors have not got on with their work."""
+        """The errors that ended workers, without later progress."""
         return self._all("last_errors", lambda row: LastError(**dict(row)))
 
     def forget_last_error(self, subid: int, relid: int) -> None:
-        """It goes well again."""
+        """Forget the error: a worker made progress."""
         self._write("forget_last_error", {"subid": subid, "relid": relid})
 
     def subscription_stats(self, subid: int) -> SubscriptionStats:
-        """What was counted of a subscription; nothing of one that is not there."""
+        """The counters of a subscription; zeros without a subscription."""
         found = self._one(
             "subscription_stats", lambda row: SubscriptionStats(**dict(row)), subid=subid
         )
         return found or SubscriptionStats(subid)
 
     def count_for_stats(self, subid: int, **counters: int) -> None:
-        """Add to counters of a subscription; nothing is counted of one that is gone."""
+        """Add to the counters of a subscription, if the row exists."""
         self._write(
             "add_subscription_stats", dataclasses.asdict(SubscriptionStats(subid, **counters))
         )
 
     def reset_subscription_stats(self, subid: int, stats_reset: int) -> None:
-        """``pg_stat_reset_subscription_stats``: count from zero again, since that moment."""
+        """``pg_stat_reset_subscription_stats``: count from zero again."""
         self._write("reset_subscription_stats", {"subid": subid, "stats_reset": stats_reset})
 
     def lake_maintenance(self, subid: int) -> list[LakeMaintenance]:
-        """What was done about the orphan files of a subscription's tables, by relid."""
+        """The orphan removals of a subscription's tables, by relid."""
         return self._all("lake_maintenance", lambda row: LakeMaintenance(**dict(row)), subid=subid)
 
     def put_lake_maintenance(self, done: LakeMaintenance) -> None:
-        """Store that of one table; nothing is stored of one that left its subscription."""
+        """Store the orphan removals of a table, if the table is in the subscription."""
         self._write("put_lake_maintenance", dataclasses.asdict(done))
 
     def lake_upkeep(self, subid: int) -> list[LakeUpkeep]:
-        """What was done to keep a subscription's lake tables small to read, by relid and kind."""
+        """The maintenance of a subscription's lake tables, by relid and kind."""
         return self._all("lake_upkeep", lambda row: LakeUpkeep(**dict(row)), subid=subid)
 
     def add_lake_upkeep(self, done: LakeUpkeep) -> None:
-        """Add what was done to one table, or failed; nothing of one that left its subscription."""
+        """Add a maintenance of a table, done or failed, if the table is in the subscription."""
         self._write("add_lake_upkeep", dataclasses.asdict(done))
 
     def forget_upkeep_errors(self, subid: int, relid: int) -> None:
-        """What failed was of rows that a table does not hold any more."""
+        """Forget failures: the table no longer has the rows."""
         self._write("forget_upkeep_errors", {"subid": subid, "relid": relid})
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
-        """Remember a slot that stays on the publisher until somebody drops it."""
+        """Remember a slot that stays on the publisher until a user drops the slot."""
         self._write("put_leaked_slot", dataclasses.asdict(slot))
 
     def leaked_slots(self) -> list[LeakedSlot]:
-        """Slots that stay on a publisher."""
+        """The slots that stay on a publisher."""
         return self._all("leaked_slots", lambda row: LeakedSlot(**dict(row)))
 
     def forget_leaked_slot(self, slot: LeakedSlot) -> None:
-        """This one is gone, or is used again."""
+        """Forget a slot: the slot is gone, or in use again."""
         self._write("forget_leaked_slot", dataclasses.asdict(slot))
 
     def forget_leaked_slot_of_server(self, slot: LeakedSlot) -> None:
-        """The same, however the server was reached when it was left there."""
+        """Forget a slot of a server, through any connection string."""
         self._write("forget_leaked_slot_of_server", dataclasses.asdict(slot))
 
     def settings(self) -> dict[str, Any]:
-        """What ``put_settings`` stored last; empty before."""
+        """The settings that ``put_settings`` stored last; empty before."""
         value = self._one("settings", lambda row: json.loads(row[0]))
         return dict(value) if value else {}
 
     def put_settings(self, value: Mapping[str, Any]) -> None:
-        """Store what the configuration said outside its subscriptions."""
+        """Store the configuration outside the subscriptions."""
         self._write("put_settings", {"value": json.dumps(value, sort_keys=True)})
 
 

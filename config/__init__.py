@@ -1,1 +1,1 @@
-"""What the user wrote: subscriptions, settings, and where every mistake in them is."""
+"""The user's text: subscriptions and settings, and the place of every mistake."""

@@ -1,8 +1,8 @@
 """Connection strings: libpq's two forms, read far enough to split the secrets off.
 
-A subscription's connection is stored and shown, so nothing secret may stay in it. ``password=``
-is taken out and goes to a private file; other secrets are refused, because libpq has places for
-them that are not this file. Anything libpq would refuse is refused here with its words (42601).
+A subscription's connection string is stored and displayed, and may hold no secret. ``password=`` is
+taken out and goes to a private file; further secrets are refused, because libpq has places for them
+outside the configuration. Text that libpq would refuse is refused with libpq's words (42601).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEYWORDS: Final = frozenset(
 _REFUSED: Final = frozenset(
     {"sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret"}
 )
-"""Secrets other than the password; they would end in the catalog."""
+"""Secrets besides the password; they would end in the catalog."""
 
 _FILES: Final = frozenset(
     {
@@ -48,13 +48,13 @@ _KEYWORD: Final = re.compile(r"([^\s=]+)\s*=")
 
 
 def may_hold_secret(text: str) -> bool:
-    """Whether ``text``, which need not be a whole connection string, may have a password in it."""
+    """Whether ``text``, perhaps a part of a connection string, may contain a password."""
     return "://" in text or any(name not in _HARMLESS for name in _KEYWORD.findall(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Conninfo:
-    """A connection without its password, in keyword form, and the password if it had one."""
+    """A connection string in keyword form without a password, and the password, if any."""
 
     text: str
     password: str | None = None
@@ -64,13 +64,13 @@ class Conninfo:
 
 
 def split_password(conninfo: str, folder: Path | None = None) -> Conninfo:
-    """Parse ``conninfo`` (keywords or URI) and take its password out.
+    """Parse ``conninfo`` (keywords or URI) and take the password out.
 
-    With ``folder``, names of files are taken relative to it: commands, workers and Spark's tasks
-    run in different folders, and all have to find the same file.
+    With ``folder``, names of files are relative to ``folder``: commands, workers and Spark's tasks
+    run in different folders, and all have to find the file.
 
-    42601 for what libpq cannot parse, 0A000 for a secret that has no place here. The error never
-    holds the string itself.
+    42601 for text that libpq cannot parse, 0A000 for a secret other than the password. The error
+    never contains the connection string.
     """
     if conninfo.startswith(_URI_PREFIXES):
         parts = _parse_uri(conninfo)
@@ -101,7 +101,7 @@ def passfile_line(password: str) -> str:
 
 
 def _absolute(keyword: str, value: str, folder: Path) -> str:
-    """A file's name made absolute; what libpq takes for something else stays as it is."""
+    """The absolute name of a file; a value that libpq does not take for a file stays."""
     if not value or (keyword, value) == ("sslrootcert", "system"):
         return value
     if keyword == "sslkey" and ":" in value:  # a key of an OpenSSL engine
@@ -130,7 +130,7 @@ def _parse_keywords(conninfo: str) -> dict[str, str]:
         while at < len(conninfo) and conninfo[at].isspace():
             at += 1
         if at == len(conninfo) or conninfo[at] != "=":
-            # Not named: what stands here may be the tail of an unquoted password.
+            # Not named: the text may be the tail of an unquoted password.
             raise _syntax('missing "=" after a keyword in connection info string')
         at += 1
         while at < len(conninfo) and conninfo[at].isspace():
@@ -140,7 +140,7 @@ def _parse_keywords(conninfo: str) -> dict[str, str]:
 
 
 def _parse_value(conninfo: str, at: int) -> tuple[str, int]:
-    """The value that begins at ``at``, and where it ends."""
+    """The value that begins at ``at``, and the position of the end."""
     value = ""
     quoted = conninfo[at : at + 1] == "'"
     at += quoted
@@ -201,7 +201,7 @@ def _parse_hosts(hosts: str) -> tuple[list[str], list[str]]:
             port = tail[1:]
         else:
             name, _, port = host.partition(":")
-        # Neither is named: with "@" or "/" unescaped in a password, its rest stands here.
+        # Not named: with "@" or "/" unescaped in a password, the text is the rest of the password.
         if "@" in name or (port and not port.isdecimal()):
             raise _syntax(
                 'bad host or port in URI; "@", "/" and ":" in a password are %40, %2F, %3A'

@@ -1,7 +1,7 @@
-"""Values of options as PostgreSQL reads them: ``define.c``, and what subscriptions add to it.
+"""Values of options as PostgreSQL reads them: ``define.c``, and the options of subscriptions.
 
-A value comes from SQL text (a word in lower case, a string, a number, or nothing at all) or from
-YAML (which has booleans too). Everything here is pure and raises what PostgreSQL raises.
+A value comes from SQL text (a word in lower case, a string, a number, or no value) or from YAML
+(which has booleans too). All functions are pure and raise PostgreSQL's errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def def_get_boolean(name: str, value: Any) -> bool:
 
 
 def boolean(value: Any) -> bool | None:
-    """A boolean as it may be written, nothing being true; None for what is none."""
+    """A boolean in any spelling; no value means true. None for any further text."""
     if value is None:
         return True
     if isinstance(value, int):
@@ -46,7 +46,7 @@ def boolean(value: Any) -> bool | None:
 
 
 def def_get_string(name: str, value: Any) -> str:
-    """``defGetString``: a value there must be."""
+    """``defGetString``: the value is required."""
     if value is None:
         raise SyntaxErrorOrAccess(f"{name} requires a parameter")
     if isinstance(value, bool):
@@ -84,7 +84,7 @@ def origin(name: str, value: Any) -> str:
 
 
 def synchronous_commit(name: str, value: Any) -> str:
-    """A value of the setting ``synchronous_commit`` (22023), its other spellings settled."""
+    """A value of the setting ``synchronous_commit`` (22023), in the normal spelling."""
     text = def_get_string(name, value)
     try:
         return _LEVELS[text.lower()]
@@ -96,7 +96,7 @@ def synchronous_commit(name: str, value: Any) -> str:
 
 
 def lsn(name: str, value: Any) -> LSN | None:
-    """The position of SKIP, or None for ``none``; 0/0 is none either way, and refused (22023)."""
+    """The position of SKIP, or None for ``none``; 0/0 is no position, and refused (22023)."""
     text = def_get_string(name, value)
     if text == "none":
         return None
@@ -124,4 +124,4 @@ READERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "failover": def_get_boolean,
     "lsn": lsn,
 }
-"""Every option of PostgreSQL 18's subscriptions: how its value is read."""
+"""Every option of PostgreSQL 18's subscriptions → the function that reads the value."""

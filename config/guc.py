@@ -1,6 +1,7 @@
-"""The settings, by their PostgreSQL names where PostgreSQL has them, with its units and ranges.
+"""The settings, by PostgreSQL's names where PostgreSQL has them, with its units and ranges.
 
-Every loop, queue and wait of the program takes its limit from here. A time is text with a unit
+A number that a user may change is a setting; the remaining numbers are limits (``config.limits``).
+A time is text with a unit
 ("5s"), or a number in the setting's base unit as in ``postgresql.conf``; the attribute is in
 seconds. A memory size is text with a unit ("64MB"), or a number of kilobytes; the attribute is in
 bytes.
@@ -41,7 +42,7 @@ _INT_MAX: Final = 2**31 - 1
 def _checked(
     parse: Callable[..., Any], base: str, low: float, high: float, show: Callable[[Any], str]
 ) -> BeforeValidator:
-    """A validator that parses a quantity and holds it to its range, with PostgreSQL's words."""
+    """A validator that parses a quantity and checks the range, with PostgreSQL's words."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
         name = info.field_name or ""
@@ -254,7 +255,7 @@ class Settings(BaseModel):
 
 
 def stored_settings(stored: Mapping[str, Any]) -> Settings:
-    """The settings of what ``CatalogStore.settings`` returns; {} gives the defaults."""
+    """The settings from the result of ``CatalogStore.settings``; {} gives the defaults."""
     return Settings.model_validate(stored.get("settings", {}))
 
 
@@ -269,7 +270,7 @@ class SettingDoc:
 
 
 def setting_docs() -> Iterator[SettingDoc]:
-    """Every setting with its default as ``SHOW`` prints it."""
+    """Every setting with the default as ``SHOW`` prints the default."""
     shown = Settings().model_dump()
     for name, field in Settings.model_fields.items():
         kind: Literal["time", "size", "number", "switch"] = "number"

@@ -1,4 +1,4 @@
-"""``lake:`` and ``spark:`` of the configuration file: where the tables live and who runs Spark."""
+"""``lake:`` and ``spark:`` of the configuration file: the place of the tables, and of Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PART: Final = r"/(?!\.{1,2}(?:/|\Z))"
 _PLACE: Final = re.compile(
     rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
 )
-"""Each name has one spelling: they are compared as text."""
+"""Every name has a single spelling: names are compared as text."""
 
 
 def _format(value: Any) -> str:
@@ -50,7 +50,7 @@ def _format_version(value: Any) -> int:
 
 
 def _conf_value(value: Any) -> Any:
-    """Spark's configuration is text; YAML reads some of it as numbers or booleans."""
+    """Spark's configuration is text; YAML reads some values as numbers or booleans."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -74,7 +74,7 @@ def is_bucket(place: str) -> bool:
 
 def _staging(value: Any) -> Any:
     if isinstance(value, str) and not _PLACE.fullmatch(value):
-        # Not shown: somebody may have written credentials into it.
+        # Not displayed: the value may contain credentials.
         raise problem(
             InvalidParameterValue(
                 'invalid value for parameter "staging": it is neither an absolute path nor'
@@ -112,12 +112,12 @@ class LakeConfig(BaseModel):
 
 
 def stored_lake(stored: Mapping[str, Any]) -> LakeConfig:
-    """``lake`` of what ``CatalogStore.settings`` returns; {} gives the defaults."""
+    """``lake`` from the result of ``CatalogStore.settings``; {} gives the defaults."""
     return LakeConfig.model_validate(stored.get("lake", {}))
 
 
 class SparkConfig(BaseModel):
-    """Where Spark runs. No ``remote``: a Spark Connect server of our own on this machine."""
+    """The place of Spark. Without ``remote``: a Spark Connect server that the launcher runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,8 +1,8 @@
-"""The configuration file: YAML in, statements and settings out, every mistake with its place.
+"""The configuration file: YAML in, statements and settings out, mistakes with their places.
 
 Every error is a ``ConfigFileError`` that names file, line and key; where PostgreSQL has an error
-for the mistake, the SQLSTATE and the words after the place are its own. All mistakes of a file
-are reported at once, the first as the primary message.
+for the mistake, the SQLSTATE and the words after the place are PostgreSQL's. All mistakes of a file
+are reported at once, the first mistake as the primary message.
 
 ``python -P -m config.load`` prints the JSON Schema for editors, ``… settings`` and ``… options``
 the tables of the configuration reference.
@@ -34,7 +34,7 @@ _TOP: Final = "top level"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a configuration file says."""
+    """The contents of a configuration file."""
 
     subscriptions: list[CreateSubscriptionStmt]
     lake: LakeConfig
@@ -42,7 +42,7 @@ class Config:
     settings: Settings
 
     def stored(self) -> dict[str, Any]:
-        """What the catalog keeps of it for a later ``run``: all but the subscriptions."""
+        """The part for the catalog and a later ``run``: everything except the subscriptions."""
         return {
             "lake": self.lake.model_dump(),
             "spark": self.spark.model_dump(),
@@ -80,14 +80,14 @@ class _Mistake:
 
 
 class _Lines:
-    """Key → line in the file, and what was found wrong while reading it."""
+    """Key → line in the file, and the mistakes found by the reader."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, int] = {(): 1}
         self.mistakes: list[_Mistake] = []
 
     def of(self, key: Key) -> int:
-        """The line of the longest part of ``key`` that is in the file."""
+        """The line of the longest part of ``key`` in the file."""
         while key not in self.lines:
             key = key[:-1]
         return self.lines[key]
@@ -110,7 +110,7 @@ def load(path: Path | str) -> Config:
 def parse(text: str, name: str, folder: Path | None = None) -> Config:
     """Read configuration text; ``name`` stands for the file in errors.
 
-    Files that connections name (certificates, password files) are relative to ``folder``.
+    Files in connection strings (certificates, password files) are relative to ``folder``.
     """
     data, lines = _read_yaml(text, name)
     mistakes = lines.mistakes
@@ -136,14 +136,14 @@ def parse(text: str, name: str, folder: Path | None = None) -> Config:
 
 
 def _report(mistakes: list[_Mistake], lines: _Lines, name: str) -> ConfigFileError:
-    """One error for all mistakes; code and hint are the first's."""
+    """An error for all mistakes, with code and hint of the first."""
 
     def say(mistake: _Mistake) -> str:
         key = ".".join(map(str, mistake.key)) or _TOP
         line = lines.of(mistake.key)
         return f'configuration file "{name}", line {line}, key "{key}": {mistake.error.primary}'
 
-    # On one line what is there comes before what is missing: the one is often the other misspelt.
+    # On a line an unknown key comes before a missing key: often the first is the second misspelt.
     ordered = sorted(
         mistakes,
         key=lambda mistake: (lines.of(mistake.key), mistake.error.primary.endswith("is missing")),
@@ -158,7 +158,7 @@ def _report(mistakes: list[_Mistake], lines: _Lines, name: str) -> ConfigFileErr
 
 
 def _mistake(details: Mapping[str, Any]) -> _Mistake:
-    """One of pydantic's errors in our words; never with the value it complains about."""
+    """A pydantic error in plain words, never with the refused value."""
     error, below = unwrap(details)
     key: Key = tuple(part for part in details["loc"] if part != "[key]") + below
     if error is None:
@@ -187,11 +187,11 @@ _WORDS: Final = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
-"""pydantic's error type → our words, where its own are about Python."""
+"""pydantic's error type → plain words in place of words about Python."""
 
 
 def _known_keys(path: Key) -> list[str]:
-    """The keys that may stand under ``path``."""
+    """The keys that are allowed under ``path``."""
     schema = json_schema()
     node: dict[str, Any] = schema
     for part in path:
@@ -212,7 +212,7 @@ def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_yaml(text: str, name: str) -> tuple[Any, _Lines]:
-    """The document as Python values, and where each key stands."""
+    """The document as Python values, and the line of every key."""
     lines = _Lines()
     try:
         loader = yaml.SafeLoader(text)
@@ -239,7 +239,7 @@ def _read_yaml(text: str, name: str) -> tuple[Any, _Lines]:
 
 
 def _check_node(node: yaml.Node, key: Key, lines: _Lines, above: list[yaml.Node]) -> None:
-    """Note the line of everything below ``node``; a key that stands twice is a mistake."""
+    """Note the lines of all keys below ``node``; a repeated key is a mistake."""
     if any(node is other for other in above):
         lines.mistakes.append(_Mistake(key, ConfigFileError("an alias must not contain itself")))
         return
@@ -262,7 +262,7 @@ def _check_node(node: yaml.Node, key: Key, lines: _Lines, above: list[yaml.Node]
 
 
 def _twice(key: Key) -> ReplicationError:
-    """What PostgreSQL says about a thing that is there twice."""
+    """PostgreSQL's error for a repeated key."""
     if len(key) == 2 and key[0] == "subscriptions":
         return ConfigFileError(f'subscription "{key[1]}" already exists', sqlstate=DUPLICATE_OBJECT)
     if len(key) == 4 and key[2] == "with":

@@ -1,7 +1,7 @@
-"""How a mistake found inside a pydantic model keeps its SQLSTATE on the way to the loader.
+"""Carry a mistake with an SQLSTATE from inside a pydantic model to the loader.
 
-pydantic collects errors with the place they were found at, and only of its own kinds; so a
-``ReplicationError`` travels inside one, and the loader takes it out and adds file, line and key.
+pydantic collects errors with their places, but only pydantic's kinds of errors. A pydantic error
+carries the ``ReplicationError`` to the loader, and the loader adds file, line and key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from catalog.errcodes import ReplicationError
 
 PROBLEM: Final = "pgsub_problem"
-"""The pydantic error type that carries a ``ReplicationError``."""
+"""The pydantic error type with a ``ReplicationError`` inside."""
 
 
 def problem(error: ReplicationError, *key: str) -> PydanticCustomError:
@@ -31,7 +31,7 @@ def problem(error: ReplicationError, *key: str) -> PydanticCustomError:
 
 
 def unwrap(details: Mapping[str, Any]) -> tuple[ReplicationError | None, tuple[str, ...]]:
-    """The error and the key below the place pydantic names; (None, ()) for pydantic's own."""
+    """The error and the key below pydantic's place; (None, ()) for an error of pydantic."""
     if details["type"] != PROBLEM:
         return None, ()
     context = details["ctx"]

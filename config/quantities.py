@@ -1,4 +1,4 @@
-"""Quantities with a unit, as PostgreSQL's settings have them: times and memory sizes.
+"""Quantities with a unit, as in PostgreSQL's settings: times and memory sizes.
 
 The module loads at once, without the model of the settings: ``pgsub status`` needs no more.
 """
@@ -31,7 +31,7 @@ _QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
 def parse_duration(text: str | int | float, base: str = "ms", name: str = "") -> float:
     """A PostgreSQL time as seconds; a number without unit counts ``base`` units.
 
-    Rounded to whole ``base`` units, as PostgreSQL does. Anything else is 22023.
+    Rounded to whole ``base`` units, as PostgreSQL does. Any further text is 22023.
     """
     units = _round(_quantity(text, base, TIME_UNITS, name), TIME_UNITS[base])
     return units * TIME_UNITS[base] / 10**6

@@ -1,7 +1,7 @@
-"""The options of a statement in SQL text, checked: which ones, how often, which values.
+"""The options of a statement in SQL text, checked: names, repetitions and values.
 
-The first half of PostgreSQL's ``parse_subscription_options`` with the sets that its commands
-allow; ``config.subscription.settle`` is the second. Nothing here looks at a catalog.
+The first half of PostgreSQL's ``parse_subscription_options``, with the options that PostgreSQL's
+commands allow; ``config.subscription.settle`` is the second half. No function reads a catalog.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SET_OPTIONS: Final = frozenset(
         "password_required", "run_as_owner", "failover", "origin",
     }
 )  # fmt: skip
-"""What ALTER SUBSCRIPTION … SET takes; the others belong to other commands."""
+"""The options of ALTER SUBSCRIPTION … SET; the remaining options belong to other commands."""
 
 PUBLICATION_OPTIONS: Final = frozenset({"copy_data", "refresh"})
 REFRESH_OPTIONS: Final = frozenset({"copy_data"})
@@ -40,7 +40,7 @@ SKIP_OPTIONS: Final = frozenset({"lsn"})
 
 
 def read_options(options: Options, supported: frozenset[str]) -> dict[str, Any]:
-    """The options' values in the order they were written; the first mistake is raised (42601)."""
+    """The options' values in the order of the text; raises the first mistake (42601)."""
     found: dict[str, Any] = {}
     for option in options:
         if option.name not in supported:
@@ -56,10 +56,10 @@ def read_options(options: Options, supported: frozenset[str]) -> dict[str, Any]:
 def create_statement(
     asked: CreateSubscription, folder: Path | None = None
 ) -> CreateSubscriptionStmt:
-    """CREATE SUBSCRIPTION with its defaults and conflicts settled.
+    """CREATE SUBSCRIPTION with defaults and conflicts settled.
 
-    Files that the connection names are taken relative to ``folder``. Lake tables get the
-    publisher's names: what a file says under ``tables`` has no words in SQL.
+    Files in the connection string are relative to ``folder``. Lake tables get the publisher's
+    names: SQL has no words for the key ``tables`` of a file.
     """
     found = read_options(asked.options, CREATE_OPTIONS)
     try:
@@ -80,9 +80,9 @@ def create_statement(
 
 
 def set_options(options: Options) -> dict[str, Any]:
-    """What ALTER SUBSCRIPTION … SET (…) changes: option → value, ``slot_name`` None for NONE.
+    """The changes of ALTER SUBSCRIPTION … SET (…): option → value, ``slot_name`` None for NONE.
 
-    What speaks against a change depends on the subscription, and is the command's to find.
+    Whether the subscription allows a change is for the command to check.
     """
     return read_options(options, SET_OPTIONS)
 
@@ -96,7 +96,7 @@ class PublicationOptions:
 
 
 def publication_options(asked: AlterPublications) -> PublicationOptions:
-    """The options of a change to the publication list, which names none twice (42710)."""
+    """The options of a change to the publication list; a repeated name is 42710."""
     found = PublicationOptions(**read_options(asked.options, PUBLICATION_OPTIONS))
     check_publications(asked.publications)
     return found

@@ -1,8 +1,7 @@
-"""What a statement in SQL text asks for, as it was written; PostgreSQL's ``parsenodes.h``.
+"""The statements of SQL text as the user wrote them; PostgreSQL's ``parsenodes.h``.
 
-Only the grammar has looked at these: option names and values are as the user wrote them, and
-``config.sqloptions`` is what checks them. A connection string may hold a password, so it is in no
-``repr``.
+Only the grammar has checked a statement: option names and values are the user's, and
+``config.sqloptions`` checks them. A connection string may hold a password, and is in no ``repr``.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 PublicationAction = Literal["set", "add", "drop"]
-"""What ALTER SUBSCRIPTION does with the publications it names."""
+"""The change that ALTER SUBSCRIPTION makes with the named publications."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefElem:
     """``name [= value]`` of a parenthesised list.
 
-    A word is folded to lower case, a number that is no integer is as written; None is no value.
+    A word is in lower case, a number that is no integer is as written; None is no value.
     ``location`` counts characters of the text from 0, for errors that point at the option.
     """
 
@@ -100,7 +99,7 @@ class AlterRename:
 
 @dataclass(frozen=True, slots=True)
 class AlterOwner:
-    """ALTER SUBSCRIPTION name OWNER TO role; None is CURRENT_USER and its like."""
+    """ALTER SUBSCRIPTION name OWNER TO role; None is CURRENT_USER or a synonym."""
 
     name: str
     role: str | None
@@ -117,7 +116,7 @@ class DropSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """BEGIN, COMMIT or ROLLBACK, in any of their spellings."""
+    """BEGIN, COMMIT or ROLLBACK, in any spelling."""
 
     command: Literal["BEGIN", "COMMIT", "ROLLBACK"]
 

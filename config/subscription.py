@@ -1,6 +1,6 @@
-"""One subscription as the user writes it: ``CREATE SUBSCRIPTION`` in YAML.
+"""A subscription in the user's words: ``CREATE SUBSCRIPTION`` in YAML.
 
-``SubscriptionModel`` is the YAML's shape; its ``statement`` is what the commands take. The
+``SubscriptionModel`` is the YAML's shape; the commands take the model's ``statement``. The
 options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and errors.
 """
 
@@ -48,7 +48,7 @@ def _option(value: Any, info: ValidationInfo) -> Any:
     """A value of ``with:``, read as the value of an SQL option is."""
     name = info.field_name or ""
     if name == "slot_name" and isinstance(value, str) and value.lower() == "none":
-        value = "none"  # SQL folds the word NONE; YAML keeps it as it is written
+        value = "none"  # SQL folds the word NONE; YAML does not
     try:
         return READERS[name](name, value)
     except ReplicationError as error:
@@ -59,7 +59,7 @@ Boolean = Annotated[bool, BeforeValidator(_option), WithJsonSchema({"type": "boo
 
 
 class WithOptions(BaseModel):
-    """``with:``; a field that was not written counts as absent, whatever its default."""
+    """``with:``; a field without a value in the file counts as absent, despite the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -109,7 +109,7 @@ class WithOptions(BaseModel):
 class SubOpts:
     """The options in force, PostgreSQL's ``SubOpts``: defaults and conflicts settled.
 
-    ``slot_name`` is None for NONE. ``specified`` names what the user wrote.
+    ``slot_name`` is None for NONE. ``specified`` names the options of the user's text.
     """
 
     specified: frozenset[str]
@@ -130,7 +130,7 @@ class SubOpts:
 
 
 def parse_subscription_options(options: WithOptions, subname: str) -> SubOpts:
-    """The options of ``with:``, settled; a refusal is pydantic's, with the key it is about."""
+    """The options of ``with:``, settled; a refusal is a pydantic error with the key."""
     try:
         return settle(options.model_dump(), frozenset(options.model_fields_set), subname)
     except OptionError as refused:
@@ -138,7 +138,7 @@ def parse_subscription_options(options: WithOptions, subname: str) -> SubOpts:
 
 
 class OptionError(Exception):
-    """``error`` about the options; ``key`` names the one a file is to be looked up for."""
+    """``error`` about the options; ``key`` names the option whose line in the file is wanted."""
 
     def __init__(self, error: ReplicationError, *key: str) -> None:
         super().__init__(error.primary)
@@ -149,7 +149,7 @@ class OptionError(Exception):
 def settle(written: Mapping[str, Any], specified: frozenset[str], subname: str) -> SubOpts:
     """The second half of ``parse_subscription_options``: defaults settled, conflicts refused.
 
-    ``written`` has a value for every option, the default where ``specified`` does not name it.
+    ``written`` has a value for every option, the default for options outside ``specified``.
     """
     values = dict(written)
     if not values["connect"]:
@@ -182,7 +182,7 @@ _NOT_BUILT: Final = {
 
 
 def not_built(values: Mapping[str, Any]) -> Iterator[OptionError]:
-    """The options that are understood and refused when true (0A000)."""
+    """The options that are known, and refused when true (0A000)."""
     for name, hint in _NOT_BUILT.items():
         if values.get(name):
             refusal = FeatureNotSupported(f"{name} = true is not supported yet", hint=hint)
@@ -190,7 +190,7 @@ def not_built(values: Mapping[str, Any]) -> Iterator[OptionError]:
 
 
 def unrecognized(name: str) -> SyntaxErrorOrAccess:
-    """An option that is none, or none of this command."""
+    """An unknown option, or an option of a different command."""
     return SyntaxErrorOrAccess(f'unrecognized subscription parameter: "{name}"')
 
 
@@ -211,7 +211,7 @@ UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key
 
 
 class TableModel(BaseModel):
-    """One entry of ``tables:``."""
+    """An entry of ``tables:``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -240,13 +240,13 @@ class TableModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, data: Any) -> Any:
-        """YAML reads ``on_unrepresentable: null`` as no value; it means the word."""
+        """YAML reads ``on_unrepresentable: null`` as no value, but the user means the word."""
         if isinstance(data, Mapping) and data.get("on_unrepresentable", "") is None:
             return {**data, "on_unrepresentable": "null"}
         return data
 
     def options(self) -> TableOptions:
-        """As the catalog keeps it; 42602 for a ``to`` that is not ``schema.table``."""
+        """The entry for the catalog; 42602 for a ``to`` other than ``schema.table``."""
         try:
             to = None if self.to is None else string_to_qualified_name(self.to)
         except ReplicationError as error:
@@ -292,7 +292,7 @@ def _default_and_generated(name: str) -> SyntaxErrorOrAccess:
 
 @dataclass(frozen=True, slots=True)
 class CreateSubscriptionStmt:
-    """What CREATE SUBSCRIPTION says. ``tables`` is keyed by ``namespace.qualified_name``."""
+    """The statement CREATE SUBSCRIPTION. Keys of ``tables`` are ``namespace.qualified_name``s."""
 
     name: str
     connection: Conninfo
@@ -317,7 +317,7 @@ def _connection(value: Any, info: ValidationInfo) -> Any:
 
 
 class SubscriptionModel(BaseModel):
-    """One entry of ``subscriptions:``."""
+    """An entry of ``subscriptions:``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -343,9 +343,9 @@ class SubscriptionModel(BaseModel):
     )
 
     def statement(self, name: str) -> CreateSubscriptionStmt:
-        """Check what concerns several keys at once and settle the options.
+        """Check the rules about several keys and settle the options.
 
-        Raises the pydantic error of ``problem``, with the key it was found at.
+        Raises the pydantic error of ``problem``, with the key of the mistake.
         """
         _check_name(name)
         if self.connection.password is not None and self.password_env is not None:
@@ -372,7 +372,7 @@ class SubscriptionModel(BaseModel):
         )
 
     def _tables(self) -> dict[str, TableOptions]:
-        """The tables by their normal name; each lake table is named once."""
+        """The tables by normal name; no two entries name a single lake table."""
         tables: dict[str, TableOptions] = {}
         targets: dict[tuple[str, str], str] = {}
         for key, model in self.tables.items():
@@ -395,7 +395,7 @@ class SubscriptionModel(BaseModel):
 
 
 def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTable:
-    """Two published tables that would be written to one lake table."""
+    """The error for two published tables with a single lake table."""
     return DuplicateTable(
         f'tables "{one}" and "{other}" are both mapped to lake table "{qualified_name(*target)}"',
         hint="Give one of them another name with to:, or say shared: true for both.",
@@ -410,7 +410,7 @@ def _check_name(name: str) -> None:
 
 
 def _below(error: Exception, *key: str) -> Exception:
-    """The same problem, found at ``key`` followed by where it was found."""
+    """A problem with ``key`` in front of the problem's key."""
     context = getattr(error, "context", None)
     if not context or "error" not in context:
         return error

@@ -14,7 +14,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "catalog": {
         "errcodes": BY_ITS_ROOM,
         "keywords": BY_ITS_ROOM,
-        "lake_maintenance": BY_ITS_ROOM,
         "last_error": BY_ITS_ROOM,
         "leaked_slot": BY_ITS_ROOM,
         "pg_lsn": BY_ITS_ROOM,
@@ -170,8 +169,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
 }
 
 POINTER_LIMITS: Final[dict[str, float]] = {
-    "catalog": 12.1,
-    "config": 10.0,
     "subscriber/commands": 14.9,
     "workers": 14.3,
     "workers/apply": 14.1,
