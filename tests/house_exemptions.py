@@ -179,7 +179,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/columnar/fold": 11.8,
     "workers/lake/files": 16.0,
     "workers/lake/iceberg": 14.3,
-    "workers/lake/server": 13.0,
     "workers/lake/sql": 13.8,
     "workers/process": 11.3,
     "workers/proto": 8.5,

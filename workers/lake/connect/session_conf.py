@@ -26,6 +26,8 @@ FIXED: Final[dict[str, str]] = {
     # Otherwise a backslash at the end of a literal is no escape, and Spark reads the rest as SQL.
     "spark.sql.parser.escapedStringLiterals": "false",
 }
+"""Keys that a user cannot change. Every session sets the keys too, also on a server of the user: a
+session has a separate catalog, which reads the keys at the first use."""
 
 
 class LakeSettings(Protocol):

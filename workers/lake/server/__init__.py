@@ -1,1 +1,1 @@
-"""The embedded lake server: its JVM, its jars, its configuration."""
+"""The embedded lake server: JVM, jars, configuration."""

@@ -1,10 +1,10 @@
-"""The JVM's archive of parsed classes: later starts take less than half the first one's time.
+"""The JVM's archive of parsed classes: a later start takes less than half the time.
 
 Spark and Iceberg load some 20,000 classes until the first commit (40 s of processor time; 19 s with
-the archive). The JVM writes down what it loaded when it ends in peace, once per Java and set of
-jars, beside the jars; later starts map that file. The JVM ignores one that does not fit, so nothing
-depends on it. It builds on an archive of Java's own classes, which the wheel's runtime lacks: that
-one is made when the jars are resolved.
+the archive). A JVM that ends regularly writes the loaded classes to an archive beside the jars,
+once for every Java and set of jars; later starts map the archive. The JVM ignores an archive that
+does not fit, and no result depends on an archive. The archive needs an archive of Java's standard
+classes. The wheel's runtime lacks the latter: ``ensure_base`` makes it when the jars are resolved.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from workers.lake.server.java import Java
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """Where the archive is or will be.
+    """The archive's path, whether the archive exists yet or not.
 
-    ``base`` is what it builds on if Java has none of its own; ``partial`` what this JVM writes to,
-    None when there is nothing to write or no place for it.
+    ``base`` is the archive of Java's standard classes, if Java brings none. ``partial`` is the file
+    that the JVM writes, or None if the archive exists or the folder is not writable.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class ClassArchive:
 
     @classmethod
     def of(cls, java: Java, class_path: Sequence[str], home: Path) -> ClassArchive:
-        """The archive for this Java and these jars, below the folder of resolved jars."""
+        """The archive for a Java and a class path, below the folder of resolved jars."""
         folder = home / "classes"
         path = folder / f"{_digest(java, class_path)}.jsa"
         base = None if _own_archive(java) else _base_path(java, home)
@@ -50,10 +50,10 @@ class ClassArchive:
         return cls(path, base, partial)
 
     def options(self) -> list[str]:
-        """What the JVM is told."""
+        """The JVM's options."""
         if self.partial is not None:
             below = [f"-XX:SharedArchiveFile={self.base}"] if self.base else []
-            # It would name every class it leaves out.
+            # Otherwise the JVM logs every class that the archive leaves out.
             quiet = ["-Xlog:cds=error", "-Xlog:cds+dynamic=error"]
             return [*below, f"-XX:ArchiveClassesAtExit={self.partial}", *quiet]
         if not self.path.is_file():
@@ -62,7 +62,7 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={both}"]
 
     def finish(self, *, peacefully: bool) -> None:
-        """After the JVM has ended: keep what it wrote, unless it was cut off."""
+        """Keep the archive of a JVM that has ended, unless the JVM was killed while writing."""
         if self.partial is None or not self.partial.exists():
             return
         if peacefully:
@@ -72,7 +72,7 @@ class ClassArchive:
 
 
 def ensure_base(java: Java, home: Path) -> None:
-    """Make the archive of Java's own classes, if this Java came without one. Never raises."""
+    """Make the archive of Java's standard classes, if Java brings none. Never raises."""
     base = _base_path(java, home)
     if _own_archive(java) or base.is_file() or not _make(base.parent):
         return
@@ -100,7 +100,7 @@ def _base_path(java: Java, home: Path) -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what JVMs that were killed while they wrote have left."""
+    """Remove the unfinished archives of killed JVMs."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
             if (

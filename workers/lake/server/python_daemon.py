@@ -1,8 +1,8 @@
-"""Spark's Python daemon, with what a copy needs imported before it forks its workers.
+"""Spark's Python daemon, with the modules of a copy imported before the daemon forks workers.
 
-The embedded server runs this module as ``spark.python.daemon.module``. Spark's own daemon leaves
-pandas, Arrow, psycopg and compiled kernels to each worker it forks: more than two seconds of CPU in
-every one of them, as much as reading some million rows takes.
+The embedded server runs the module as ``spark.python.daemon.module``. Spark's own daemon leaves the
+import of pandas, Arrow, psycopg and compiled kernels to every forked worker: more than two seconds
+of CPU in a worker, as much as the reading of some million rows.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import re
 import sys
 from importlib import import_module
 
-# Spark puts its own archives in front: pyspark and py4j, which are installed, and compiled, here,
-# and the jar that its core is in, where no Python is. From an archive they are compiled at each
-# start, and each task reads the directories of all of them again (0.1 s).
+# Spark puts archives in front of the path: pyspark and py4j, although both are installed and
+# compiled, and the jar of Spark's core, which holds no Python. Modules of an archive are compiled
+# at every start, and every task reads the archives' directories again (0.1 s).
 _ARCHIVE = re.compile(r".*/(pyspark\.zip|py4j-[^/]*\.zip|spark-core_[^/]*\.jar)")
 sys.path[:] = [entry for entry in sys.path if not _ARCHIVE.fullmatch(entry)]
 sys.path_importer_cache.clear()
 
-# Nobody multiplies matrices here; a pool of threads for it would only be in a fork's way.
+# A copy multiplies no matrices; a thread pool for matrices would only hinder a fork.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 for _module in (
@@ -33,7 +33,7 @@ for _module in (
     import_module(_module)
 import_module("workers.columnar.warm").warm_copy()
 
-# A worker collects garbage after every task; what was imported is none, and need not be looked at.
+# A worker collects garbage after every task; frozen, the imported modules are not looked at.
 gc.collect()
 gc.freeze()
 

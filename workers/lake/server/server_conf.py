@@ -1,7 +1,7 @@
-"""Spark configuration of the lake: what the embedded server and every session run with.
+"""The Spark configuration of the embedded lake server.
 
-``catalog`` and ``conf`` are the user's own keys (``lake.catalog`` and ``spark.conf`` of the YAML)
-and come last, except where a wrong value would lose rows: those keys are ``FIXED``.
+``catalog`` and ``conf`` are the user's keys (``lake.catalog`` and ``spark.conf`` of the YAML) and
+take precedence, except over ``FIXED``: a wrong value of a ``FIXED`` key would lose rows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from catalog.errcodes import IoError
 from workers.lake.connect.session_conf import _PREFIX, CATALOG, FIXED
 
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
-"""Keys a user cannot change. They are set on every session too, so that they hold on a foreign
-server; a session has a catalog of its own, which reads its keys when it is first used."""
 
 
 def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
@@ -32,7 +30,7 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
 
 
 def embedded_catalog(lake_dir: Path) -> dict[str, str]:
-    """The default catalog: JDBC on one SQLite file that pyiceberg's ``SqlCatalog`` reads too."""
+    """The default catalog: JDBC on a SQLite file that pyiceberg's ``SqlCatalog`` can read."""
     return {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{lake_dir / 'catalog.db'}",
@@ -45,7 +43,7 @@ def embedded_catalog(lake_dir: Path) -> dict[str, str]:
 
 
 def check_lake_folder(folder: Path) -> None:
-    """58030 for a folder in which no lake server could start; nothing is made."""
+    """58030 for a folder in which no lake server could start; creates no folder."""
     if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise IoError(
             f'could not use the lake folder "{folder}"',
@@ -55,8 +53,10 @@ def check_lake_folder(folder: Path) -> None:
 
 
 def writes_here(conf: Mapping[str, str]) -> bool:
-    """Whether tasks of a server with the user's keys run in its own process, and with our Python:
-    then they see the files that workers do, and have this package."""
+    """Do tasks of a server with the user's keys run in the server's process, with pgsub's Python?
+
+    Such tasks see the same files as workers, and can import pgsub.
+    """
     alone = _IN_ONE_PROCESS.fullmatch(conf.get("spark.master", "local")) is not None
     return alone and "spark.pyspark.python" not in conf
 
@@ -69,14 +69,14 @@ def server_conf(
     master = conf.get("spark.master", "local")
     local = master.startswith("local")
     alone = _IN_ONE_PROCESS.fullmatch(master) is not None
-    ours = local and "spark.pyspark.python" not in conf  # else it may not have this package
+    ours = local and "spark.pyspark.python" not in conf  # a different Python may lack pgsub
     return (
         {
             "spark.master": f"local[{cores}]",
             "spark.app.name": "pgsub lake server",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            # Each statement's plan is put into words for a page that nobody is shown: few words.
+            # Spark writes every plan as text for a page that no user sees: short text.
             "spark.sql.ui.explainMode": "simple",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -87,23 +87,23 @@ def server_conf(
                 "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
             ),
             "spark.sql.defaultCatalog": CATALOG,
-            # Several tables are committed at once; none of them may wait for a long one.
+            # Several tables are committed at once; no table may wait for a long commit.
             "spark.scheduler.mode": "FAIR",
             "spark.sql.shuffle.partitions": str(cores),
-            # Sets the permissions of a file without starting a process for it.
+            # Sets the permissions of a file without starting a process.
             "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
             "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
             "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
-            # Generated code that handles all columns of a row in one method takes the JVM's
-            # compiler 2 to 3 s at 60 columns: 300,000 such rows 34 s of CPU, 25 in small methods.
+            # For generated code with all columns of a row in a single method the JVM's compiler
+            # needs 2 to 3 s at 60 columns: 300,000 rows took 34 s of CPU, 25 s in small methods.
             "spark.sql.codegen.maxFields": "40",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
-            # A worker may be idle for days; its session must still be there. Dead workers'
-            # sessions are released by name.
+            # A worker may be idle for days and still needs the session. Dead workers' sessions
+            # are released by name.
             "spark.connect.session.manager.defaultSessionTimeout": "-1",
-            # No stack traces travel to the client: errors are told in one line.
+            # No stack traces travel to the client: an error message is a single line.
             "spark.sql.pyspark.jvmStacktrace.enabled": "false",
             "spark.log.structuredLogging.enabled": "false",
             "spark.connect.progress.reportInterval": "500ms",
@@ -116,7 +116,7 @@ def server_conf(
             "spark.cleaner.periodicGC.interval": "10min",
         }
         | ({"spark.python.daemon.module": "workers.lake.server.python_daemon"} if ours else {})
-        # Spark makes the secret itself where nobody else needs to know it.
+        # Spark generates the secret, which no process outside the server needs.
         | ({"spark.authenticate": "true"} if alone else {})
         | catalog_conf(catalog or embedded_catalog(lake_dir))
         | {key: str(value) for key, value in conf.items()}

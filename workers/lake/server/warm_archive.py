@@ -1,8 +1,8 @@
-"""The archive of the lake server's classes, made once, after an installation.
+"""Makes the archive of the lake server's classes once, after an installation.
 
-A JVM writes the archive when it *ends* (``class_archive``), and only if it ends by itself: until
-then every start takes twice as long. A server that does here what workers do, on a table of its
-own, has loaded what they will need.
+A JVM writes the archive when the JVM *ends* (``class_archive``), and only after a regular end:
+until then every start takes twice as long. ``warm`` starts a server, does the work of a worker on a
+test table, and so loads the classes that workers need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BRANCH = "pgsub_0_0_1"
 
 
 def warm() -> None:
-    """Start a server, write and publish a table, and end it; a second when the archive is there.
+    """Start a server, write and publish a table, end the server; a second if the archive exists.
 
     Raises as ``LakeServer.start`` does.
     """
