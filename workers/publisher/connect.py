@@ -21,6 +21,7 @@ from config.limits import (
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
     KEEPALIVE_PROBES,
+    UNACKNOWLEDGED_MILLISECONDS,
     WAIT_SLICE_SECONDS,
 )
 from workers.publisher.connection import WalReceiverConn, terminated_by_command
@@ -63,6 +64,15 @@ _SESSION_OPTIONS: Final = (
     f"-c tcp_keepalives_count={KEEPALIVE_PROBES}"
 )
 
+_LIVENESS: Final = {
+    "keepalives_idle": str(KEEPALIVE_IDLE_SECONDS),
+    "keepalives_interval": str(KEEPALIVE_INTERVAL_SECONDS),
+    "keepalives_count": str(KEEPALIVE_PROBES),
+    "tcp_user_timeout": str(UNACKNOWLEDGED_MILLISECONDS),
+}
+"""libpq's defaults are the kernel's: a publisher that vanishes under a COPY or a query would be
+waited for more than two hours. A connection string may set other values."""
+
 CLEAR_SEARCH_PATH: Final = "SELECT pg_catalog.set_config('search_path', '', false)"
 ZERO_TIMEOUTS: Final = (
     "SELECT count(pg_catalog.set_config(name, '0', false)) FROM pg_catalog.pg_settings "
@@ -96,7 +106,7 @@ def full_conninfo(
     replication: bool = True,
 ) -> str:
     """The connection string for libpq: the user's parts, and those that a subscriber needs."""
-    parts = parse_conninfo(conninfo)
+    parts = {**_LIVENESS, **parse_conninfo(conninfo)}
     options = " ".join(part for part in (parts.get("options"), _SESSION_OPTIONS) if part)
     parts.update(client_encoding="UTF8", options=options)
     parts.setdefault("fallback_application_name", appname)

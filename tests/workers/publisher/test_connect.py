@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from psycopg import pq
 
 from catalog.errcodes import AdminShutdown, ConnectionFailure
 from tests.waiting import wait_until
-from workers.publisher.connect import connect
+from workers.publisher.connect import connect, full_conninfo
 
 
 @pytest.fixture
@@ -61,3 +63,28 @@ def test_a_wrong_timeout_is_libpq_s_to_refuse(silent: socket.socket) -> None:
     with pytest.raises(ConnectionFailure) as caught:
         connect(conninfo(silent, "connect_timeout=soon"), "test")
     assert "connect_timeout" in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [("", (10, 10, 3, 30_000)), ("keepalives_idle=77 tcp_user_timeout=5000", (77, 10, 3, 5_000))],
+    ids=["by default", "as the connection string says"],
+)
+def test_a_publisher_that_vanishes_is_noticed_within_a_minute(
+    silent: socket.socket, more: str, expected: tuple[int, ...]
+) -> None:
+    """Also under a COPY or a query, where no time limit of the stream applies."""
+    pgconn = pq.PGconn.connect_start(full_conninfo(conninfo(silent, more), "test").encode())
+    try:
+        with socket.socket(fileno=os.dup(pgconn.socket)) as connection:
+            options = (
+                socket.TCP_KEEPIDLE,
+                socket.TCP_KEEPINTVL,
+                socket.TCP_KEEPCNT,
+                socket.TCP_USER_TIMEOUT,
+            )
+            pgconn.connect_poll()
+            found = [connection.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+    finally:
+        pgconn.finish()
+    assert tuple(found) == expected
