@@ -6,10 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from catalog.errcodes import FeatureNotSupported, InvalidParameterValue
-from config.problem import problem
+from config.problem import problem, unwrap
 
 FORMATS: Final = ("iceberg", "delta")
 FORMAT_VERSIONS: Final = (2, 3)
@@ -18,6 +25,10 @@ _PLACE: Final = re.compile(
     rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
 )
 """Every name has a single spelling: names are compared as text."""
+_CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
+"""Catalog types whose warehouse is a path. Others may know a warehouse by name."""
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_SQLITE: Final = re.compile(r"jdbc:sqlite:(?:file:)?(?P<path>.*)")
 
 
 def _format(value: Any) -> str:
@@ -54,6 +65,32 @@ def _conf_value(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
+
+
+def _catalog(value: Any) -> Any:
+    """Refuse relative paths: the server's working directory is no home for tables."""
+    if not isinstance(value, Mapping):
+        return value
+    warehouse, uri = value.get("warehouse"), value.get("uri")
+    by_path = value.get("type") in _CATALOGS_WITH_PATHS
+    if isinstance(warehouse, str) and by_path and not _ABSOLUTE.match(warehouse):
+        raise problem(
+            InvalidParameterValue(
+                'invalid value for parameter "warehouse": it is neither an absolute path nor a URI',
+                hint="Name a folder as in /srv/lake/warehouse, or a place as in s3://bucket/prefix.",
+            ),
+            "warehouse",
+        )
+    file = _SQLITE.match(uri) if isinstance(uri, str) else None
+    if file is not None and not file["path"].startswith("/"):
+        raise problem(
+            InvalidParameterValue(
+                'invalid value for parameter "uri": the path of the SQLite file is not absolute',
+                hint="Name the file as in jdbc:sqlite:/srv/lake/catalog.db.",
+            ),
+            "uri",
+        )
+    return value
 
 
 def _remote(value: Any) -> Any:
@@ -105,15 +142,22 @@ class LakeConfig(BaseModel):
     format_version: Annotated[Literal[2, 3], BeforeValidator(_format_version)] = Field(
         2, description="Iceberg's format of the tables that are made from now on"
     )
-    catalog: dict[str, ConfValue] = Field(
+    catalog: Annotated[dict[str, ConfValue], BeforeValidator(_catalog)] = Field(
         default_factory=dict,
         description="keys of spark.sql.catalog.lake, such as type, uri and warehouse",
     )
 
 
 def stored_lake(stored: Mapping[str, Any]) -> LakeConfig:
-    """``lake`` from the result of ``CatalogStore.settings``; {} gives the defaults."""
-    return LakeConfig.model_validate(stored.get("lake", {}))
+    """The stored ``lake`` settings of a data directory; {} gives the defaults.
+
+    Raises the error of the first wrong value: an earlier version may have stored the value.
+    """
+    try:
+        return LakeConfig.model_validate(stored.get("lake", {}))
+    except ValidationError as error:
+        wrong, _ = unwrap(error.errors()[0])
+        raise wrong or error from None
 
 
 class SparkConfig(BaseModel):

@@ -164,7 +164,7 @@ KEEPALIVE_INTERVAL_SECONDS: Final = 10
 """``tcp_keepalives_interval`` of a session: the time between two probes."""
 KEEPALIVE_PROBES: Final = 3
 """``tcp_keepalives_count`` of a session: the number of lost probes that ends the connection."""
-UNACKNOWLEDGED_MILLISECONDS: Final = 30_000
+UNACKNOWLEDGED_SECONDS: Final = 30
 """libpq's ``tcp_user_timeout``: how long sent bytes may stay unacknowledged before the connection
 ends. Keepalives do not run while sent bytes wait, so a vanished publisher needs this limit too."""
 LOCK_WAIT_SECONDS: Final = 1

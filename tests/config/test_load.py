@@ -93,6 +93,18 @@ def test_tables_of_the_reference() -> None:
         (SUB + "lake:\n  format_version: 1\n", 3, "lake.format_version", 'value for parameter "f'),
         (SUB + "spark:\n  remote: http://x\n", 3, "spark.remote", "does not begin with"),
         (SUB + "spark:\n  staging: s3://k:s@x/y\n", 3, "spark.staging", "neither an absolute path"),
+        (
+            SUB + "lake:\n  catalog:\n    type: jdbc\n    warehouse: warehouse\n",
+            5,
+            "lake.catalog.warehouse",
+            "neither an absolute path nor a URI",
+        ),
+        (
+            SUB + "lake:\n  catalog:\n    type: jdbc\n    uri: jdbc:sqlite:cat.db\n",
+            5,
+            "lake.catalog.uri",
+            "the path of the SQLite file is not absolute",
+        ),
         ("subscriptions:\n  s:\n    publication: p\n", 2, "subscriptions.s.connection", "missing"),
         (
             "subscriptions:\n  s:\n    connection: 1\n    publication: p\n",

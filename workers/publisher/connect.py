@@ -21,7 +21,7 @@ from config.limits import (
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
     KEEPALIVE_PROBES,
-    UNACKNOWLEDGED_MILLISECONDS,
+    UNACKNOWLEDGED_SECONDS,
     WAIT_SLICE_SECONDS,
 )
 from workers.publisher.connection import WalReceiverConn, terminated_by_command
@@ -68,7 +68,7 @@ _LIVENESS: Final = {
     "keepalives_idle": str(KEEPALIVE_IDLE_SECONDS),
     "keepalives_interval": str(KEEPALIVE_INTERVAL_SECONDS),
     "keepalives_count": str(KEEPALIVE_PROBES),
-    "tcp_user_timeout": str(UNACKNOWLEDGED_MILLISECONDS),
+    "tcp_user_timeout": str(1000 * UNACKNOWLEDGED_SECONDS),
 }
 """libpq's defaults are the kernel's: a publisher that vanishes under a COPY or a query would be
 waited for more than two hours. A connection string may set other values."""

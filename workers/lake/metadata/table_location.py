@@ -5,14 +5,23 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from typing import Final
 
 from workers.lake.table import LakeIdent
 
+_PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+"""An absolute path, or a URI with its scheme."""
+
 
 def new_location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:
-    """The folder of a new table; None without a warehouse, and the catalog then chooses."""
-    unique = uuid.uuid4().hex[:8]
-    return table_location(warehouse, ident, relid, unique) if warehouse else None
+    """The folder of a new table; None if the catalog chooses the folder.
+
+    The catalog chooses if no warehouse is set, and if the warehouse is a name: a REST or Glue
+    catalog knows its warehouses by name, and a path made of a name would lead anywhere.
+    """
+    if warehouse is None or not _PLACE.match(warehouse):
+        return None
+    return table_location(warehouse, ident, relid, uuid.uuid4().hex[:8])
 
 
 def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) -> str:

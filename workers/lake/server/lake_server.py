@@ -21,7 +21,6 @@ import ctypes
 import os
 import re
 import secrets
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -46,6 +45,7 @@ from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.server.hadoop_defaults import without_defaults
 from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java
+from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
@@ -110,8 +110,8 @@ class LakeServer:
         lake_dir = data_dir / "lake"
         check_lake_folder(lake_dir)
         scratch, log_dir = lake_dir / "tmp", data_dir / "log"
-        shutil.rmtree(scratch, ignore_errors=True)
-        for folder in (lake_dir, scratch, log_dir):
+        clear_scratch(scratch)
+        for folder in (lake_dir, scratch, log_dir, lake_dir / WORKING_DIRECTORY):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not catalog:
             prepare_catalog(lake_dir / "catalog.db")
@@ -147,7 +147,7 @@ class LakeServer:
                 stdin=subprocess.PIPE,  # the gateway and the JVM end with the pipe
                 stdout=out,
                 stderr=out,
-                cwd=scratch,
+                cwd=lake_dir / WORKING_DIRECTORY,
                 env=_environment(token) | gateway.environment(),
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,

@@ -38,6 +38,12 @@ def test_a_folder_of_others_is_not(location: str) -> None:
 
 def test_no_folder_is_chosen_without_a_warehouse() -> None:
     assert new_location(None, LakeIdent("s", "t"), 7) is None
+
+
+@pytest.mark.parametrize("name", ["my_wh", "warehouse", "arn", "./warehouse"])
+def test_no_path_is_made_of_a_warehouse_s_name(name: str) -> None:
+    """The lake server would take the path for one below its working directory."""
+    assert new_location(name, LakeIdent("s", "t"), 7) is None
     assert new_location("", LakeIdent("s", "t"), 7) is None
     one, other = (new_location("/w", LakeIdent("s", "t"), 7) for _ in range(2))
     assert one is not None
