@@ -23,7 +23,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "sqlite_file": BY_ITS_ROOM,
     },
     "config": {
-        "lake": BY_ITS_ROOM,
         "problem": BY_ITS_ROOM,
         "statements": BY_ITS_ROOM,
     },
