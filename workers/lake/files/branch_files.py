@@ -1,10 +1,16 @@
-"""What this process knows of a branch that it alone writes to, so as not to ask for it each time.
+"""The files of a branch, remembered between batches.
 
-To list a snapshot's files takes reading its manifests, up to a hundred of them; behind a commit of
-ours the files are those before, and what was committed. It is believed as long as the snapshot is
-the one of that commit: whoever looks rows up says which snapshot it was, and the next commit is
-refused where the branch is at another. A branch that anything failed on is used no more; what is
-known goes with it.
+Listing a snapshot's files means reading up to a hundred manifests. But only one process writes to a
+branch. After a commit of this process the branch has the files from before the commit and the
+committed files. So the list is computed, not read.
+
+The list is valid for a single snapshot. A look-up of rows notes the snapshot of the list, and the
+next commit is refused if the branch is at a different snapshot. After any failure the branch is
+abandoned, and the list with the branch.
+
+Trace: the branch is at snapshot 7 with the files ``a`` and ``b``. A commit adds ``c`` and deletes a
+row of ``a`` with the delete file ``d``. Snapshot 8, with parent 7, has ``a`` with ``d``, ``b`` and
+``c``. With any other parent than 7 the list is dropped.
 """
 
 from __future__ import annotations
@@ -21,21 +27,24 @@ from workers.lake.staged_rows import FileList, LiveFile, NewFile
 
 @dataclass(slots=True)
 class BranchFiles:
-    """The small files of deletes that were committed, and the files of the tip, if known."""
+    """A branch's small delete files, and the list of all files if known."""
 
     deletes: DeleteFiles = field(default_factory=DeleteFiles)
     live: FileList | None = None
 
     def forget(self) -> None:
-        """Somebody else has written to the branch: Spark, for this batch."""
+        """Drop the list: Spark has written to the branch, for this batch."""
         self.deletes.forget()
         self.live = None
 
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """What a commit deletes: the ``places`` of rows, the ``files`` that say so, each with the data
-    files it concerns, and the files of deletes that these replace."""
+    """The deletes of a commit.
+
+    ``places`` are the deleted rows. ``files`` are the new delete files, each with the paths of the
+    data files concerned. ``replaced`` are the former delete files that the new ones replace.
+    """
 
     places: RowPositions = field(default_factory=dict)
     files: Sequence[tuple[NewFile, Collection[str]]] = ()
@@ -49,8 +58,10 @@ def after_commit(
     deletes: Deletes,
     dead: DeletedRowsCache,
 ) -> FileList | None:
-    """The branch's files behind a commit of files of rows and of deletes; None where those before
-    it are not known. ``dead`` is told of what it deleted."""
+    """The branch's files after a commit; None if the files before the commit are unknown.
+
+    Adds the deleted rows to the cache ``dead``.
+    """
     if live is None or live.files is None or totals.parent != live.tip:
         return None
     if not deletes.places.keys() <= {file.path for file in live.files}:

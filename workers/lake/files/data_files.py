@@ -1,11 +1,15 @@
-"""A table's own files, written by whoever has the rows: Parquet as Iceberg reads it.
+"""Write data files: Parquet as Iceberg reads Parquet, without Spark.
 
-Iceberg knows a column of a file by its field id, so each is written with the id it has in the
-table's schema. What a table asks for that is not done here sends its rows through Spark as before:
-partitions, files in other places or formats, columns of types that nothing is published to.
+The process that has the rows writes the files into the table's folder: a worker, or a copy task in
+a Spark executor. A commit then adds the files by name. Iceberg identifies a column of a file by
+field id, so every column is written with the id from the table's schema.
 
-Deletes are positions in one data file each. A reader then opens those of the files that it reads
-and no others, and what is deleted in a file can be counted, which a vacuum goes by.
+Steps: staged columns ``c0…`` become rows of the table (``as_rows``), are checked for missing values
+(``check_values``), gathered to row groups (``row_groups``) and written (``write_groups``).
+
+Trace: two batches of 100,000 rows arrive. ``row_groups`` yields 131,072 and 68,928 rows. Both go to
+a single file, because the file has less than ``DATA_FILE_BYTES`` after the first row group. If
+writing fails, the incomplete file is removed. If the worker dies, the file is an orphan.
 """
 
 from __future__ import annotations
@@ -31,20 +35,16 @@ from workers.lake.files.table_layout import FIELD_ID, TableLayout
 from workers.lake.staged_rows import NewFile
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
-"""The field ids that Iceberg's specification gives the columns of a file of deletes."""
-"""Iceberg's own column of a table in format 3; a table cannot have another one of that name."""
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 
 def as_rows(
     files: TableLayout, batch: pa.RecordBatch, columns: Sequence[str], source: str = ""
 ) -> pa.RecordBatch:
-    """Staged columns ``c0…`` as the table's, in its order; what is not given is NULL.
+    """Turn staged columns ``c0…`` into rows of the table. A column that is not staged is NULL.
 
-    All of ``columns`` must be the table's (``lacks``). ``source`` goes into the column that says
-    where a shared table's rows are from.
+    ``columns`` names the staged columns; the table must have them all (``lacks``). ``source`` is
+    the value of the column that names the source of a shared table's rows.
     """
     ordinals = {name: n for n, name in enumerate(columns)}
     arrays = []
@@ -61,13 +61,13 @@ def as_rows(
 
 
 def _as_type(array: Any, type: pa.DataType) -> Any:
-    """The table's type: the same, but for what lists call their elements and how they number them,
-    and for strings with large offsets."""
+    """Cast to the table's type. Only the names and ids of list elements differ, and string offsets
+    may be large."""
     return array if array.type == type else array.cast(type)
 
 
 def check_values(ident: LakeIdent, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows, if no column has a NULL that takes none (23502)."""
+    """Return the rows; 23502 if a NOT NULL column has a NULL."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if _lacks(field, column):
             raise ReplicationError(
@@ -81,7 +81,7 @@ def check_values(ident: LakeIdent, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _lacks(field: pa.Field[Any], column: Any) -> bool:
-    """Whether a value is missing that has to be there, an element of a list's too."""
+    """Is a required value missing, also as an element of a list?"""
     if column.null_count and not field.nullable:
         return True
     lists = pa.types.is_list(field.type) and not field.type.value_field.nullable
@@ -97,7 +97,7 @@ def write_whole(
     source: str = "",
     attempt: str = "",
 ) -> None:
-    """Staged columns ``c0…`` as rows of new files; see ``as_rows``, ``check_values``."""
+    """Write staged columns ``c0…`` to new files; see ``as_rows``, ``check_values``."""
     rows = (as_rows(files, batch, columns, source) for batch in batches)
     write_ahead(files, (check_values(ident, batch) for batch in rows), written, attempt)
 
@@ -108,23 +108,23 @@ def write_ahead(
     written: Callable[[NewFile], None],
     attempt: str = "",
 ) -> None:
-    """Write rows to new files; while some are written, a thread makes the next ones."""
-    # Closed, whatever becomes of it: two threads must not take from one connection.
+    """Write rows to new files. A second thread fetches the next rows during the writing."""
+    # Close in every case: two threads must never read from the same connection.
     with closing(_ahead(batches)) as ahead:
-        # Gathered here: whole row groups made ahead took 60 MB.
+        # Row groups are gathered in this thread: whole row groups fetched ahead took 60 MB.
         write_groups(files, row_groups(ahead), written, attempt=attempt)
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows, as many at a time as a row group is to have; nothing for no rows.
+    """Gather rows to row groups. Yields nothing for no rows.
 
-    Whatever is written at once is a row group, and no row group has rows of two writes: each costs
-    its reader some buffers and a dictionary for each column, whether it has 100,000 rows or three.
+    Every call of Parquet's writer makes at least one row group. A reader needs buffers and a
+    dictionary for each column of a row group, of 100,000 rows or of three.
     """
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if batch.num_rows:  # an empty row group has no bounds
+        if batch.num_rows:  # an empty row group would have no bounds
             gathered.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
         while rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
@@ -148,7 +148,7 @@ def _ahead(batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
 def write_rows(
     files: TableLayout, batches: Iterable[pa.RecordBatch], written: Callable[[NewFile], None]
 ) -> None:
-    """The same in this thread alone."""
+    """Write rows to new files, without a second thread."""
     write_groups(files, row_groups(batches), written)
 
 
@@ -159,10 +159,10 @@ def write_groups(
     size: int = DATA_FILE_BYTES,
     attempt: str = "",
 ) -> None:
-    """Write ``row_groups`` to new files, each of ``size`` or what follows; none for no rows.
+    """Write ``row_groups`` to new files; after ``size`` bytes a new file begins.
 
-    ``written`` is told of each file, complete; one that is not, an error removes. ``attempt`` is
-    in their names.
+    Calls ``written`` with each complete file. An error removes the incomplete file. ``attempt``
+    becomes part of the file names.
     """
     with files.store.errors():
         rest = iter(groups)
@@ -196,53 +196,50 @@ def _write_file(
                 rows += group.num_rows
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
                 group = next(rest, None) if file.tell() < size else None
-        # Collected by the writer it would hide, where it cannot be written, why.
+        # With metadata_collector, a failed write would raise a different error and hide the cause.
         footer = writer.writer.metadata
         return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
 
 
 def linked(files: TableLayout, file: NewFile) -> NewFile:
-    """A file under a second name: what becomes of the first does not concern it."""
+    """Copy a file, so that removing the first file leaves the copy intact."""
     path = files.new_path()
     files.store.copy(file.path, path)
     return replace(file, path=path)
 
 
 def _bounded(schema: pa.Schema) -> bool | list[str]:
-    """The columns whose least and greatest value is written; True for all.
+    """The columns with bounds (least and greatest value) in the file; True for all columns.
 
-    Not of those that may have a NaN, which Arrow leaves out of both, and Iceberg is told of none:
-    it is greater than every number, so readers of ``x > 4`` would not have it, and
-    ``DELETE … WHERE x <= 4`` would take it with a file of others.
+    A column that may have a NaN gets no bounds, because Arrow leaves NaN out of the bounds. NaN is
+    greater than every number. With such bounds a reader of ``x > 4`` would miss the NaN, and
+    ``DELETE … WHERE x <= 4`` would drop a whole file that has a NaN.
     """
     if not any(pa.types.is_floating(field.type) for field in schema):
         return True
-    unlike = (pa.types.is_floating, pa.types.is_nested)
-    return [field.name for field in schema if not any(each(field.type) for each in unlike)]
+    may_have_nan = (pa.types.is_floating, pa.types.is_nested)
+    return [field.name for field in schema if not any(each(field.type) for each in may_have_nan)]
 
 
 def _unbounded(files: TableLayout, footer: Any) -> tuple[int, ...]:
-    """The columns of whose values a row group does not tell the least and the greatest.
+    """The field ids of columns that have no bounds in some row group.
 
-    Arrow leaves them out where one is longer than 4 kB, and says how many are NULL all the same.
-    Iceberg takes that for a row group of NULLs: the file's bounds would be those of the others.
+    Arrow writes no bounds for values longer than 4 kB, but still writes the number of NULLs.
+    Iceberg takes such a row group for one of NULLs alone: the file's bounds would then be those of
+    the remaining row groups.
     """
     ids = [int((field.metadata or {})[FIELD_ID]) for field in files.schema]
     found = set()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        for at, field_id in enumerate(ids):  # each has one leaf, whatever it is a list of
+        for at, field_id in enumerate(ids):  # a list has a single leaf too
             if _is_unbounded(group.column(at)):
                 found.add(field_id)
     return tuple(sorted(found))
 
 
 def _is_unbounded(chunk: Any) -> bool:
-    said = chunk.statistics
-    if said is None:
+    statistics = chunk.statistics
+    if statistics is None:
         return True
-    return not said.has_min_max and said.null_count != chunk.num_values
-
-
-"""No place is there twice, so a dictionary of places would be in vain."""
-"""Rows by the data file they are in: their positions, in ascending order, each once."""
+    return not statistics.has_min_max and statistics.null_count != chunk.num_values

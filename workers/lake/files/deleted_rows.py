@@ -1,7 +1,13 @@
-"""Which rows of data files are deleted, a bit for each: what was read of files that never change.
+"""A cache of deleted rows: for each data file of recent look-ups, a bit per row.
 
-A file's deletes are asked for by all that concern it, so what is remembered is good for just those;
-and behind a commit of ours for those that it left, because we know what it deleted.
+Data files and delete files never change, so an entry is valid for the list of delete files with
+which it was computed. A look-up with a different list reads the delete files again. After a commit
+of this process, the new list and the new bits are known without reading.
+
+Trace: file ``a`` has 8 rows and the delete file ``d1`` (row 1). A look-up stores ``a, (d1):
+01000000``. A commit deletes row 4 with ``d2``: the entry becomes ``a, (d1, d2): 01001000``. A
+foreign writer adds ``d3``: the next look-up asks for ``(d1, d2, d3)``, finds no entry and reads all
+three.
 """
 
 from __future__ import annotations
@@ -28,17 +34,17 @@ _Key = tuple[tuple[str, Any], ...]
 
 @dataclass(slots=True)
 class DeletedRowsCache:
-    """The deleted rows of the data files that were looked at last."""
+    """The deleted rows of the most recently used data files."""
 
-    most: int = DELETED_ROWS_CACHE_BYTES
-    _known: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
+    max_bytes: int = DELETED_ROWS_CACHE_BYTES
+    _entries: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
     _shared: dict[str, RowPositions] = field(default_factory=dict)
-    _held: int = 0
+    _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def living(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
-        """Which of a file's rows are not deleted; Unreadable where Spark has to tell."""
+        """Which of the positions are not deleted, as a mask. Unreadable: ask Spark."""
         if not file.deletes:
             return np.ones(len(places), np.bool_)
         with reading(store):
@@ -53,9 +59,9 @@ class DeletedRowsCache:
         return found
 
     def deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
-        """A commit has deleted some more of a file's rows.
+        """Store that a commit deleted further rows of a file.
 
-        Of one that has more than the table was told (somebody else's) nothing is kept.
+        A foreign writer's file may have more rows than its metadata says. Such an entry is dropped.
         """
         if len(places) and places[-1] >= before.rows:
             self.forget([before.path])
@@ -67,18 +73,18 @@ class DeletedRowsCache:
             self._put(after, np.packbits(mask, bitorder="little"))
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Read the deletes of these data files anew."""
+        """Drop the entries of data files: read their deletes again."""
         with self._lock:
             for path in paths:
-                if path in self._known:
-                    self._held -= len(self._known.pop(path)[1])
+                if path in self._entries:
+                    self._bytes -= len(self._entries.pop(path)[1])
 
     def _read(self, store: TableStore, deletes: NewFile, path: str) -> Array:
         if deletes.vector:
             return read_vector(store, deletes)[path]
         if deletes.of is not None:
             return read_deletes(store, deletes.path).get(path, NO_POSITIONS)
-        with self._reading:  # each data file that it is of asks for it, several at a time
+        with self._reading:  # several data files ask for a shared delete file at a time
             places = self._shared.get(deletes.path)
             if places is None:
                 places = read_deletes(store, deletes.path)
@@ -90,21 +96,21 @@ class DeletedRowsCache:
 
     def _get(self, file: LiveFile) -> Bits | None:
         with self._lock:
-            key, bits = self._known.get(file.path, (None, None))
+            key, bits = self._entries.get(file.path, (None, None))
             if key != _key(file):
                 return None
-            self._known.move_to_end(file.path)
+            self._entries.move_to_end(file.path)
             return bits
 
     def _put(self, file: LiveFile, bits: Bits) -> None:
         with self._lock:
-            if file.path in self._known:
-                self._held -= len(self._known.pop(file.path)[1])
-            self._known[file.path] = _key(file), bits
-            self._held += len(bits)
-            while self._held > self.most and len(self._known) > 1:
-                _, (_, dropped) = self._known.popitem(last=False)
-                self._held -= len(dropped)
+            if file.path in self._entries:
+                self._bytes -= len(self._entries.pop(file.path)[1])
+            self._entries[file.path] = _key(file), bits
+            self._bytes += len(bits)
+            while self._bytes > self.max_bytes and len(self._entries) > 1:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self._bytes -= len(dropped)
 
 
 def _key(file: LiveFile) -> _Key:

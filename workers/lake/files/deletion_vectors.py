@@ -1,9 +1,15 @@
-"""Deletion vectors, which is how format 3 keeps deletes: bitmaps of positions in a Puffin file.
+"""Deletion vectors: bitmaps of deleted positions in a Puffin file, from format 3 on.
 
-A data file has one at most, so the next one holds all of its deletes and replaces it; those of all
-data files that a batch has deleted rows of are in one file. Readers are told by the metadata where
-in the file each begins. After Iceberg's specifications of the table and of Puffin; a 64-bit Roaring
-bitmap in its portable form is what CRoaring writes.
+A data file has at most one vector. A new vector holds all deletes of the data file and replaces the
+vector before. The vectors of all data files of a batch stand in a single Puffin file; the table's
+metadata says where in the file each vector begins.
+
+The format follows Iceberg's specifications of tables and of Puffin. The bitmap is a 64-bit Roaring
+bitmap in the portable form that CRoaring writes.
+
+Trace: file ``a`` has a vector with position 1. A batch deletes row 4 of ``a`` and row 0 of ``b``.
+A new Puffin file holds the vectors ``a: {1, 4}`` and ``b: {0}``; the commit replaces the vector of
+``a``.
 """
 
 from __future__ import annotations
@@ -29,18 +35,20 @@ _POSITION_ID: Final = 2147483645
 
 
 def write_vectors(
-    table: TableLayout, places: RowPositions, before: Mapping[str, Sequence[NewFile]]
+    table: TableLayout, positions: RowPositions, before: Mapping[str, Sequence[NewFile]]
 ) -> list[NewFile]:
-    """Vectors of data files, all in one file: what the metadata is to say of each of them.
+    """Write the vectors of several data files to a Puffin file. Returns an entry for each vector.
 
-    They hold ``places`` and what these data files' deletes held ``before``.
+    A vector holds the new ``positions`` and the deletes of the data file ``before``.
     """
     path = table.new_path(suffix="-deletes", ending="puffin")
     content = bytearray(_PUFFIN)
-    found, told = [], []
-    parsed = cache(partial(read_deletes, table.store))  # of several data files, each
-    for of in sorted(places):
-        bitmap = BitMap64(places[of])
+    entries, blobs = [], []
+    parsed = cache(
+        partial(read_deletes, table.store)
+    )  # a delete file may concern several data files
+    for of in sorted(positions):
+        bitmap = BitMap64(positions[of])
         for each in before.get(of, ()):
             with reading(table.store):
                 bitmap |= (
@@ -49,15 +57,15 @@ def write_vectors(
                     else BitMap64(parsed(each.path).get(of, NO_POSITIONS))
                 )
         vector = _encode(bitmap)
-        found.append((of, len(content), len(vector), len(bitmap)))
-        told.append(_told(*found[-1]))
+        entries.append((of, len(content), len(vector), len(bitmap)))
+        blobs.append(_blob(*entries[-1]))
         content += vector
-    content += _footer(told)
+    content += _footer(blobs)
     with table.store.create(path) as file:
         file.write(content)
     return [
         NewFile(path, len(content), rows, of, vector=(start, size))
-        for of, start, size, rows in found
+        for of, start, size, rows in entries
     ]
 
 
@@ -67,7 +75,7 @@ def _encode(bitmap: BitMap64) -> bytes:
     return len(vector).to_bytes(4, "big") + vector + zlib.crc32(vector).to_bytes(4, "big")
 
 
-def _told(of: str, start: int, size: int, rows: int) -> dict[str, Any]:
+def _blob(of: str, start: int, size: int, rows: int) -> dict[str, Any]:
     return {
         "type": "deletion-vector-v1",
         "snapshot-id": -1,
@@ -85,7 +93,7 @@ def _footer(blobs: Sequence[dict[str, Any]]) -> bytes:
 
 
 def read_vector(store: TableStore, file: NewFile) -> RowPositions:
-    """What one holds, ours or another writer's; Unreadable where it is damaged."""
+    """Read a vector, of this process or of a foreign writer. Unreadable if damaged."""
     return {str(file.of): np.asarray(_bitmap(store, file).to_array(), np.int64)}
 
 
@@ -95,8 +103,8 @@ def _bitmap(store: TableStore, file: NewFile) -> BitMap64:
         opened.seek(start)
         content = opened.read(size)
     vector = content[4:-4]
-    whole = len(content) == size and int.from_bytes(content[:4], "big") == len(vector)
-    sound = zlib.crc32(vector) == int.from_bytes(content[-4:], "big")
-    if not (whole and sound and vector.startswith(_VECTOR)):
+    is_whole = len(content) == size and int.from_bytes(content[:4], "big") == len(vector)
+    is_sound = zlib.crc32(vector) == int.from_bytes(content[-4:], "big")
+    if not (is_whole and is_sound and vector.startswith(_VECTOR)):
         raise Unreadable
     return BitMap64.deserialize(vector[len(_VECTOR) :])

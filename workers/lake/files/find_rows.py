@@ -1,13 +1,20 @@
-"""Where rows with given keys are: the table's files are read here, and no query is made.
+"""Find the positions of rows with given keys, by reading the table's files. No Spark query.
 
-Of each file only the key columns are read, some rows at a time, and of those row groups alone whose
-least and greatest key leave it open; keys that were read are remembered (``known_keys``). A row
-that was deleted is none: a file's deletes are looked at where it holds one of the keys. What is
-found is the same as a join of the branch's rows with the keys would bring, for columns whose values
-are equal where their bytes are.
+1. Of each file only the key columns are read, some rows at a time. Row groups are skipped if their
+   least and greatest key exclude all searched keys. Keys of a file are remembered (``key_cache``).
+2. If a file has a searched key, the file's deletes are read (``deleted_rows``), and deleted rows
+   are dropped from the result.
+3. If the caller asks for more columns of the found rows, they are read by position (``read_rows``).
 
-A query takes Spark 0.35 s before it reads anything, and 0.65 s to join 200,000 keys with 3 M rows;
-here both together are 0.15 s, and the keys of 200 rows are found in a small table in some 10 ms.
+The result equals a join of the branch's rows with the keys. This holds for columns with values that
+are equal if, and only if, their bytes are equal.
+
+Spark needs 0.35 s before a query reads the first row, and 0.65 s to join 200,000 keys with 3 M
+rows. Reading the files takes 0.15 s in all; 200 keys are found in a small table in about 10 ms.
+
+Trace: keys 7 and 9 are searched. File ``a`` has the keys 1 to 5: skipped by the footer. File ``b``
+has the keys 6 to 10: 7 is at position 1, 9 at position 3. A delete file names position 3 of ``b``.
+The result is (k = 0, f = b, p = 1).
 """
 
 from __future__ import annotations
@@ -58,13 +65,13 @@ _Ends = tuple[Any, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One of so many pieces of a file, each of whole row groups."""
+    """A part of a file: whole row groups, the ``number``-th of ``count`` pieces."""
 
     number: int
     count: int
 
     def has(self, group: int, groups: int) -> bool:
-        """Whether a row group is in it."""
+        """Is the row group in the piece?"""
         return group * self.count // groups == self.number
 
 
@@ -72,16 +79,15 @@ _WHOLE: Final = Piece(0, 1)
 
 
 def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
-    """Whether rows of the table can be looked for by these columns."""
+    """Can rows of the table be found by these columns without Spark?"""
     types = {each.name: each.type for each in table.schema}
     return bool(key) and all(name in types and is_searchable(types[name]) for name in key)
 
 
 class RowLookup:
-    """The keys that are looked for in one table: ``keys`` is ``k, b0…``, in the order of ``key``.
+    """Searches a table's files for keys: ``k, b0…`` in the order of the columns ``key``.
 
-    ``source``: rows of a shared table that came from there, and no others. ``known``: the keys of
-    files that were looked through before.
+    ``source``: find only rows of this source of a shared table. ``known``: the cache of keys.
     """
 
     def __init__(
@@ -92,7 +98,7 @@ class RowLookup:
         source: str = "",
         known: KeyCache | None = None,
     ) -> None:
-        """Raises Unreadable where a key is no value of the table's column."""
+        """Raises Unreadable if a key is no value of the table's column type."""
         self._fields = [table.schema.field(name) for name in key]
         self._source = table.schema.field(SOURCE_COLUMN) if source else None
         self._read_fields = [*self._fields, *([self._source] if self._source else [])]
@@ -112,10 +118,9 @@ class RowLookup:
     def find(
         self, files: Sequence[LiveFile], dead: DeletedRowsCache, own: Sequence[str] = ()
     ) -> pa.Table:
-        """``k, f, p`` of each row that has one of the keys, and its columns ``own``: ``o0…``.
+        """Find the rows. Returns ``k, f, p`` of each row and the columns ``own`` as ``o0…``.
 
-        Raises Unreadable where Spark has to look, TooLargeToFetch where the
-        columns should stay there.
+        Raises Unreadable if Spark has to search, TooLargeToFetch if ``own`` takes too much memory.
         """
         parts = [
             part.append_column("file", pa.array(np.full(part.num_rows, n, np.int32)))
@@ -129,12 +134,12 @@ class RowLookup:
         if not self._exact:
             at, rows = self._joined(found)
             found = found.take(pa.array(rows, pa.int64()))
-        of, places = found["file"].to_numpy(), found["p"].to_numpy()
+        of, positions = found["file"].to_numpy(), found["p"].to_numpy()
         numbers = self._keys["k"].to_numpy()
-        return self._found(numbers[at], of, places, files, own)
+        return self._found(numbers[at], of, positions, files, own)
 
     def _joined(self, found: pa.Table) -> tuple[Array, Array]:
-        """Which keys the rows found have in truth; a number that was equal says only: perhaps."""
+        """Compare the keys of found rows: equal hashes need not mean equal keys."""
         numbered = found.append_column("row", pa.array(np.arange(found.num_rows)))
         keys = self._keys.set_column(0, "at", pa.array(np.arange(self._keys.num_rows)))
         columns = [f"c{n}" for n in range(len(self._fields))]
@@ -144,26 +149,26 @@ class RowLookup:
         return joined["at"].to_numpy(), joined["row"].to_numpy()
 
     def _found(
-        self, at: Array, of: Array, places: Array, files: Sequence[LiveFile], own: Sequence[str]
+        self, at: Array, of: Array, positions: Array, files: Sequence[LiveFile], own: Sequence[str]
     ) -> pa.Table:
         names = pa.array([file.path for file in files], pa.string())
         paths = pa.DictionaryArray.from_arrays(of.astype(np.int32), names)
-        kept = self._own(of, places, files, own)
-        return pa.table({"k": pa.array(at), "f": paths, "p": pa.array(places), **kept})
+        kept = self._own(of, positions, files, own)
+        return pa.table({"k": pa.array(at), "f": paths, "p": pa.array(positions), **kept})
 
     def _own(
-        self, of: Array, places: Array, files: Sequence[LiveFile], own: Sequence[str]
+        self, of: Array, positions: Array, files: Sequence[LiveFile], own: Sequence[str]
     ) -> dict[str, Any]:
-        """Columns of rows that were found, in the order those are in."""
+        """Read further columns of the found rows, in the order of the found rows."""
         if not own:
             return {}
         fields = [self._table.schema.field(name) for name in own]
-        order = np.lexsort((places, of))
+        order = np.lexsort((positions, of))
         parts = [pa.table({f"o{n}": pa.array([], each.type) for n, each in enumerate(fields)})]
         starts = np.searchsorted(of[order], np.arange(len(files) + 1))
         kept = 0
         for n, file in enumerate(files):
-            wanted = places[order[starts[n] : starts[n + 1]]]
+            wanted = positions[order[starts[n] : starts[n + 1]]]
             taken = rows_at(self._table.store, file, wanted, fields)
             parts += taken
             kept += sum(part.nbytes for part in taken)
@@ -176,7 +181,7 @@ class RowLookup:
     def _in_files(
         self, files: Sequence[LiveFile], dead: DeletedRowsCache
     ) -> list[tuple[int, list[pa.Table]]]:
-        """What is in each; of a large table several at a time, large ones in several pieces."""
+        """Search each file. Of a large table several files are searched at a time, in pieces."""
         if sum(file.rows for file in files) < PARALLEL_LOOK_UP_ROWS:
             return [(n, self._in_file(file, dead)) for n, file in enumerate(files)]
         threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
@@ -209,12 +214,12 @@ class RowLookup:
         return [found.filter(pa.array(living))] if living.any() else []
 
     def _in_packed(self, packed: Packed) -> Iterator[pa.Table]:
-        for places, at in packed.search(self._search, self._ascending):
-            if len(places):
-                yield pa.table({"p": pa.array(places), "k": pa.array(at)})
+        for positions, at in packed.search(self._search, self._ascending):
+            if len(positions):
+                yield pa.table({"p": pa.array(positions), "k": pa.array(at)})
 
     def _read(self, file: LiveFile, piece: Piece, of: Hashable) -> list[pa.Table]:
-        """What is in a piece of it; its keys are remembered as those ``of``, where they can be."""
+        """Search a piece of a file, and store the keys in the cache as ``of`` if possible."""
         parts: list[pa.Table] = []
         known = self._known
         if known is not None and not known.takes(of, file.rows // piece.count):
@@ -224,7 +229,7 @@ class RowLookup:
             check_rows(parquet, file)
             names = names_of(parquet)
             if any(number_of(each) not in names for each in self._read_fields):
-                return []  # a column that came later: NULL in all of its rows
+                return []  # a column that was added later is NULL in all rows
             ends = None if known is not None and file.rows <= ALWAYS_READ_ROWS else self._ends
             for start, arrays in self._batches(parquet, names, piece, ends):
                 if not arrays:
@@ -233,7 +238,8 @@ class RowLookup:
                 numbers = numbers_of(arrays[: len(self._fields)])
                 if known is not None:
                     some = None if arrays[0].null_count else pack(numbers, start)
-                    if some is not None and some.size + sum(p.size for p in packed) <= known.most:
+                    size = sum(each.size for each in packed)
+                    if some is not None and some.size + size <= known.max_bytes:
                         packed.append(some)
                     else:
                         known.put(of, None)
@@ -248,7 +254,7 @@ class RowLookup:
     def _batches(
         self, parquet: Any, names: dict[bytes, str], piece: Piece, ends: _Ends
     ) -> Iterator[tuple[int, list[Any]]]:
-        """The columns of some rows and where they start; none of a row group that is left out."""
+        """Yield the key columns in parts, each with the first position; [] for a skipped group."""
         fields = self._read_fields
         columns = [names[number_of(each)] for each in fields]
         start = 0
@@ -257,7 +263,7 @@ class RowLookup:
             at, start = start, start + footer.num_rows
             if not piece.has(group, parquet.num_row_groups):
                 continue
-            if _leaves_out(footer, columns[0], ends):
+            if _excludes_keys(footer, columns[0], ends):
                 yield at, []
                 continue
             for batch in parquet.iter_batches(
@@ -287,25 +293,25 @@ class RowLookup:
 
 
 def _ends(keys: Any) -> _Ends:
-    """The least and the greatest key, of types whose values a footer tells as they are."""
+    """The least and the greatest key, for types whose bounds in the footer are exact."""
     if not (pa.types.is_integer(keys.type) or pa.types.is_date32(keys.type)) or not len(keys):
         return None
     found: Any = pc.min_max(keys)
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _leaves_out(footer: Any, column: str, ends: _Ends) -> bool:
-    """Whether a row group has no row with a key between the ends."""
+def _excludes_keys(footer: Any, column: str, ends: _Ends) -> bool:
+    """Do the footer's bounds exclude all keys between the ends?"""
     if ends is None:
         return False
     for at in range(footer.num_columns):
         chunk = footer.column(at)
         if chunk.path_in_schema == column:
-            said = chunk.statistics
-            if said is None or not said.has_min_max:
+            statistics = chunk.statistics
+            if statistics is None or not statistics.has_min_max:
                 return False
             try:
-                return bool(said.min > ends[1] or said.max < ends[0])
-            except OverflowError:  # a day that Python has not
+                return bool(statistics.min > ends[1] or statistics.max < ends[0])
+            except OverflowError:  # a date outside Python's range
                 return False
     return False

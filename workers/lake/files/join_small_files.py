@@ -1,22 +1,24 @@
-"""Writing small data files together without Spark, between two batches.
+"""Join small data files without Spark, between two batches.
 
-A batch leaves a file of some rows, and whoever reads the table opens all of them: 5 ms for each.
-Spark's rewrite_data_files takes 0.3 s and more, in which the next batch waits, and what is known of
-the branch's files is to be read again behind it. Here the living rows are read by their places, as
-an update's are, and written to one file; one commit replaces the others. Files of deletes that
-concern none but these go with them; in others their places go when those are next written together.
+Why: every batch leaves a small data file. A reader of the table opens all files, and a file costs
+5 ms. Spark's rewrite_data_files takes 0.3 s and more; the next batch waits, and the list of the
+branch's files has to be read again afterwards.
 
-What comes of that is small, too, beside a whole file: at a hundred transactions a second 1 MB every
-five minutes, and whoever looks for a row opens them all. So four files of one size are written
-together as well, if they are of so few rows that four of them are not too many: those of a copy
-stay as they are, though they may be no larger.
+How: the rows of the small files that are not deleted are read and written to a new file. A commit
+replaces the small files by the new file. Delete files that concern only the replaced files go with
+them. In further delete files the positions stay until the delete files are merged.
 
-Rows are numbered in format 3, and a file of numbers is not the only one that tells them: those
-tables are Spark's, and whatever is not read here.
+The joined files are still small beside a full file: at a hundred transactions a second, 1 MB every
+five minutes, and every look-up opens all of them. So four files of similar size are joined too,
+provided the result is not too many rows to join again. Files of a copy have more rows and stay.
 
-Trace: files A, B, C of 3 rows each; B's second row is deleted. D gets the other eight; the commit
-has D for A, B, C. The worker dies before it: D is nobody's and goes as an orphan. Behind it: the
-branch has D, nobody publishes it, ``main`` has A, B, C.
+In format 3 a row has a number, which may stand in the file or follow from the position. Spark joins
+the files of such tables, and files that this room cannot read.
+
+Trace: files A, B and C have 3 rows each; the second row of B is deleted. D gets the remaining eight
+rows, and a commit replaces A, B and C by D. If the worker dies before the commit, D is an orphan.
+If the worker dies after the commit, the branch has D and is never published; ``main`` has A, B and
+C.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
 Sized = tuple[LiveFile, int]
-"""A data file and its bytes."""
+"""A data file and the file's size in bytes."""
 
 
 def join_small(
@@ -53,10 +55,11 @@ def join_small(
     dead: DeletedRowsCache,
     sizes: FileSizes,
 ) -> tuple[int, int] | None:
-    """Make one file of the branch's small ones, without deleted rows; None where Spark has to.
+    """Join the branch's small files, without deleted rows; None if Spark has to join them.
 
-    Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none. How
-    many data files went, and how many files of deletes there are then beyond one for each.
+    No second writer may use the branch meanwhile. Adds a snapshot without a position, or none.
+    Returns how many data files were replaced, and how many delete files the branch has beyond one
+    for each data file.
     """
     what = f'compacting lake table "{ident}"'
     live = known.live or commits.list_files(ident, branch, what)
@@ -80,7 +83,7 @@ def join_small(
         pa.default_memory_pool().release_unused()
     gone = {file.path for file, _ in small}
     kept = [file for file in live.files if file.path not in gone]
-    dropped = _of_none(live.files, kept)
+    dropped = _unused_deletes(live.files, kept)
     change = FileChange(
         files.shape,
         added=written,
@@ -98,19 +101,22 @@ def join_small(
 
 
 def choose_small(store: TableStore, files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
-    """The small files with their sizes, as many as one file should hold; none if they are few."""
+    """The small files to join, up to the size of a full file; empty if only a few are small."""
     return choose([(file, store.size(file.path)) for file in files], sizes)
 
 
 def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
-    """``choose_small`` of files whose sizes are known."""
-    small = _as_many(((file, size) for file, size in known if size < sizes.bar), sizes.whole)
+    """``choose_small`` for files of known size."""
+    small = _choose_up_to(((file, size) for file, size in known if size < sizes.bar), sizes.whole)
     larger = _four_of_a_size(known, sizes)
     return [*small, *larger] if larger or len(small) >= sizes.few else []
 
 
 def _four_of_a_size(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
-    """Files of the highest step with enough of them, and of those below; none if none has."""
+    """The files up to the largest size of which four files exist; empty if no size has four.
+
+    Sizes grow by a factor of four from step to step.
+    """
     most = JOINED_ROWS // JOIN_STEP_FILES
     light = [each for each in known if each[1] >= sizes.bar and each[0].rows <= most]
     steps = (sizes.bar * JOIN_STEP_FILES**n for n in count(1))
@@ -118,12 +124,12 @@ def _four_of_a_size(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
     for bar in reversed(list(bars)):
         if sum(bar // JOIN_STEP_FILES <= size < bar for _, size in light) >= JOIN_STEP_FILES:
             below = ((file, size) for file, size in light if size < bar)
-            return _as_many(below, sizes.whole, JOINED_ROWS)
+            return _choose_up_to(below, sizes.whole, JOINED_ROWS)
     return []
 
 
-def _as_many(of: Iterable[Sized], room: int, rows: int | None = None) -> list[Sized]:
-    """As there is room for, those of few rows first."""
+def _choose_up_to(of: Iterable[Sized], room: int, rows: int | None = None) -> list[Sized]:
+    """Choose files up to ``room`` bytes and ``rows`` rows, files of few rows first."""
     chosen = []
     for file, size in sorted(of, key=lambda each: each[0].rows):
         if size <= room and (rows is None or file.rows <= rows):
@@ -133,21 +139,21 @@ def _as_many(of: Iterable[Sized], room: int, rows: int | None = None) -> list[Si
     return chosen
 
 
-def _of_none(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
-    """The files of deletes that concern none of the data files that are kept.
+def _unused_deletes(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
+    """The delete files that concern no kept data file.
 
-    Iceberg drops some of them by itself, those that are older than all data files: so none may stay
-    among those that are known.
+    Iceberg drops some such delete files by itself: those older than all data files. So none of them
+    may stay in the list of the branch's delete files.
     """
-    still = {each.path for file in kept for each in file.deletes}
-    known = {each.path: each for file in before for each in file.deletes}
-    return [each for path, each in known.items() if path not in still]
+    used = {each.path for file in kept for each in file.deletes}
+    listed = {each.path: each for file in before for each in file.deletes}
+    return [each for path, each in listed.items() if path not in used]
 
 
 def _living(
     files: TableLayout, small: Sequence[LiveFile], dead: DeletedRowsCache
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are not deleted, as the table has its columns now."""
+    """The rows that are not deleted, with the table's present columns."""
     for file in small:
         places = np.arange(file.rows)
         for part in rows_of(

@@ -1,12 +1,19 @@
-"""The keys of files that were looked through, packed: a file never changes.
+"""A cache of the keys of data files, packed. A file never changes, so an entry stays valid.
 
-To unpack the key column of 10 M rows takes 0.15 s of a core, and 1,000 changes of random rows need
-all of it; to open a small file takes longer than to look through it. What is remembered is the
-least and the greatest number of each 256 rows, and how far each is above the least, in one, two or
-four bytes: the fewest that all of so many rows need. Rows that were copied in the order of their
-key take one or two, and only those of them are unpacked among which one of the keys may be.
+Why: decoding the key column of 10 M rows takes 0.15 s of a core, and 1,000 changes of random rows
+need the whole column. Opening a small file takes longer than searching the file.
 
-Columns that are their own numbers alone (``is_own_number``), and no hashes: those need eight bytes.
+How: keys are packed in blocks of 256 rows. A block has a least and a greatest key, and for each row
+the distance from the least key in one, two or four bytes: the fewest bytes that suffice for all
+blocks that are packed together. Rows that were copied in the order of their key take one or two
+bytes. A search unpacks only the blocks that may contain a key.
+
+Only columns that are numbers themselves are packed (``is_own_number``), no hashes: a hash takes
+eight bytes.
+
+Trace: a block has the keys 1000, 1003 and 1255. The least key is 1000, the greatest 1255, the
+distances 0, 3 and 255 take a byte each. A search for 900 skips the block; a search for 1003 unpacks
+the block.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ _WIDTHS: Final = (np.uint8, np.uint16, np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Numbers of some rows of a file, the first of which is at ``start``."""
+    """Keys of consecutive rows of a file. The first row has position ``start``."""
 
     start: int
     rows: int
@@ -45,13 +52,13 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return self.least.nbytes + self.greatest.nbytes + self.above.nbytes
 
     def search(self, keys: KeyNumbers, ascending: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-        """The positions of rows that have one of the keys, and which key that is.
+        """Yield the positions of rows with a searched key, and the number of the key.
 
-        ``ascending`` are the keys' numbers.
+        ``ascending`` holds the searched keys in order.
         """
         first = np.searchsorted(ascending, self.least, "left")
         behind = np.searchsorted(ascending, self.greatest, "right")
@@ -61,12 +68,12 @@ class Packed:
             numbers = self.above[blocks].astype(np.int64) + self.least[blocks, np.newaxis]
             rows, of = keys.search(numbers.reshape(-1))
             places = blocks[rows // KEY_BLOCK_ROWS] * KEY_BLOCK_ROWS + rows % KEY_BLOCK_ROWS
-            there = places < self.rows  # the last block is filled up
+            there = places < self.rows  # the last block is padded
             yield places[there] + self.start, of[there]
 
 
 def pack(numbers: Numbers, start: int) -> Packed | None:
-    """None where some are too far from each other."""
+    """Pack keys; None if a distance in a block takes more than four bytes."""
     blocks = -(-len(numbers) // KEY_BLOCK_ROWS)
     filled = np.full(blocks * KEY_BLOCK_ROWS, numbers[-1])
     filled[: len(numbers)] = numbers
@@ -82,50 +89,50 @@ def pack(numbers: Numbers, start: int) -> Packed | None:
 
 @dataclass(slots=True)
 class KeyCache:
-    """What is remembered, by what it is of; of what cannot be packed, that."""
+    """Packed keys by file and piece. An entry None says: the keys cannot be packed."""
 
-    most: int = KEY_CACHE_BYTES
+    max_bytes: int = KEY_CACHE_BYTES
     clock: Callable[[], float] = time.monotonic
-    _known: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
-    _held: int = 0
+    _entries: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
+    _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, of: Hashable) -> Sequence[Packed] | None:
-        """What is remembered of it, if it is."""
+        """The packed keys; None if missing, or if the keys cannot be packed."""
         with self._lock:
-            if of not in self._known:
+            if of not in self._entries:
                 return None
-            entry = self._known.pop(of)
-            self._known[of] = replace(entry, asked=self.clock())
+            entry = self._entries.pop(of)
+            self._entries[of] = replace(entry, used_at=self.clock())
             return entry.packed
 
     def takes(self, of: Hashable, rows: int) -> bool:
-        """Whether so many rows of it may be worth packing, as far as can be told before."""
+        """Is packing worth while? The cache has room and no entry for ``of`` yet."""
         with self._lock:
-            if of in self._known or rows > self.most:
+            if of in self._entries or rows > self.max_bytes:
                 return False
-            return self._held + rows <= self.most or self._oldest_is_stale()
+            return self._bytes + rows <= self.max_bytes or self._oldest_is_stale()
 
     def put(self, of: Hashable, packed: Sequence[Packed] | None) -> None:
-        """Remember it, if there is room; None: that it cannot be packed."""
+        """Store an entry if the cache has room. ``packed`` is None if the keys cannot be packed."""
         size = KEY_CACHE_ENTRY_BYTES + sum(each.size for each in packed or ())
         with self._lock:
-            if of in self._known or size > self.most:
+            if of in self._entries or size > self.max_bytes:
                 return
-            while self._held + size > self.most and self._oldest_is_stale():
-                self._held -= self._known.popitem(last=False)[1].size
-            if self._held + size <= self.most:
-                self._known[of] = _Entry(self.clock(), size, packed)
-                self._held += size
+            while self._bytes + size > self.max_bytes and self._oldest_is_stale():
+                self._bytes -= self._entries.popitem(last=False)[1].size
+            if self._bytes + size <= self.max_bytes:
+                self._entries[of] = _Entry(self.clock(), size, packed)
+                self._bytes += size
 
     def _oldest_is_stale(self) -> bool:
-        for entry in self._known.values():
-            return self.clock() - entry.asked > KEY_CACHE_IDLE_SECONDS
+        for entry in self._entries.values():
+            return self.clock() - entry.used_at > KEY_CACHE_IDLE_SECONDS
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    asked: float
+    used_at: float
     size: int
     packed: Sequence[Packed] | None

@@ -1,10 +1,18 @@
-"""How the files of deletes are kept few, for each of them is opened by whoever reads.
+"""Merge delete files: a reader of the table opens every delete file, so the files must stay few.
 
-A batch leaves one file with the places of the rows it has deleted, in whatever data files they are.
-To write all earlier places again with them, as a MERGE does, costs more the more rows are deleted;
-so every so often the next file takes the small ones before it in. Such a file concerns every
-reader of the table. Upkeep writes them anew, a file for each data file, which a vacuum can go by;
-and the deletes of data files that are gone go then, too.
+Two mechanisms:
+
+1. A batch writes a single delete file, for all data files concerned. Writing all earlier positions
+   again in the file, as a MERGE does, would cost more with every deleted row. So the next delete
+   file takes in the small delete files before only when ``BATCH_DELETE_FILES`` of them exist.
+2. Such a shared delete file concerns every reader of the table. Maintenance (``merge_deletes``)
+   writes a delete file for each data file, and vacuum can then count the deleted rows of a data
+   file. Deletes of data files that the branch no longer has are dropped.
+
+Trace of 2: the branch has data files ``a`` and ``b``, and the shared delete files ``d1: {a: [1]}``
+and ``d2: {a: [4], b: [0], x: [7]}``; data file ``x`` is gone. The commit replaces ``d1`` and ``d2``
+by ``{a: [1, 4]}`` and ``{b: [0]}``. If the worker dies before the commit, the two new files are
+orphans.
 """
 
 from __future__ import annotations
@@ -27,29 +35,28 @@ from workers.lake.table import LakeIdent
 
 @dataclass(slots=True)
 class DeleteFiles:
-    """The small files of deletes that this process has committed to a branch.
+    """The small delete files that this process committed to a branch.
 
-    A branch that anything failed on is used no more, and what was deleted there is not: this goes
-    with it.
+    After a failure the branch is abandoned, and this list with the branch.
     """
 
     small: list[NewFile] = field(default_factory=list)
 
     def full(self) -> list[NewFile]:
-        """Those that the next one is to replace."""
+        """The delete files that the next delete file has to take in."""
         return list(self.small) if len(self.small) >= BATCH_DELETE_FILES else []
 
     def forget(self) -> None:
-        """Somebody else has written to the branch, and may have replaced them."""
+        """Empty the list: Spark has written to the branch and may have replaced the files."""
         self.small.clear()
 
     def drop(self, gone: Sequence[NewFile]) -> None:
-        """These are no files of the branch any more."""
+        """Take files that left the branch off the list."""
         paths = {each.path for each in gone}
         self.small = [file for file in self.small if file.path not in paths]
 
     def add(self, file: NewFile, replaced: Sequence[NewFile]) -> None:
-        """It is committed, and has replaced others."""
+        """Add a committed delete file, which may have replaced earlier files."""
         if replaced:
             self.small.clear()
         if file.rows < LARGE_DELETE_FILE_ROWS:
@@ -57,16 +64,16 @@ class DeleteFiles:
 
 
 def read_all(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
-    """All places that files hold."""
+    """Read several delete files."""
     return together(read_deletes(store, file.path) for file in files)
 
 
 def merge_deletes(
     commits: FileCommits, session: LakeSession, ident: LakeIdent, branch: str, table: TableLayout
 ) -> None:
-    """Make one file of all deletes that a data file of the branch has; drop those of no file.
+    """Write a delete file for each data file of the branch; drop deletes of files that are gone.
 
-    Nothing else may write to the branch meanwhile. Leaves a snapshot without a stamp, or none.
+    No second writer may use the branch meanwhile. Adds a snapshot without a position, or none.
     """
     what = f'writing the deletes of lake table "{ident}" together'
     tip = commits.tip(ident, branch, what)
@@ -93,10 +100,10 @@ def merge_deletes(
 
 
 def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:
-    """The files of deletes to write anew, or to drop: all but those that are alone.
+    """Choose the delete files to write again or to drop: all except a data file's only file.
 
-    What a data file has is written anew as a whole, or a vacuum would count a part of it; more
-    than there is memory for, the files of no data file in particular alone.
+    All deletes of a data file are written again together: vacuum would otherwise count only a part.
+    If memory does not suffice, only shared delete files are chosen.
     """
     shared = [file for file in files if file.of is None]
     of: dict[str, list[NewFile]] = {}
@@ -121,7 +128,7 @@ def to_replace(files: Sequence[NewFile], live: set[str]) -> list[NewFile]:
 
 
 def list_deletes(ident: LakeIdent, branch: str) -> str:
-    """The branch's files of positions: path, size, rows, and the data file they are of, if one."""
+    """SQL for the branch's delete files: path, size, deletes, and the data file if only one."""
     return sql_text(
         "SELECT file_path, file_size_in_bytes, record_count, referenced_data_file FROM",
         table_path(ident, "delete_files"),
@@ -132,7 +139,7 @@ def list_deletes(ident: LakeIdent, branch: str) -> str:
 
 
 def list_data(ident: LakeIdent, branch: str) -> str:
-    """The branch's data files."""
+    """SQL for the paths of the branch's data files."""
     return sql_text(
         "SELECT file_path FROM", table_path(ident, "data_files"), "VERSION AS OF", text(branch)
     )

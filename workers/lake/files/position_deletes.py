@@ -1,4 +1,12 @@
-"""Position deletes: which rows of which file are gone."""
+"""Delete files of positions: Parquet files that list deleted rows by data file and position.
+
+A delete file has two columns: the path of a data file, and the position of a deleted row in the
+data file. In memory the same is a ``RowPositions``: for each data file an array of positions,
+ascending and without duplicates.
+
+Trace: rows 5 and 1 of ``a``, row 0 of ``b`` and again row 5 of ``a`` were found.
+``by_file`` gives ``{a: [1, 5], b: [0]}``. The delete file has the rows (a, 1), (a, 5), (b, 0).
+"""
 
 from __future__ import annotations
 
@@ -16,31 +24,31 @@ from workers.lake.storage.store import TableStore
 
 _FILE_PATH_ID: Final = b"2147483546"
 _POSITION_ID: Final = b"2147483545"
+"""Field ids of the two columns, from Iceberg's specification."""
 _BITS: Final = 40
+"""Bits of a position when file and position share a number: no file has 2^40 rows."""
 
 Array = npt.NDArray[np.int64]
 
-
-# -- deletes --------------------------------------------------------------------------------------
-
-_NAMES: Final = pa.dictionary(pa.int32(), pa.string())
+_PATHS: Final = pa.dictionary(pa.int32(), pa.string())
 _DELETES: Final = pa.schema(
     [
-        pa.field("file_path", _NAMES, False, {FIELD_ID: _FILE_PATH_ID}),
+        pa.field("file_path", _PATHS, False, {FIELD_ID: _FILE_PATH_ID}),
         pa.field("pos", pa.int64(), False, {FIELD_ID: _POSITION_ID}),
     ]
 )
-_REPEATED: Final[Any] = ["file_path"]
+_DICTIONARY_COLUMNS: Final[Any] = ["file_path"]
+"""Positions never repeat, so a dictionary of positions would only cost."""
 RowPositions = Mapping[str, Array]
+"""Rows by data file: positions, ascending and without duplicates."""
 NO_POSITIONS: Final[Array] = np.empty(0, np.int64)
 
 
 def by_file(paths: Any, positions: Any) -> RowPositions:
-    """Rows by the data file they are in, in any order and as often as they are."""
+    """Group rows by data file. The input may be unordered and have duplicates."""
     encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
-    # One number for a place: there are no files of 2^40 rows, nor so many of them.
-    places = _sorted((encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy())
-    parts = np.split(places, np.flatnonzero(np.diff(places >> _BITS)) + 1)
+    numbers = _sorted((encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy())
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers >> _BITS)) + 1)
     return {
         encoded.dictionary[int(part[0] >> _BITS)].as_py(): part & ((1 << _BITS) - 1)
         for part in parts
@@ -48,17 +56,17 @@ def by_file(paths: Any, positions: Any) -> RowPositions:
     }
 
 
-def together(all_places: Iterable[RowPositions]) -> RowPositions:
-    """The rows of all of them."""
+def together(groups: Iterable[RowPositions]) -> RowPositions:
+    """The union of several groups of rows."""
     found: dict[str, list[Array]] = {}
-    for places in all_places:
-        for path, positions in places.items():
+    for rows in groups:
+        for path, positions in rows.items():
             found.setdefault(path, []).append(positions)
     return {path: _sorted(np.concatenate(parts)) for path, parts in found.items()}
 
 
 def _sorted(numbers: Array) -> Array:
-    """Each once; NumPy's ``unique`` does not see that they are, or nearly, in order already."""
+    """Sort and drop duplicates. NumPy's ``unique`` is slow on numbers that are nearly in order."""
     rising = numbers[1:] > numbers[:-1]
     if rising.all():
         return numbers
@@ -68,14 +76,16 @@ def _sorted(numbers: Array) -> Array:
     return numbers[first]
 
 
-def write_deletes(files: TableLayout, places: RowPositions) -> NewFile:
-    """The places of deleted rows; where all are in one data file, the file says so."""
-    names = sorted(places)  # by file and position: readers rely on it
-    codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(places[each]) for each in names])
+def write_deletes(files: TableLayout, positions: RowPositions) -> NewFile:
+    """Write a delete file. Rows of a single data file are referenced as such (``NewFile.of``)."""
+    names = sorted(positions)  # readers rely on the order by file and position
+    codes = np.repeat(
+        np.arange(len(names), dtype=np.int32), [len(positions[each]) for each in names]
+    )
     rows = pa.Table.from_arrays(
         [
             pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())),
-            pa.array(np.concatenate([places[each] for each in names])),
+            pa.array(np.concatenate([positions[each] for each in names])),
         ],
         schema=_DELETES,
     )
@@ -86,7 +96,7 @@ def write_deletes(files: TableLayout, places: RowPositions) -> NewFile:
             file,
             compression="zstd",
             compression_level=1,
-            use_dictionary=_REPEATED,
+            use_dictionary=_DICTIONARY_COLUMNS,
             store_schema=False,
         )
         of = names[0] if len(names) == 1 else None
@@ -94,7 +104,7 @@ def write_deletes(files: TableLayout, places: RowPositions) -> NewFile:
 
 
 def read_deletes(store: TableStore, path: str) -> RowPositions:
-    """The places in a file of deletes, ours or another writer's."""
+    """Read a delete file, of this process or of a foreign writer."""
     with store.errors(), store.open_input(path) as file:
         found = pq.read_table(file, columns=["file_path", "pos"], read_dictionary=["file_path"])
     return by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])

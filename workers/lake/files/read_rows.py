@@ -1,7 +1,10 @@
-"""Rows of a data file by their places, and what its columns are called there.
+"""Read rows of a data file by position.
 
-A file knows its columns by Iceberg's numbers: what was renamed since has its old name in it, what
-came later is not in it and NULL in all of its rows, and a type may have been widened.
+A data file identifies columns by Iceberg's field ids, because a table changes while files do not:
+
+* A renamed column has the former name in older files.
+* A column that was added later is missing from older files: the value is NULL in all rows.
+* A type may have been widened: values are cast to the table's type.
 """
 
 from __future__ import annotations
@@ -31,23 +34,25 @@ _NUMBERS: Final = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
 
 
 class Unreadable(Exception):  # noqa: N818 - no error: Spark reads it
-    """A file of the table's is not as those are that are read here."""
+    """A file of the table is damaged, or of a kind that only Spark reads."""
 
 
 class TooLargeToFetch(Exception):  # noqa: N818 - no error: Spark moves them
-    """The values that were asked for are more than there should be memory for."""
+    """The requested values take more memory than ``FETCHED_BYTES``: Spark has to move them."""
 
 
 class RowsInOrder:
-    """Rows by their numbers among others, some at a time, for values may be large; where they are
-    in that order already none is copied."""
+    """Rows of a table in a given order, read in parts because values may be large.
+
+    ``numbers[i]`` is the row that comes ``i``-th. Rows that are already in order are not copied.
+    """
 
     def __init__(self, rows: pa.Table, numbers: Array) -> None:
         self._numbers = None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
         self.rows = rows if self._numbers is None else rows.combine_chunks()
 
     def some(self, which: slice) -> pa.Table:
-        """Those in so many places of the order."""
+        """The rows from ``which.start`` to ``which.stop`` of the order."""
         if self._numbers is None:
             return self.rows.slice(which.start, which.stop - which.start)
         numbers: Any = pa.array(self._numbers[which])
@@ -75,19 +80,19 @@ def open_file(store: TableStore, path: str) -> Iterator[Any]:
 
 
 def check_rows(parquet: Any, file: LiveFile) -> None:
-    """Unreadable where the table was told another number of rows than there is."""
+    """Raise Unreadable if the table's metadata gives a different number of rows."""
     if parquet.metadata.num_rows != file.rows:
         raise Unreadable
 
 
 def number_of(field: pa.Field[Any]) -> bytes:
-    """The column's number in Iceberg's schema."""
+    """The column's field id in Iceberg's schema."""
     found: bytes = (field.metadata or {})[FIELD_ID]
     return found
 
 
 def names_of(parquet: Any) -> dict[bytes, str]:
-    """What a file's columns are called there, by Iceberg's numbers."""
+    """The names of the columns in the file, by field id."""
     fields = list(parquet.schema_arrow)
     if not all(FIELD_ID in (each.metadata or {}) for each in fields):
         raise Unreadable
@@ -95,7 +100,7 @@ def names_of(parquet: Any) -> dict[bytes, str]:
 
 
 def as_type(column: Any, type: pa.DataType) -> Any:
-    """As the table has it now: a type may have been widened since the file was written."""
+    """Cast a column to the table's type, which may have been widened since the file was written."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     try:
@@ -105,15 +110,16 @@ def as_type(column: Any, type: pa.DataType) -> Any:
 
 
 def rows_at(
-    store: TableStore, file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]
+    store: TableStore, file: LiveFile, positions: Array, fields: Sequence[pa.Field[Any]]
 ) -> list[pa.Table]:
-    """All that ``rows_of`` brings. Raises Unreadable, TooLargeToFetch.
+    """Read all rows of ``rows_of``. Raises Unreadable, TooLargeToFetch.
 
-    The number of a row is in the file if the row is older than that; else its place tells it.
+    A row that is older than the file has the row number in the file. Otherwise the position gives
+    the row number.
     """
     parts: list[pa.Table] = []
     kept = 0
-    for part in rows_of(store, file, places, fields):
+    for part in rows_of(store, file, positions, fields):
         parts.append(part)
         kept += part.nbytes
         if kept > FETCHED_BYTES:
@@ -121,16 +127,16 @@ def rows_at(
     if parts and ROW_NUMBER in fields and file.first_row_id is not None:
         rows = pa.concat_tables(parts)
         at = fields.index(ROW_NUMBER)
-        numbers: Any = pc.coalesce(rows.column(at), pa.array(places + file.first_row_id))
+        numbers: Any = pc.coalesce(rows.column(at), pa.array(positions + file.first_row_id))
         return [rows.set_column(at, f"o{at}", numbers)]
     return parts
 
 
 def rows_of(
-    store: TableStore, file: LiveFile, places: Array, fields: Sequence[pa.Field[Any]]
+    store: TableStore, file: LiveFile, positions: Array, fields: Sequence[pa.Field[Any]]
 ) -> Iterator[pa.Table]:
-    """Columns of a file's rows, by ascending places, some at a time: ``o0…``. Raises Unreadable."""
-    if not len(places):
+    """Yield columns ``o0…`` of the rows at ascending positions, in parts. Raises Unreadable."""
+    if not len(positions):
         return
     with open_file(store, file.path) as parquet:
         check_rows(parquet, file)
@@ -139,9 +145,11 @@ def rows_of(
         start = 0
         for group in range(parquet.num_row_groups):
             end = start + parquet.metadata.row_group(group).num_rows
-            low, high = np.searchsorted(places, [start, end])
+            low, high = np.searchsorted(positions, [start, end])
             if low < high:
-                yield from _taken(parquet, group, columns, places[low:high] - start, fields, names)
+                yield from _taken(
+                    parquet, group, columns, positions[low:high] - start, fields, names
+                )
             start = end
 
 
@@ -149,20 +157,20 @@ def _taken(
     parquet: Any,
     group: int,
     columns: Sequence[str],
-    places: Array,
+    positions: Array,
     fields: Sequence[pa.Field[Any]],
     names: dict[bytes, str],
 ) -> Iterator[pa.Table]:
-    if not columns:  # all of them came later
-        nulls = {f"o{n}": pa.nulls(len(places), each.type) for n, each in enumerate(fields)}
+    if not columns:  # all columns were added later
+        nulls = {f"o{n}": pa.nulls(len(positions), each.type) for n, each in enumerate(fields)}
         yield pa.table(nulls)
         return
     start = 0
     at_once = _rows_at_once(parquet.metadata.row_group(group), columns)
     for batch in parquet.iter_batches(at_once, [group], columns, use_threads=False):
-        low, high = np.searchsorted(places, [start, start + batch.num_rows])
+        low, high = np.searchsorted(positions, [start, start + batch.num_rows])
         if low < high:
-            taken = batch.take(pa.array(places[low:high] - start))
+            taken = batch.take(pa.array(positions[low:high] - start))
             arrays = [
                 as_type(taken.column(names[number_of(each)]), each.type)
                 if number_of(each) in names
@@ -171,12 +179,12 @@ def _taken(
             ]
             yield pa.table({f"o{n}": array for n, array in enumerate(arrays)})
         start += batch.num_rows
-        if high == len(places):
+        if high == len(positions):
             break
 
 
 def _rows_at_once(footer: Any, columns: Sequence[str]) -> int:
-    """Of a row group, by the size that these columns have in it."""
+    """How many rows to decode at a time, by the size of the columns in the row group."""
     chunks = [
         chunk
         for chunk in map(footer.column, range(footer.num_columns))

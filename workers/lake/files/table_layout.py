@@ -1,4 +1,9 @@
-"""How the data files of a table are written."""
+"""How the data files of a table are written, as the table's metadata says.
+
+``table_files`` reads the layout from the metadata. A table with a feature that this room does not
+implement has no layout, and Spark writes the table: partitions, sort orders, files in unusual
+places or formats, encryption, default values, and types that are never published.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,9 @@ from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 
 FIELD_ID: Final = b"PARQUET:field_id"
+"""The key of a field's metadata that holds Iceberg's id of the column."""
 ROW_NUMBER: Final = pa.field("_row_id", pa.int64(), True, {FIELD_ID: b"2147483540"})
+"""Iceberg's column of row numbers in format 3. No table can have a column of this name besides."""
 Codec = Literal["zstd", "gzip", "snappy", "none"]
 _CODECS: Final[Mapping[str, Codec]] = {
     "zstd": "zstd",
@@ -27,7 +34,7 @@ _CODECS: Final[Mapping[str, Codec]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What is to be known of a table to write its files; ``deletes``: those of positions too."""
+    """How to write a table's files. ``deletes``: may this process also write delete files?"""
 
     store: TableStore
     location: str
@@ -39,17 +46,17 @@ class TableLayout:
 
     @property
     def names(self) -> list[str]:
-        """The columns, in order."""
+        """The names of the columns, in order."""
         names: list[str] = self.schema.names
         return names
 
     @property
     def has_vectors(self) -> bool:
-        """Whether deletes are vectors, and rows have numbers that an update leaves as they are."""
+        """Format 3: deletes are vectors, and a row has a number that an update keeps."""
         return self.shape.format_version > 2
 
     def numbered(self) -> TableLayout:
-        """The same with the number of each row among its columns, which most files do not hold."""
+        """The layout of files that hold the number of each row as a column; most files do not."""
         return replace(self, schema=self.schema.append(ROW_NUMBER))
 
     def new_path(self, attempt: str = "", suffix: str = "", ending: str = "parquet") -> str:
@@ -57,12 +64,15 @@ class TableLayout:
         return f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
 
     def remove(self, attempt: str) -> None:
-        """Remove the files that an attempt has written."""
+        """Remove the files that an attempt of a copy wrote."""
         self.store.remove_prefix(f"{self.location}/data", f"pgsub-{attempt}")
 
 
 def table_files(metadata: Mapping[str, Any]) -> TableLayout | None:
-    """From a table's metadata; None where its rows are better left to Spark."""
+    """Read the layout from a table's metadata; None if Spark has to write the table.
+
+    Spark also writes all tables in object stores: the readers of this room read many small ranges.
+    """
     location: str = metadata["location"].rstrip("/")
     properties: Mapping[str, str] = metadata.get("properties", {})
     store = store_for(location)
@@ -92,7 +102,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableLayout | None:
 
 
 def _has_default(field: Mapping[str, Any]) -> bool:
-    """Whether a row that has no value there has one all the same, from format 3 on."""
+    """Does the column have a default value? Possible from format 3 on."""
     return "initial-default" in field or "write-default" in field
 
 
@@ -111,7 +121,7 @@ _ELSEWHERE: Final = ("write.data.path", "write.folder-storage.path", "write.obje
 
 
 def _is_special(metadata: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
-    """Whether a writer has more to do than to put rows into a file in ``data``."""
+    """Does the table ask more of a writer than a Parquet file in the folder ``data``?"""
     spec_id = metadata["default-spec-id"]
     spec = next(each for each in metadata["partition-specs"] if each["spec-id"] == spec_id)
     return bool(
@@ -143,5 +153,5 @@ def _type(type: Any) -> pa.DataType | None:
 
 
 def lacks(files: TableLayout, columns: Iterable[str]) -> bool:
-    """Whether the table has not all of these columns: one was renamed or dropped since."""
+    """Is a column missing from the table, because it was renamed or dropped?"""
     return not set(columns) <= set(files.names)

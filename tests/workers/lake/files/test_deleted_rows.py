@@ -50,18 +50,18 @@ def test_a_row_is_dead_that_one_of_the_files_names(table: TableLayout, rows: int
 
 def test_no_file_is_read_twice_as_long_as_there_is_room(table: TableLayout) -> None:
     files = [LiveFile(each, 80, (write_deletes(table, {each: places(3)}),)) for each in "abc"]
-    dead = DeletedRowsCache(most=20)
+    dead = DeletedRowsCache(max_bytes=20)
     for file in files:
         assert 3 not in living(dead, file)
-        assert dead._held <= 20
+        assert dead._bytes <= 20
     for file in files:
         local_path(file.deletes[0].path).unlink()
     assert [3 in living(dead, file) for file in files[1:]] == [False, False]
     with pytest.raises(ReplicationError):
         living(dead, files[0])
-    alone = DeletedRowsCache(most=0)
+    alone = DeletedRowsCache(max_bytes=0)
     alone._put(files[0], np.zeros(10, np.uint8))
-    assert len(alone._known) == 1
+    assert len(alone._entries) == 1
 
 
 def test_deletes_of_several_data_files_are_read_once(table: TableLayout) -> None:
@@ -156,6 +156,6 @@ def test_of_a_file_with_more_rows_than_the_table_was_told_nothing_is_kept(
     assert living(dead, before) == [1, 2, 3, 4, 5, 6, 7]
     after = replace(before, deletes=(*before.deletes, *deleting(table, "a", [3, beyond])))
     dead.deleted(before, after, places(3, beyond))
-    assert dead._held == 0
+    assert dead._bytes == 0
     with pytest.raises(Unreadable):
         living(dead, after)

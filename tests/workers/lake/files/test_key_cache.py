@@ -92,7 +92,7 @@ ONE = packed(range(1000)).size + KEY_CACHE_ENTRY_BYTES
 
 
 def test_what_fits_is_remembered() -> None:
-    known, kept = KeyCache(most=2 * ONE), [packed(range(1000))]
+    known, kept = KeyCache(max_bytes=2 * ONE), [packed(range(1000))]
     assert known.get("a") is None
     assert known.takes("a", 1000)
     known.put("a", kept)
@@ -106,11 +106,11 @@ def test_what_fits_is_remembered() -> None:
 
 
 def test_files_of_few_rows_cost_what_they_take_besides() -> None:
-    known, kept = KeyCache(most=10 * KEY_CACHE_ENTRY_BYTES), [packed([1])]
+    known, kept = KeyCache(max_bytes=10 * KEY_CACHE_ENTRY_BYTES), [packed([1])]
     for n in range(20):
         known.put(n, kept)
     assert sum(known.get(n) is not None for n in range(20)) == 7
-    assert known._held <= known.most
+    assert known._bytes <= known.max_bytes
 
 
 def test_what_cannot_be_packed_is_not_tried_again() -> None:
@@ -119,7 +119,7 @@ def test_what_cannot_be_packed_is_not_tried_again() -> None:
     assert known.get("a") is None
     assert not known.takes("a", 1)
     assert known.takes("b", 1)
-    assert not known.takes("b", known.most + 1)
+    assert not known.takes("b", known.max_bytes + 1)
 
 
 def test_what_nobody_asks_for_makes_room() -> None:
@@ -127,7 +127,7 @@ def test_what_nobody_asks_for_makes_room() -> None:
     for."""
     now = [0.0]
     kept = [packed(range(1000))]
-    known = KeyCache(most=2 * ONE, clock=lambda: now[0])
+    known = KeyCache(max_bytes=2 * ONE, clock=lambda: now[0])
     known.put("old", kept)
     now[0] = KEY_CACHE_IDLE_SECONDS
     known.put("young", kept)
