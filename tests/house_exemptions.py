@@ -105,10 +105,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "destination": BY_ITS_ROOM,
     },
     "workers/lake/server": {
-        "class_archive": BY_ITS_ROOM,
-        "jars": BY_ITS_ROOM,
-        "java": BY_ITS_ROOM,
-        "server_conf": BY_ITS_ROOM,
         "warm_archive": BY_ITS_ROOM,
     },
     "workers/lake/sql": {

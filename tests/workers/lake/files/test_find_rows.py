@@ -291,7 +291,7 @@ def test_values_that_are_too_much_stay_where_they_are(
     for first in (0, 8):
         stored.add(range(first, first + 8), ["x" * 1000] * 8)
     for module in ("read_rows", "find_rows"):
-        monkeypatch.setattr(f"workers.lake.files.{module}.MOST_BYTES", 3_500)
+        monkeypatch.setattr(f"workers.lake.files.{module}.FETCHED_BYTES", 3_500)
     assert len(stored.find([0, 4, 8], own="b")) == 3
     for keys in ([0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 8, 9]):
         with pytest.raises(TooLargeToFetch):

@@ -1,0 +1,70 @@
+"""The embedded server's Spark configuration: precedence, and where tasks run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from catalog.errcodes import IoError
+from workers.lake.connect.session_conf import FIXED
+from workers.lake.server.server_conf import (
+    catalog_conf,
+    check_lake_folder,
+    embedded_catalog,
+    server_conf,
+    writes_here,
+)
+
+LAKE = Path("/data/lake")
+
+
+def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
+    found = catalog_conf({"type": "rest", "spark.sql.catalog.lake.uri": "u"})
+    assert found == {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.lake.uri": "u",
+    }
+
+
+def test_the_user_s_keys_win_except_where_a_wrong_value_loses_rows() -> None:
+    key = next(iter(FIXED))
+    conf = server_conf(LAKE, 3, {}, {"spark.sql.shuffle.partitions": "9", key: "wrong"})
+    assert conf["spark.sql.shuffle.partitions"] == "9"
+    assert conf[key] == FIXED[key]
+    assert conf["spark.master"] == "local[3]"
+    assert conf["spark.sql.catalog.lake.uri"] == embedded_catalog(LAKE)["uri"]
+    other = server_conf(LAKE, 3, {"type": "rest"}, {})
+    assert other["spark.sql.catalog.lake.type"] == "rest"
+    assert "spark.sql.catalog.lake.uri" not in other
+
+
+@pytest.mark.parametrize(
+    ("conf", "here", "daemon", "secret"),
+    [
+        ({}, True, True, True),
+        ({"spark.master": "local[8]"}, True, True, True),
+        ({"spark.master": "local[*]"}, True, True, True),
+        ({"spark.master": "local-cluster[2,1,1024]"}, False, True, False),
+        ({"spark.master": "spark://host:7077"}, False, False, False),
+        ({"spark.pyspark.python": "/other/python"}, False, False, True),
+    ],
+    ids=str,
+)
+def test_tasks_of_the_server_s_process_see_the_files_of_workers(
+    conf: dict[str, str], here: bool, daemon: bool, secret: bool
+) -> None:
+    assert writes_here(conf) is here
+    made = server_conf(LAKE, 1, {}, conf)
+    assert ("spark.python.daemon.module" in made) is daemon
+    assert (made.get("spark.authenticate") == "true") is secret
+
+
+def test_a_lake_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    check_lake_folder(tmp_path)
+    check_lake_folder(tmp_path / "none yet")
+    (tmp_path / "file").touch()
+    with pytest.raises(IoError) as error:
+        check_lake_folder(tmp_path / "file")
+    assert (error.value.code, error.value.detail) == ("58030", "It is not a directory.")
