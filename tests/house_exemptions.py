@@ -175,9 +175,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/lake/files": 16.0,
     "workers/lake/iceberg": 14.3,
     "workers/lake/sql": 13.8,
-    "workers/process": 11.3,
-    "workers/proto": 8.5,
-    "workers/stream": 9.8,
     "workers/sync": 12.8,
 }
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""

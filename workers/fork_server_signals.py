@@ -1,8 +1,9 @@
-"""What the fork server imports first, for what importing it does.
+"""Set up the fork server's signals; the fork server imports this module first.
 
-The fork server dies with the launcher, and by the same means the workers die with the fork server.
-A SIGTERM that a service manager sends to everybody at once is not for it: the launcher stops the
-workers in order, and they could not finish a commit in flight if their parent went first.
+The import makes the fork server die with the launcher; in the same way the workers die with the
+fork server. A service manager sends SIGTERM to all processes at once. The fork server ignores
+SIGTERM: the launcher stops the workers in order, and a worker could not finish a commit in flight
+if the fork server, its parent, ended first.
 """
 
 from __future__ import annotations

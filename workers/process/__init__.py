@@ -1,1 +1,1 @@
-"""What every worker process has: its life, its lake, its link to the launcher."""
+"""The parts of every worker process: life, lake, link to the launcher, log."""

@@ -1,18 +1,18 @@
-"""Named places where a test may stop a process, end it, break it or slow it down just there.
+"""Named places (failpoints) at which a test may stop, end, break or slow down a process.
 
-Armed by tests only: without ``PGSUB_FAILPOINT_DIR`` in the environment ``reach`` does nothing at
-all. With it, a process that reaches NAME while the file ``NAME`` lies in that directory renames it
-to ``NAME.<pid>`` and does what the file says, so exactly one process does it at exactly one place,
-and the test knows which:
+Only tests arm failpoints: without ``PGSUB_FAILPOINT_DIR`` in the environment ``reach`` does
+nothing. The variable names a directory. A process that reaches NAME while the directory contains a
+file ``NAME`` renames the file to ``NAME.<pid>`` and does the action in the file. So exactly one
+process acts, at exactly one place, and the test knows the process:
 
 =============  ====================================================================
-nothing        stands still until the renamed file is gone
+empty file     stands still until the renamed file is gone
 ``kill``       ends by SIGKILL
-``raise``      raises 08006, as if a connection had broken there
+``raise``      raises 08006, like a broken connection
 ``delay S``    goes on after ``S`` seconds
 =============  ====================================================================
 
-Each durable step lies between two places: what comes before it and what comes after.
+Each durable step lies between two failpoints, before and after the step.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ APPLY: Final = (
     "apply.feedback_sent",
     "apply.branch_rewritten",
 )
-"""Around publishing a batch, in the order they are reached.
+"""Around publishing a batch, in the order of a batch.
 
-``branch_created`` comes with a worker's first batch of a table only, ``branch_rewritten`` where
-upkeep behind a batch has rewritten files, which the next one will show.
+``branch_created`` comes only with a worker's first batch of a table, ``branch_rewritten`` after a
+compaction behind a batch has rewritten files that the next batch publishes.
 """
 
 FENCE: Final = ("apply.before_fence", "apply.fenced")
-"""Reached by the successor of a worker that died while it published."""
+"""Reached by the successor of a worker that died while publishing."""
 
 READY: Final = ("apply.before_ready", "apply.ready_stored")
 """Around ``r``."""
@@ -67,7 +67,7 @@ TABLESYNC: Final = (
     "tablesync.published",
     "tablesync.syncdone_stored",
 )
-"""From ``i`` to ``s``, in the order they are reached."""
+"""From ``i`` to ``s``, in the order of a synchronisation."""
 
 FINISHEDCOPY: Final = (
     "tablesync.copy_published",
@@ -75,10 +75,10 @@ FINISHEDCOPY: Final = (
     "tablesync.batch_published",
     "tablesync.slot_dropped",
 )
-"""Reached only with a permanent sync slot, beside those of ``TABLESYNC`` (but ``published``)."""
+"""Reached only with a permanent sync slot, with those of ``TABLESYNC`` except ``published``."""
 
 UNDO: Final = ("tablesync.before_fence", "tablesync.fenced")
-"""Reached by the successor of a sync worker whose table existed already."""
+"""Reached by the successor of a sync worker, for a table that existed before."""
 
 CREATE: Final = (
     "create.creating_stored",
@@ -86,13 +86,13 @@ CREATE: Final = (
     "create.tables_made",
     "create.ready_stored",
 )
-"""CREATE SUBSCRIPTION, in the command's own process."""
+"""CREATE SUBSCRIPTION, in the command's process."""
 
 DROP: Final = ("drop.dropping_stored", "drop.slot_dropped", "drop.row_deleted")
-"""DROP SUBSCRIPTION, in the command's own process."""
+"""DROP SUBSCRIPTION, in the command's process."""
 
 RECOPY: Final = ("recopy.marked", "recopy.slot_dropped", "recopy.slot_made")
-"""``refresh --recopy`` of a subscription whose slot is lost, in the command's own process."""
+"""``refresh --recopy`` of a subscription with a lost slot, in the command's process."""
 
 EMPTIED: Final = ("tablesync.emptied",)
 """Reached by the sync worker of a table that is copied again."""
@@ -103,7 +103,7 @@ ACCEPT_GAP: Final = (
     "accept_gap.stored",
     "accept_gap.one_table_stamped",
 )
-"""``accept-gap``, in the command's own process; the first where it makes a new slot only."""
+"""``accept-gap``, in the command's process; the first only if the command makes a new slot."""
 
 
 def _armed(directory: Path) -> Callable[[str], None]:
@@ -116,7 +116,7 @@ def _armed(directory: Path) -> Callable[[str], None]:
         try:
             action, _, seconds = mine.read_text().partition(" ")
         except FileNotFoundError:
-            return  # let go already
+            return  # the test removed the file already
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif action == "raise":
@@ -136,4 +136,4 @@ def _nothing(_name: str) -> None:
 
 _directory = os.environ.get(ENVIRONMENT)
 reach: Callable[[str], None] = _armed(Path(_directory)) if _directory else _nothing
-"""Called at each place with its name."""
+"""Called at each failpoint with the name."""

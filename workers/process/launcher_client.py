@@ -1,4 +1,4 @@
-"""What commands ask the launcher."""
+"""Ask the launcher of a data directory, as a command does."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from config.limits import LAUNCHER_QUERY_SECONDS, LAUNCHER_REPLY_SECONDS
 from workers.process.launcher_socket import ask
 from workers.process.worker_slots import LogicalRepWorker
 
-# What a command asks the launcher
-
 
 @dataclass(frozen=True, slots=True)
 class LauncherStatus:
-    """What a running launcher says of itself.
+    """The state of a running launcher.
 
-    ``phase`` is ``starting`` until the lake is up and the configuration file is applied, then
+    ``phase`` is ``starting`` until the lake server runs and the configuration file is applied, then
     ``running``, at the end ``stopping``. ``start_time`` is in microseconds since 1970.
     """
 
     pid: int
     start_time: int
     phase: str
-    lake_url: str | None = field(repr=False)  # it holds the server's token
+    lake_url: str | None = field(repr=False)  # the URL contains the server's token
     lake_pid: int | None
     workers: tuple[LogicalRepWorker, ...]
 
@@ -31,7 +29,7 @@ class LauncherStatus:
 def query_launcher(
     data_dir: Path, timeout: float = LAUNCHER_QUERY_SECONDS
 ) -> LauncherStatus | None:
-    """How the launcher of a data directory is; None if none runs, 08006 if it does not answer."""
+    """Ask for the launcher's state; None if no launcher runs, 08006 if there is no answer."""
     reply = ask(data_dir, {"op": "status"}, timeout)
     if reply is None:
         return None
@@ -46,33 +44,39 @@ def query_launcher(
 
 
 def notify_launcher(data_dir: Path, subid: int | None = None, *, wait: float | None = None) -> bool:
-    """The catalog was changed: look at it now (``ApplyLauncherWakeup``). False if none runs.
+    """Tell the launcher that the catalog changed (``ApplyLauncherWakeup``).
 
-    With ``wait`` it returns when each worker of ``subid`` has read the catalog at a batch boundary
-    or is gone; 55006 if that takes longer than so many seconds.
+    Returns False if no launcher runs. With ``wait`` the call returns when each worker of ``subid``
+    has read the catalog at a batch boundary, or has ended; raises 55006 after ``wait`` seconds.
     """
     request = {"op": "notify", "subid": subid, "wait": wait}
     return ask(data_dir, request, LAUNCHER_QUERY_SECONDS + (wait or 0)) is not None
 
 
 def report_broken_lake(data_dir: Path) -> bool:
-    """The lake server cannot go on (``LauncherLink.lake_broken``). False if no launcher runs."""
+    """Report that the lake server cannot go on (``LauncherLink.lake_broken``).
+
+    Returns False if no launcher runs.
+    """
     return ask(data_dir, {"op": "lake_broken"}, LAUNCHER_QUERY_SECONDS) is not None
 
 
 def stop_workers(
     data_dir: Path, subid: int, relid: int | None = None, *, wait: float = LAUNCHER_REPLY_SECONDS
 ) -> bool:
-    """``logicalrep_worker_stop``: stop a subscription's workers, or one (relid 0: apply).
+    """``logicalrep_worker_stop``: stop the workers of a subscription, or one (relid 0: apply).
 
-    Returns when they are gone. The caller has seen to it that they are not wanted any more: the
-    launcher starts the apply worker of an enabled subscription again. False if no launcher runs;
-    55006 if it takes longer than ``wait`` seconds.
+    Returns when the workers have ended; False if no launcher runs. The caller first makes the
+    workers unwanted: the launcher restarts the apply worker of an enabled subscription. Raises
+    55006 after ``wait`` seconds.
     """
     request = {"op": "stop_workers", "subid": subid, "relid": relid, "wait": wait}
     return ask(data_dir, request, LAUNCHER_QUERY_SECONDS + wait) is not None
 
 
 def stop_launcher(data_dir: Path, timeout: float = LAUNCHER_QUERY_SECONDS) -> bool:
-    """Ask the launcher to stop its family, as SIGTERM does; returns at once. False if none runs."""
+    """Ask the launcher to stop with all its processes, as SIGTERM does; returns at once.
+
+    Returns False if no launcher runs.
+    """
     return ask(data_dir, {"op": "stop_launcher"}, timeout) is not None

@@ -1,9 +1,9 @@
-"""A worker's side of the launcher: its slot, its latch, and the other workers of the family.
+"""A worker's connection to the launcher: the worker's slot, its latch, and the other workers.
 
 PostgreSQL keeps the worker slots in shared memory and wakes processes through latches there. Here
-the slots are in the launcher's memory (``worker_slots``), and whoever wants to see or change one
-asks through the launcher's socket (``launcher_socket``): one JSON object a line, in both
-directions. A request has an ``id`` and an ``op``. The reply repeats the ``id``; after a failure
+the slots are in the launcher's memory (``worker_slots``). A process that reads or changes a slot
+asks through the launcher's socket (``launcher_socket``): one JSON object a line, in each
+direction. A request has an ``id`` and an ``op``. The reply repeats the ``id``; after a failure
 the reply has an ``error`` (``launcher_socket.error_fields``). A message without an ``id`` gets no
 reply. The launcher sends a ``push`` without being asked.
 
@@ -34,20 +34,23 @@ lake               url (or null)                               the lake server c
 catalog            seq                                         a command changed the catalog
 =================  ==========================================  ==================================
 
-**A slow reader costs the launcher nothing.** Its sockets never block; of each kind of push at most
-one waits for a reader; and from a client that does not take its replies no request is read.
+**A slow reader costs the launcher nothing.** The launcher's sockets never block. At most one push
+of each kind waits for a reader. The launcher reads no request of a client that does not take its
+replies.
 
-**The end of the socket is the end of the family.** A worker whose launcher is gone ends at once
-(``os._exit``), whatever it is doing: what it may leave is what any crash leaves, and its successor
-settles that. It cannot meet a *new* launcher by mistake, because it holds the family lock itself.
+**The worker ends with the socket.** A worker without a launcher ends at once (``os._exit``), in the
+middle of any work: the remains are those of a crash, and the successor cleans up. The worker cannot
+meet a *new* launcher by mistake, because the worker holds the lock of the data directory, too. An
+error in the link's thread has the same effect, and is logged (``action=launcher_link``): a worker
+without a link would not notice SIGTERM.
 
 **Catalog changes take effect between batches.** A command that changed the catalog sends
-``notify`` with ``wait``; the launcher pushes ``catalog`` with a number to the subscription's
-workers and replies when each of them has sent ``catalog_seen`` with that number or a higher one,
-or is reaped, and with an error naming their processes when that takes too long. A worker takes
-``catalog_change()`` before it reads the catalog at a batch boundary and gives it back to
-``acknowledge_catalog`` after. One that has not attached yet reads the catalog later anyway, and is
-not waited for.
+``notify`` with ``wait``. The launcher pushes ``catalog`` with a number to the subscription's
+workers. The launcher replies when each worker has sent ``catalog_seen`` with the number or a higher
+number, or is reaped; after the time the reply is an error with the processes. A worker takes
+``catalog_change()`` before it reads the catalog at a batch boundary, and passes the number to
+``acknowledge_catalog`` afterwards. The launcher does not wait for a worker that has not attached
+yet: the worker reads the catalog later.
 
 A worker's life, with the messages on its socket::
 
@@ -58,7 +61,7 @@ A worker's life, with the messages on its socket::
                                                  set_relstate w 0/1500; wakeup apply worker
     (to the apply worker)  push wakeup ->
                                                  report last_lsn …
-    SIGTERM (disabled, say)                      shutdown_requested, latch; it finishes its commit
+    SIGTERM (disabled, say)                      shutdown_requested, latch; the commit is finished
     SIGCHLD: reaped; slot 2 is free now; push wakeup to the subscription's other workers
 """
 
@@ -92,11 +95,11 @@ from workers.process.worker_slots import REPORTED, LogicalRepWorker
 
 
 class LauncherLink:
-    """A worker's connection to the launcher that started it; safe to use from any thread.
+    """A worker's connection to the launcher that started the worker; safe to use from any thread.
 
-    A thread of its own reads pushes, replies and signals, so that a signal counts at once even
-    while the main thread is inside a long call. ``shutdown_requested`` is set by SIGTERM; SIGHUP
-    only sets the latch, because what the launcher read then is in the catalog.
+    A separate thread reads pushes, replies and signals, so that a signal takes effect at once even
+    while the main thread is inside a long call. SIGTERM sets ``shutdown_requested``. SIGHUP only
+    sets the latch: the launcher stores the settings from the file in the catalog.
     """
 
     def __init__(
@@ -138,11 +141,11 @@ class LauncherLink:
         *,
         on_lost: Callable[[], None] | None = None,
     ) -> LauncherLink:
-        """Connect to the launcher of ``data_dir``; raises 08006 if it is gone.
+        """Connect to the launcher of ``data_dir``; raises 08006 if the launcher is gone.
 
-        From the main thread this also takes over SIGTERM and SIGHUP, and lets SIGINT pass by: a
-        terminal's Ctrl-C is the launcher's to act on. ``on_lost`` replaces ending the process when
-        the launcher is gone.
+        In the main thread the link also takes over SIGTERM and SIGHUP, and ignores SIGINT: the
+        launcher handles a terminal's Ctrl-C. Without ``on_lost`` the process ends when the launcher
+        is gone.
         """
         if on_lost is None:
             die_with_parent()
@@ -163,7 +166,7 @@ class LauncherLink:
         signal.set_wakeup_fd(self._signal_w, warn_on_full_buffer=False)
 
     def close(self) -> None:
-        """Say goodbye; what was reported last is sent first. The process goes on."""
+        """Send the last report and close the link; the process goes on."""
         with self._lock:
             self._closing = True
         self._kick()
@@ -178,13 +181,13 @@ class LauncherLink:
     # -- requests ------------------------------------------------------------------------------
 
     def attach(self) -> LogicalRepWorker:
-        """``logicalrep_worker_attach``: take the slot; its row, with no relstate in it."""
+        """``logicalrep_worker_attach``: take the slot; return the slot's row without relstate."""
         reply = self._request("attach", slot=self.slot, generation=self.generation)
         self.staging = reply["staging"]
         return LogicalRepWorker.from_json(reply["worker"])
 
     def find(self, subid: int, relid: int) -> LogicalRepWorker | None:
-        """The apply worker of a subscription (relid 0) or the sync worker of a table, if any."""
+        """Find the apply worker of a subscription (relid 0), or the sync worker of a table."""
         row = self._request("find", subid=subid, relid=relid)["worker"]
         return LogicalRepWorker.from_json(row) if row else None
 
@@ -194,34 +197,34 @@ class LauncherLink:
         return [LogicalRepWorker.from_json(row) for row in rows]
 
     def launch_sync(self, subid: int, relid: int) -> bool:
-        """Have a sync worker started for a table; False: a limit is reached, or one runs."""
+        """Start a sync worker for a table; False if a limit is reached, or the worker runs."""
         return bool(self._request("launch_sync", subid=subid, relid=relid)["launched"])
 
     def set_relstate(self, subid: int, relid: int, state: str | None, lsn: LSN | None) -> bool:
-        """Set the state in the slot of a table's sync worker and set that worker's latch.
+        """Set the state in the slot of a table's sync worker, and set the worker's latch.
 
-        Whether there is such a worker. When this returns, every ``find`` sees the state.
+        False if the table has no sync worker. After the return every ``find`` sees the state.
         """
         text = None if lsn is None else str(lsn)
         request = {"subid": subid, "relid": relid, "state": state, "lsn": text}
         return bool(self._request("set_relstate", **request)["found"])
 
     def wakeup(self, subid: int, relid: int) -> bool:
-        """Set another worker's latch; whether there is that worker."""
+        """Set another worker's latch; False if the worker does not exist."""
         return bool(self._request("wakeup", subid=subid, relid=relid)["found"])
 
     def forget_start_time(self, subid: int) -> None:
-        """``ApplyLauncherForgetWorkerStartTime``: the next start need not wait its interval."""
+        """``ApplyLauncherForgetWorkerStartTime``: the next start need not wait for its interval."""
         self._request("forget_start_time", subid=subid)
 
     def lake_broken(self) -> None:
-        """The lake server cannot go on: let it be replaced, unless it has just been."""
+        """Report that the lake server cannot go on; the launcher replaces the server, once."""
         self._request("lake_broken")
 
     def lake_url(self, timeout: float = LAUNCHER_LAKE_SECONDS) -> str:
-        """Where the lake is; waits while its server is starting. Ask again after losing it.
+        """The lake's URL; waits while the server starts. Call again after losing the server.
 
-        Raises 08006 after ``timeout`` seconds, 57P01 when told to stop meanwhile.
+        Raises 08006 after ``timeout`` seconds, and 57P01 after SIGTERM.
         """
         with self._lake:
             self._lake.wait_for(
@@ -238,13 +241,16 @@ class LauncherLink:
         )
 
     def catalog_change(self) -> int | None:
-        """The number of a catalog change that somebody waits for; take it before reading."""
+        """The number of a catalog change that a command waits for; call before the reading."""
         with self._lock:
             newer = self._catalog_seq > self._catalog_acknowledged
             return self._catalog_seq if newer else None
 
     def acknowledge_catalog(self, seq: int | None) -> None:
-        """The catalog was read after ``catalog_change`` returned ``seq``; None does nothing."""
+        """Report that the catalog was read after ``catalog_change`` returned ``seq``.
+
+        None does nothing.
+        """
         if seq is None:
             return
         with self._lock:
@@ -253,9 +259,10 @@ class LauncherLink:
         self._kick()
 
     def report(self, **stats: Any) -> None:
-        """Tell what ``status`` shows of this worker; returns at once, never fails.
+        """Report statistics of this worker for ``status``; returns at once, never fails.
 
-        Names are those of ``worker_slots.REPORTED``; an LSN, microseconds since 1970, or None.
+        The names are those of ``worker_slots.REPORTED``; a value is an LSN, a time in microseconds
+        since 1970, or None.
         """
         unknown = set(stats) - REPORTED
         if unknown:
@@ -323,7 +330,10 @@ class LauncherLink:
             return self._closing and not self._out and not self._report
 
     def _fill(self) -> float | None:
-        """Move a due report into the outgoing bytes; milliseconds until one is due, if any."""
+        """Move a due report into the outgoing bytes.
+
+        Returns the milliseconds until the waiting report is due; None without a waiting report.
+        """
         with self._lock:
             if not self._report:
                 return None
@@ -331,7 +341,7 @@ class LauncherLink:
             if left > 0 and not self._closing:
                 return left * 1000 + 1
             if self._out:
-                return None  # a launcher that does not read gets one report at a time
+                return None  # a launcher that does not read gets only one report at a time
             self._out += encode({"op": "report", **self._report})
             self._report.clear()
             self._reported_at = time.monotonic()
@@ -357,7 +367,7 @@ class LauncherLink:
             future = self._replies.pop(message["id"], None)
             if "catalog" in message:
                 self._catalog_seq = self._catalog_acknowledged = int(message["catalog"])
-        if "lake" in message:  # here, not where the caller wakes up: a push may come next
+        if "lake" in message:  # set here, because a push may come next
             self._set_lake(message["lake"])
         if future is None:
             return
@@ -405,4 +415,4 @@ def _exit_process() -> None:
 
 
 def _noticed_by_wakeup_fd(_number: int, _frame: object) -> None:
-    """A handler must exist for the signal's number to be written to the wake-up descriptor."""
+    """Do nothing; without a handler the signal would not reach the wake-up descriptor."""

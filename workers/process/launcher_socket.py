@@ -1,8 +1,9 @@
-"""Where the launcher's socket is, and how messages travel on it: one JSON object a line.
+"""The launcher's socket: its place, and its messages, one JSON object a line.
 
-The socket lies in the data directory, mode 0600. A Unix socket's path is short by nature (108
-bytes on Linux, less elsewhere), so a data directory too deep for one gets its socket in a 0700
-folder of the runtime or the temporary directory. Either way the lock file says where it is.
+The socket lies in the data directory, mode 0600. A Unix socket's path is short (108 bytes on Linux,
+less on other systems). If the path of the data directory is too long, the socket lies in a 0700
+folder of the runtime directory or of the temporary directory. In all cases the lock file names the
+socket.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ SOCKET_FOLDER_PREFIX: Final = "pgsub-"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LockInfo:
-    """What the lock file says of the launcher that holds it, or held it last; information only.
+    """The lock file's content: the launcher that holds or last held the lock. Information only.
 
-    ``start_time`` is in microseconds since 1970, ``pid_space`` where the pid means something.
+    ``start_time`` is in microseconds since 1970; ``pid_space`` names the processes among which
+    ``pid`` is unique.
     """
 
     pid: int
@@ -40,17 +42,17 @@ class LockInfo:
 
     @classmethod
     def own(cls, path: Path, start_time: int) -> LockInfo:
-        """What this process says of itself."""
+        """The content for the present process."""
         return cls(os.getpid(), path, start_time, own_pid_space())
 
     def to_json(self) -> bytes:
-        """The lock file's content."""
+        """The bytes of the lock file."""
         row = dataclasses.asdict(self) | {"socket": str(self.socket)}
         return json.dumps(row).encode() + b"\n"
 
 
 def own_pid_space() -> str:
-    """Among whom this process's pid is unique: a container's processes, or a host's since boot."""
+    """The processes among which this pid is unique: a container's, or the host's since boot."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -59,7 +61,7 @@ def own_pid_space() -> str:
 
 
 def read_lock_file(data_dir: Path) -> LockInfo | None:
-    """What the lock file says; None if there is none or it says nothing (yet, or any more)."""
+    """Read the lock file; None if the file is missing, or is not written completely."""
     try:
         row = json.loads((data_dir / LOCK_FILE).read_bytes())
         pid, start_time = int(row["pid"]), int(row["start_time"])
@@ -69,7 +71,7 @@ def read_lock_file(data_dir: Path) -> LockInfo | None:
 
 
 def make_socket_path(data_dir: Path) -> Path:
-    """Where to listen; makes the folder if it is not the data directory. 58030 if none will do."""
+    """Find a path to listen on, and make its folder; 58030 if no folder fits."""
     own = data_dir / SOCKET_NAME
     if len(os.fsencode(own)) <= SOCKET_PATH_BYTES:
         return own
@@ -92,28 +94,28 @@ def make_socket_path(data_dir: Path) -> Path:
 
 
 def remove_socket(path: Path, data_dir: Path) -> None:
-    """Remove a socket of ours, and its folder if that is one of ours too."""
+    """Remove the socket, and the folder if ``make_socket_path`` made the folder."""
     path.unlink(missing_ok=True)
     if path.parent != data_dir and path.parent.name.startswith(SOCKET_FOLDER_PREFIX):
         try:
             path.parent.rmdir()
         except OSError:
-            return  # somebody else's, or gone
+            return  # the folder is in use, or is gone
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as it travels."""
+    """Encode a message as a line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 class LineReader:
-    """Bytes in, messages out."""
+    """Turns received bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that ``data`` completes; 08P01 for anything that is no JSON object."""
+        """Return the messages that ``data`` completes; raise 08P01 for a line without an object."""
         self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
         if len(rest) > SOCKET_LINE_BYTES:
@@ -144,7 +146,7 @@ def error_fields(error: ReplicationError) -> dict[str, Any]:
     """The fields of an error as a reply carries them; ``reply_error`` is the inverse.
 
     The class travels by name: several classes share a SQLSTATE. A class that another module made
-    travels as its nearest base in ``catalog.errcodes``, which both ends have.
+    travels as the nearest base class in ``catalog.errcodes``.
     """
     return {
         "class": next(each.__name__ for each in type(error).__mro__ if _is_known(each)),
@@ -184,7 +186,7 @@ def _is_known(kind: object) -> TypeGuard[type[ReplicationError]]:
 
 
 def dial(data_dir: Path) -> socket.socket | None:
-    """A connection to the launcher of a data directory; None if none runs."""
+    """Connect to the launcher of a data directory; None if no launcher runs."""
     info = read_lock_file(data_dir)
     if info is None:
         return None
@@ -202,9 +204,9 @@ def dial(data_dir: Path) -> socket.socket | None:
 
 
 def ask(data_dir: Path, request: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
-    """One request and its reply; None if no launcher runs or it ended before it answered.
+    """Send a request and return the reply; None if no launcher runs, or the launcher ended.
 
-    Raises what the reply reports, and 08006 if there is none within ``timeout`` seconds.
+    Raises the reply's error, and 08006 if no reply came within ``timeout`` seconds.
     """
     sock = dial(data_dir)
     if sock is None:

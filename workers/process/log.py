@@ -1,4 +1,4 @@
-"""Log lines as PostgreSQL writes them, of every process of a data directory, in one file.
+"""Write log lines in PostgreSQL's form, for every process of a data directory, to one file.
 
 ::
 
@@ -6,13 +6,13 @@
     2026-11-21 04:15:40.871 UTC [415] apply 16384/0 ERROR:  action=error subid=16384 relid=0 …
     2026-11-21 04:15:40.871 UTC [415] apply 16384/0 HINT:  …
 
-A message begins with ``action=`` and a word that stays the same from version to version, then
-``subid``, ``relid``, ``lsn`` and what else there is, then a sentence for people. Lines go to
-``<data directory>/log/pgsub.log`` and to the launcher's standard error. A worker's own standard
-error *is* that file, so that what an interpreter prints while it dies is kept too; the launcher's
-standard error reaches it as one more descriptor, named in the environment.
+A message begins with ``action=`` and a word that is stable from version to version. Then come
+``subid``, ``relid``, ``lsn`` and further keys, then a sentence for people. Lines go to
+``<data directory>/log/pgsub.log`` and to the launcher's standard error. The standard error of a
+worker *is* the log file, so that the file also gets the last words of a dying interpreter. A worker
+reaches the launcher's standard error by a further descriptor, named in the environment.
 
-Other libraries' loggers are silent: what they say may quote values of a row.
+Loggers of libraries are silent: their messages may quote values of a row.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 
 
 def setup(name: str, data_dir: Path) -> None:
-    """Log as ``name`` from here on; replaces what an earlier call set up.
+    """Log as ``name`` from here on; replaces the set-up of an earlier call.
 
-    Raises ``IoError`` where the log file cannot be opened.
+    Raises ``IoError`` if the log file cannot be opened.
     """
     fd = open_log_file(data_dir)
     outputs = [_FdHandler(fd, owned=True)]
@@ -68,7 +68,7 @@ def setup(name: str, data_dir: Path) -> None:
 
 
 def open_log_file(data_dir: Path) -> int:
-    """A descriptor that appends to the log file; the caller's to close. 58030 if it cannot be."""
+    """Open the log file for appending; the caller closes the descriptor. 58030 after a failure."""
     folder = data_dir / LOG_DIRECTORY
     path = folder / LOG_FILE
     try:
@@ -79,7 +79,7 @@ def open_log_file(data_dir: Path) -> int:
 
 
 def report(error: ReplicationError, *, action: str = "error", **keys: object) -> None:
-    """Log an error with its SQLSTATE, and DETAIL, HINT and CONTEXT on lines of their own.
+    """Log an error with the SQLSTATE, and DETAIL, HINT and CONTEXT on separate lines.
 
     ``keys`` are named values such as ``subid`` and ``relid``.
     """
@@ -89,9 +89,9 @@ def report(error: ReplicationError, *, action: str = "error", **keys: object) ->
 
 
 def unexpected(error: Exception) -> ReplicationError:
-    """The error; one that is a bug of ours as XX000.
+    """The error itself; an unexpected exception, a bug of pgsub, becomes an XX000.
 
-    Its trace goes to the debug log only: it may quote what it touched.
+    The traceback goes to the debug log only: a traceback may quote values.
     """
     if isinstance(error, ReplicationError):
         return error
@@ -100,7 +100,7 @@ def unexpected(error: Exception) -> ReplicationError:
 
 
 def _innermost(error: BaseException) -> str:
-    """The last of our own frames in a traceback, as file:line."""
+    """The innermost frame of a traceback, as file:line."""
     where = "?"
     trace = error.__traceback__
     while trace is not None:
@@ -111,7 +111,7 @@ def _innermost(error: BaseException) -> str:
 
 
 class _FdHandler(logging.Handler):
-    """Writes a record with one system call, so that lines of several processes never mix."""
+    """Writes a record with one system call: lines of several processes never mix."""
 
     def __init__(self, fd: int, *, owned: bool) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _FdHandler(logging.Handler):
 
 
 class _PostgresFormatter(logging.Formatter):
-    """``log_line_prefix = '%m [%p] %a '``; further lines of a field are indented by a tab."""
+    """``log_line_prefix = '%m [%p] %a '``; a tab indents further lines of a field."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _console() -> int | None:
-    """The launcher's standard error: our own in the launcher, a descriptor of ours in a worker."""
+    """The launcher's standard error: descriptor 2 in the launcher, a named one in a worker."""
     named = os.environ.get(CONSOLE_ENV)
     try:
         fd = int(named) if named else 2

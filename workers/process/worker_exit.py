@@ -1,4 +1,4 @@
-"""How a worker ends: on purpose, or with what exit status."""
+"""The exit statuses of a worker, and the exception that ends a worker on purpose."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 EXIT_DONE: Final = 0
 EXIT_ERROR: Final = 1
 EXIT_GAP: Final = 3
-"""A ``ReplicationGap``: no use to try again soon."""
+"""A ``ReplicationGap``: a new attempt soon would fail, too."""
 
 
 class WorkerExit(Exception):  # noqa: N818 (ending on purpose is no error)
-    """The worker's work is over; the launcher may start another one at once."""
+    """The worker's work is over; the launcher may start a successor at once."""

@@ -1,19 +1,19 @@
 """A worker's way into the lake: end its predecessors' sessions first, and clean up after the dead.
 
-A worker stores the ids of its Spark sessions before it uses them, under its subscription, its
-table and its generation. From these rows every later worker knows which sessions a dead worker
-left open. It closes them for good before it writes anything: a call that still runs in such a
-session is stopped, and the session can never be used again. This is the first fence against a
-commit that lands late. Files that a dead worker staged are removed at the same time.
+Before a worker uses a Spark session, the worker stores the session's id under subscription, table
+and generation. A later worker reads the rows of dead workers and closes their sessions for good,
+before writing to the lake: a running call in the session is stopped, and the session can never be
+used again. The closing is the first fence against a commit that lands late. The later worker also
+removes the files that a dead worker staged.
 
 Example. Sync worker 16384/16385 of generation 7 is killed while Spark runs a MERGE::
 
-    generation 8 starts in the same place     reads the session ids of generation 7
-    opens the lake                            closes these sessions: the MERGE is stopped
+    generation 8 starts for the table         reads the session ids of generation 7
+    opens the lake                            closes the sessions: the MERGE is stopped
                                               removes folder 16384_16385_7, keeps 16384_16385_8
-    the copy is done                          hands its own session over: the row has no owner
-    sync worker 16384/16390 starts            takes that session instead of beginning a new one
-    nobody takes it for half an hour          any worker with time for it closes the session
+    the copy is done                          hands the session over: the row has no owner
+    sync worker 16384/16390 starts            takes the session instead of beginning a new one
+    no worker starts for half an hour         an idle worker closes the session
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from workers.process.launcher_link import LauncherLink
 class WorkerLake:
     """One worker's lake; ``relid`` is 0 in an apply worker.
 
-    ``dest`` is None until ``open``. ``closed_unused_at`` is the time, on the monotonic clock, at
-    which this worker last closed sessions that no worker had taken over.
+    ``dest`` is None until ``open``. ``closed_unused_at`` is the monotonic time of the last
+    ``close_unused_sessions``.
     """
 
     data_dir: Path
@@ -81,10 +81,10 @@ class WorkerLake:
         return dest
 
     def hand_over_session(self) -> None:
-        """Leave the session of a finished copy to the next copy, which then begins no new one.
+        """Leave the session of a finished copy to the next copy, which then needs no new session.
 
-        Only a worker that has done its work may call this: the sessions of a worker that died are
-        closed.
+        Call this only after the worker's whole work: the successor of a dead worker closes the dead
+        worker's sessions.
         """
         if not isinstance(self.dest, IcebergDestination):
             return
@@ -104,7 +104,7 @@ class WorkerLake:
                 self._close_unused_sessions(self.dest)
 
     def close(self) -> None:
-        """Close this worker's Spark sessions and remove its staging folder.
+        """Close this worker's Spark sessions and remove the staging folder.
 
         A synchronised table has no later worker that would remove the folder.
 
@@ -128,7 +128,7 @@ class WorkerLake:
         return self.store.take_spark_session(self.subid, self.relid, self.generation, **window)
 
     def _close_unused_sessions(self, dest: Destination) -> None:
-        """Close sessions that no worker took over. Take each first, so that no worker can."""
+        """Close sessions that no worker took over. Take each first: then no other worker can."""
         self.closed_unused_at = time.monotonic()
         limit = time.time() - SESSION_IDLE_SECONDS
         while (ids := self._take_idle_session(before=limit)) is not None:
@@ -143,8 +143,8 @@ class WorkerLake:
         """Close the sessions, and remove the staged files, of dead workers without a successor.
 
         The subscription was dropped, or the table left the subscription or is synchronised. The
-        first worker to come cleans up. A worker that still runs closes its own sessions: a worker
-        has its slot until the launcher has reaped the process.
+        first later worker cleans up, whatever its table. A running worker is left alone: a worker
+        has a slot until the launcher has reaped the process.
         """
         self._close_unused_sessions(dest)
         for subid, relid in dict.fromkeys(row[:2] for row in self.store.all_spark_sessions()):

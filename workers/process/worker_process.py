@@ -1,8 +1,20 @@
-"""What every worker process has: its place, the catalog, the launcher's socket, the lake.
+"""The parts of every worker process: its slot, the catalog, the link to the launcher, the lake.
 
-A worker is started by the launcher with nothing but numbers on its command line. It ends with
-exit status 0 when its work is over on purpose, so that a successor may start at once, and with 1
-after an error, so that the launcher waits ``wal_retrieve_retry_interval``.
+The launcher starts a worker with nothing but numbers on the command line. A worker ends with exit
+status 0 when its work is over on purpose: a successor may start at once. After an error the status
+is 1, and the launcher waits ``wal_retrieve_retry_interval``.
+
+The *last error* of a worker is stored in the catalog for ``status``. An error that stays the same
+from worker to worker is logged once. The stored error goes when a successor has made progress.
+Trace::
+
+    apply worker, generation 5    duplicate key in the transaction that ends at 900
+                                  stored and logged
+    generation 6                  publisher's position at the start: 1000
+      keepalive at 400            no proof of progress: 400 < 1000, the error stays
+      the transaction up to 900   duplicate key again: equal to the stored error, not logged
+    the user skips the transaction
+    generation 7                  a batch is published: progress, the error is removed
 """
 
 from __future__ import annotations
@@ -57,18 +69,18 @@ class WorkerProcess:
 
     @property
     def spool_dir(self) -> Path:
-        """Where this worker's unlinked spool files are made."""
+        """The folder for unlinked spool files."""
         return self.data_dir / "spool"
 
     def interrupted(self) -> bool:
-        """Told to stop by SIGTERM."""
+        """True after SIGTERM."""
         return self.link.shutdown_requested.is_set()
 
     def process_config_file(self) -> list[str]:
-        """``ProcessConfigFile``: take over settings that changed; their names.
+        """``ProcessConfigFile``: take over changed settings; return their names.
 
-        The launcher is the one that reads the file, when it starts and at SIGHUP. It stores the
-        settings in the catalog, so a worker follows that; SIGHUP only makes it look at once.
+        The launcher reads the file, at its start and after SIGHUP, and stores the settings in the
+        catalog. A worker reads the catalog; SIGHUP only makes the worker look at once.
         """
         version = self.store.data_version()
         if version == self.catalog_version:
@@ -79,7 +91,7 @@ class WorkerProcess:
         return [name for name in names if getattr(old, name) != getattr(self.settings, name)]
 
     def subscription(self) -> Subscription:
-        """The subscription, if it is to be worked on at all."""
+        """Read the subscription; raise ``WorkerExit`` if it was removed or is disabled."""
         sub = self.store.subscription(self.subid)
         if sub is None or sub.subcreate != SubCreate.READY:
             raise WorkerExit(f"subscription {self.subid} was removed before the worker started")
@@ -88,23 +100,24 @@ class WorkerProcess:
         return sub
 
     def note_progress(self) -> None:
-        """This worker got on with its work: what ended its predecessor is over."""
+        """Note that the worker made progress: the predecessor's error is over."""
         if not self.has_progressed:
             self.has_progressed = True
             self.store.forget_last_error(self.subid, self.relid)
 
     def note_idle(self, idle: LSN) -> None:
-        """Everything up to ``idle`` was done, or is none of ours.
+        """Note that no change up to ``idle`` is left to apply.
 
-        A keepalive alone says little: it comes before the transaction that ended the predecessor.
+        A keepalive alone proves no progress: the keepalive may come before the transaction that
+        ended the predecessor.
         """
         if idle >= self.publisher_lsn_at_start:
             self.note_progress()
 
     def remember_error(self, error: ReplicationError) -> bool:
-        """Store what ends this worker, for ``status``.
+        """Store the error that ends the worker, for ``status``.
 
-        False if it is what ended its predecessor under the same launcher: that was told already.
+        False if the error equals the predecessor's under the same launcher, which was logged.
         """
         now = LastError(
             self.subid,
@@ -127,7 +140,7 @@ class WorkerProcess:
         return True
 
     def ident_of(self, relid: int) -> LakeIdent | None:
-        """The lake table of one of the subscription's tables."""
+        """The lake table of a table of the subscription."""
         rel = self.store.rel(self.subid, relid)
         return LakeIdent(rel.lake_schema, rel.lake_table) if rel else None
 

@@ -1,9 +1,17 @@
-"""The worker slots, and which worker to launch or stop: decisions as data, no clock, no process.
+"""The worker slots, and the decision which worker to launch or stop: no clock, no process.
 
-The slots live in the launcher's memory, ``max_logical_replication_workers`` of them for all kinds
-of workers. A slot belongs to its tenant until that process is reaped, not merely until it was told
-to stop: so a successor never runs beside a dead worker's last call. Whoever means a tenant names
-slot, subscription and generation; the next tenant of the slot differs in at least one of them.
+The slots live in the launcher's memory: ``max_logical_replication_workers`` slots for all kinds of
+workers. A slot belongs to its tenant, a worker, until the launcher has reaped the process; a
+request to stop is not enough. So a successor never runs at the same time as a dead worker's last
+call. A tenant is named by slot, subscription and generation; the next tenant of the slot has a
+different subscription or generation.
+
+Trace, with two slots and three enabled subscriptions::
+
+    slots: -, -                 decide: launch 1 and 2; 3 has no slot, look again in 5 s
+    slots: 1, 2                 1 dies; the launcher reaps the process
+    slots: -, 2                 decide: 1 waits for its interval; launch 3
+    slots: 3, 2                 decide: 1 has no slot
 """
 
 from __future__ import annotations
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WorkerType(StrEnum):
-    """``LogicalRepWorkerType``; the value is the word on a worker's command line."""
+    """``LogicalRepWorkerType``; the value stands on a worker's command line."""
 
     APPLY = "apply"
     TABLESYNC = "tablesync"
@@ -30,13 +38,14 @@ class WorkerType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogicalRepWorker:
-    """A worker slot in use, as it was when it was asked for.
+    """A worker slot in use, at the time of the request.
 
-    ``relid`` is 0 for the apply worker. ``relstate`` and ``relstate_lsn`` are what a sync worker
-    and the apply worker tell each other (``w`` and ``c`` exist nowhere else). Times are
-    microseconds since 1970, 0 for never. ``flush_lsn`` is what an apply worker last confirmed to
-    the publisher. ``spool_bytes`` it has received and not taken (None before it streams);
-    ``paused_since`` is when the spool was full. ``progress`` is a copy's (None outside one).
+    ``relid`` is 0 for the apply worker. By ``relstate`` and ``relstate_lsn`` a sync worker and the
+    apply worker talk to one another (``w`` and ``c`` are stored nowhere else). Times are
+    microseconds since 1970, 0 for never. ``flush_lsn`` is the position that an apply worker last
+    confirmed to the publisher. ``spool_bytes`` are received and not yet taken (None before the
+    stream); ``paused_since`` is the time at which the spool became full. ``progress`` belongs to a
+    copy (None without a copy).
     """
 
     slot: int
@@ -63,11 +72,11 @@ class LogicalRepWorker:
 
     @property
     def tenant(self) -> Tenant:
-        """What tells this worker from every other, past and future."""
+        """The key of this worker, unique among all past and future workers."""
         return (self.slot, self.subid, self.generation)
 
     def to_json(self) -> dict[str, Any]:
-        """The row as the launcher's socket carries it: LSNs are ``X/X`` text."""
+        """The row for the launcher's socket, with LSNs as ``X/X`` text."""
         row = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in _LSN_FIELDS:
             row[name] = None if row[name] is None else str(row[name])
@@ -75,7 +84,7 @@ class LogicalRepWorker:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> LogicalRepWorker:
-        """The inverse of ``to_json``; fields of a later version are ignored."""
+        """The inverse of ``to_json``; ignores fields of a later version."""
         known = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in row.items() if name in known}
         values["type"] = WorkerType(values["type"])
@@ -101,11 +110,11 @@ REPORTED: Final = frozenset(
         "progress",
     }
 )
-"""What a worker may say of itself (``LauncherLink.report``)."""
+"""The fields that a worker may report (``LauncherLink.report``)."""
 
 
 def read_lsns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Field values with their LSNs parsed from text; raises 22P02 for what is none."""
+    """Field values with LSNs parsed from text; raises 22P02 for text that is no LSN."""
     return {
         name: LSN.parse(value) if name in _LSN_FIELDS and isinstance(value, str) else value
         for name, value in values.items()
@@ -113,7 +122,7 @@ def read_lsns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WorkerSlots:
-    """The slots; one thread uses them."""
+    """All worker slots; not thread safe."""
 
     def __init__(self, size: int) -> None:
         self._rows: list[LogicalRepWorker | None] = [None] * size
@@ -131,13 +140,13 @@ class WorkerSlots:
         return [row for row in self.rows() if row.subid == subid]
 
     def free(self) -> bool:
-        """Whether a worker could be launched now."""
+        """True if a worker could be launched now."""
         return None in self._rows
 
     def claim(
         self, subid: int, relid: int, generation: int, launch_time: int
     ) -> LogicalRepWorker | None:
-        """Take the lowest free slot for a worker about to be started; None if there is none."""
+        """Take the lowest free slot for a worker that will be started; None without a free slot."""
         if None not in self._rows:
             return None
         slot = self._rows.index(None)
@@ -147,13 +156,13 @@ class WorkerSlots:
         return row
 
     def get(self, tenant: Tenant) -> LogicalRepWorker | None:
-        """The row, if the slot still has this tenant."""
+        """The row, or None if the slot has another tenant."""
         slot = tenant[0]
         row = self._rows[slot] if 0 <= slot < len(self._rows) else None
         return row if row is not None and row.tenant == tenant else None
 
     def update(self, tenant: Tenant, **changes: Any) -> LogicalRepWorker | None:
-        """Change fields of a tenant's row; the new row, None if the tenant is gone."""
+        """Change fields of a tenant's row; return the new row, or None if the tenant is gone."""
         row = self.get(tenant)
         if row is None:
             return None
@@ -162,18 +171,15 @@ class WorkerSlots:
         return row
 
     def release(self, tenant: Tenant) -> LogicalRepWorker | None:
-        """The tenant's process is reaped; its last row, None if the slot has another tenant."""
+        """Free the slot of a reaped process; return the last row, None for another tenant."""
         row = self.get(tenant)
         if row is not None:
             self._rows[row.slot] = None
         return row
 
 
-# What to do
-
-
 class SubscriptionState(Protocol):
-    """The columns of pg_subscription that the launcher decides by."""
+    """The columns of pg_subscription that ``decide`` needs."""
 
     @property
     def oid(self) -> int:
@@ -181,21 +187,22 @@ class SubscriptionState(Protocol):
 
     @property
     def subenabled(self) -> bool:
-        """Whether it is to be worked on."""
+        """True if the subscription is enabled."""
 
     @property
     def subcreate(self) -> str:
-        """How far CREATE or DROP got."""
+        """The progress of CREATE or DROP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What one look at the catalog and the slots leads to.
+    """The decisions after a look at the catalog and the slots.
 
-    ``launch``: subscriptions whose apply worker starts now; their start times are stamped first.
-    ``no_slot``: those that would, had a slot been free; stamped too, so that the warning comes
-    once an interval. ``stop``: workers whose subscription is gone or disabled. ``wake``: seconds
-    until another look is due, None if only an event can change anything.
+    ``launch`` are the subscriptions with an apply worker to start now; the launcher stores the
+    start times first. ``no_slot`` are the subscriptions without a free slot; the launcher stores
+    their start times, too, so that the warning comes once per interval. ``stop`` are the workers of
+    dropped and disabled subscriptions. ``wake`` are the seconds until the next look; None if only
+    an event can change the decisions.
     """
 
     launch: tuple[int, ...] = ()
@@ -213,9 +220,10 @@ def decide(
 ) -> Actions:
     """One turn of PostgreSQL's ``ApplyLauncherMain``.
 
-    ``slots`` are those in use, whether their workers have attached or not; ``last_start_times`` is
-    when each subscription's apply worker was last started, on the clock of ``now``; a start time
-    is absent after an exit on purpose. Each subscription waits for its own start time only.
+    ``slots`` are the slots in use, with or without an attached worker. ``last_start_times`` has the
+    last start of each subscription's apply worker, on the clock of ``now``; after an exit on
+    purpose the subscription has no entry. A subscription waits only for the interval after its last
+    start.
     """
     wanted = {sub.oid for sub in subscriptions if is_wanted(sub)}
     applying = {row.subid for row in slots if row.type is WorkerType.APPLY}
@@ -241,12 +249,12 @@ def decide(
 
 
 def is_wanted(sub: SubscriptionState) -> bool:
-    """Whether workers of this subscription are to run."""
+    """True if workers of this subscription should run."""
     return sub.subenabled and sub.subcreate == SubCreate.READY
 
 
 class SyncRefusal(Enum):
-    """Why no sync worker is launched for a table; the apply worker asks again later."""
+    """The reason why no sync worker is launched for a table; the apply worker asks again later."""
 
     NOT_WANTED = "the subscription is gone or disabled"
     RUNNING = "a worker synchronises the table, or is not reaped yet"

@@ -1,8 +1,8 @@
-"""Reading a message field by field: ``pq_getmsg…`` of PostgreSQL's ``pqformat.c``.
+"""Read a message field by field: ``pq_getmsg…`` of PostgreSQL's ``pqformat.c``.
 
-Every read is checked: 08P01 says in its DETAIL what was expected at which byte, and never what
-stands there, which may be of a row's value. Integers are big-endian, strings end in NUL and are
-UTF-8.
+Every read is checked: the DETAIL of 08P01 names the expected field and the byte offset, and never
+the bytes found, because they may belong to a row's value. Integers are big-endian, strings end in
+NUL and are UTF-8.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UINT64: Final = struct.Struct("!Q")
 
 
 class MessageReader:
-    """A cursor over one message's bytes; ``what`` is what its errors call the message."""
+    """A cursor over the bytes of a message; errors call the message ``what``."""
 
     __slots__ = ("_data", "_position", "what")
 
@@ -73,7 +73,7 @@ class MessageReader:
         return value
 
     def lsn(self, field: str) -> LSN:
-        """A position, which may not be 0/0."""
+        """A position; 0/0 is an error."""
         position = self._position
         lsn = LSN(self.uint64(field))
         if lsn == InvalidXLogRecPtr:
@@ -84,7 +84,7 @@ class MessageReader:
         return lsn
 
     def count(self, size: int, field: str) -> int:
-        """A signed integer of 2 or 4 bytes that says how many there are."""
+        """A count: a signed integer of 2 or 4 bytes."""
         position = self._position
         count = self.int16(field) if size == 2 else self.int32(field)
         if count < 0:
@@ -95,7 +95,7 @@ class MessageReader:
         return count
 
     def one_of(self, letters: str, field: str, primary: str) -> str:
-        """A byte that is one of some letters; ``primary`` is the error of any other."""
+        """A byte out of a set of letters; ``primary`` is the error about any further byte."""
         position = self._position
         found = chr(self.byte(field))
         if found not in letters:
@@ -121,9 +121,9 @@ class MessageReader:
             ) from None
 
     def bytes(self, field: str) -> bytes:
-        """``pq_getmsgbytes``, behind their count.
+        """``pq_getmsgbytes``, after a count.
 
-        Its error does not say the count: in a message gone wrong it may be bytes of a value.
+        The error does not contain the count: in a broken message the count may be bytes of a value.
         """
         position = self._position
         count = self.int32(f"length of {field}")
@@ -137,7 +137,7 @@ class MessageReader:
         return self._take(count, field)
 
     def flags(self) -> None:
-        """A byte of flags that must be zero: there are none yet."""
+        """A byte of flags; the protocol defines no flags yet, so the byte must be zero."""
         position = self._position
         if value := self.byte("byte of flags"):
             raise ProtocolViolation(
@@ -146,7 +146,7 @@ class MessageReader:
             )
 
     def end(self) -> None:
-        """``pq_getmsgend``: nothing may be left."""
+        """``pq_getmsgend``: raise 08P01 if bytes are left."""
         if left := len(self._data) - self._position:
             raise ProtocolViolation(
                 "invalid message format",

@@ -1,11 +1,16 @@
 """Bytes in, messages out: PostgreSQL's ``logicalrep_read_…``. No socket, no clock, no state.
 
-On the hot path row messages never come here (``workers.columnar`` walks them many at a time); the
-control messages between them do, and any message that is refused there, so that its error says what
-was expected at which byte. The reader of a row message is what the columnar path is tested against.
-``encode.py`` holds the inverse of every reader.
+On the hot path ``workers.columnar`` walks over many row messages at a time. This module reads the
+control messages between the rows, and every message that the columnar path refuses: the error then
+names the expected field and the byte offset. Tests compare the columnar path with the readers of
+row messages. ``encode.py`` holds the inverse of every reader.
 
-The errors' words are PostgreSQL's, without the byte that was found where that may be of a row.
+The errors use PostgreSQL's words. An error about bytes that may belong to a row leaves the bytes
+out.
+
+Trace: ``42 00000000000003E8 0002A2D8566C6000 000002F1`` is ``Begin(final_lsn=0/3E8,
+committime=742000000000000, xid=753)``. Without the last byte the error is "insufficient data left
+in message", with the DETAIL that the xid was expected at byte 17 and 3 bytes are left.
 """
 
 from __future__ import annotations
@@ -44,7 +49,7 @@ _TRUNCATE_RESTART_SEQS: Final = 2
 
 
 def copy_data(data: bytes) -> XLogData | PrimaryKeepalive | None:
-    """One CopyData of a replication stream; None for a kind we do not know, as PostgreSQL does."""
+    """Read a CopyData message of a replication stream; None for an unknown kind, as PostgreSQL."""
     reader = MessageReader(data, "replication message")
     kind = reader.byte("type")
     if kind == ord("w"):
@@ -59,7 +64,7 @@ def copy_data(data: bytes) -> XLogData | PrimaryKeepalive | None:
 
 
 def message(data: bytes) -> Message:
-    """One logical replication message; anything else is 08P01."""
+    """Read a logical replication message; raise 08P01 for all further bytes."""
     reader = MessageReader(data)
     kind = reader.byte("message type")
     read = READERS.get(kind)

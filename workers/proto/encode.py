@@ -1,7 +1,7 @@
 """Messages in, bytes out: the inverse of every reader in ``decode.py``.
 
-What we really send is the standby status update; the rest is PostgreSQL's ``logicalrep_write_…``,
-for a publisher made of bytes in tests.
+The worker sends only the standby status update. The other functions are PostgreSQL's
+``logicalrep_write_…``; tests build a publisher from them.
 """
 
 from __future__ import annotations

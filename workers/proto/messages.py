@@ -1,7 +1,7 @@
-"""The logical replication messages as values, named and laid out as PostgreSQL's structs are.
+"""The logical replication messages as values, with the names and fields of PostgreSQL's structs.
 
-Times are microseconds since 2000-01-01 UTC. Where a message has an LSN of a commit record's
-start (``final_lsn``, ``commit_lsn``) and of its end (``end_lsn``), only the latter is a position.
+Times are microseconds since 2000-01-01 UTC. Some messages have the LSN of a commit record's start
+(``final_lsn``, ``commit_lsn``) and of the record's end (``end_lsn``); only the end is a position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LogicalRepMsgType(IntEnum):
 
 
 class ColumnStatus(IntEnum):
-    """What a column of a tuple holds."""
+    """The kind of value in a column of a tuple."""
 
     NULL = ord("n")
     UNCHANGED = ord("u")
@@ -104,7 +104,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type that is not built in."""
+    """A user-defined type."""
 
     typid: int
     nspname: str
@@ -113,7 +113,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TupleColumn:
-    """A column's status, and its bytes where there are any."""
+    """A column's status, and the bytes of the value if the status has a value."""
 
     status: ColumnStatus
     value: bytes | None = None
@@ -161,7 +161,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """``pg_logical_emit_message``; apply ignores it."""
+    """``pg_logical_emit_message``; the apply worker ignores the message."""
 
     transactional: bool
     lsn: LSN

@@ -16,9 +16,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Whole transactions, contiguous in ``buf[start:end]``; ``commits`` has a row for each.
+    """Whole transactions, contiguous in ``buf[start:end]``; ``commits`` has a row for each Commit.
 
-    ``mapping`` is the file's, when the batch is on disk.
+    A row holds: offset of the record's end, final_lsn, end_lsn, commit time (µs since 2000), number
+    of changes. ``mapping`` maps the file of a batch on disk.
     """
 
     buf: Bytes
@@ -29,37 +30,37 @@ class Batch:
 
     @property
     def ntxns(self) -> int:
-        """How many transactions."""
+        """The number of transactions."""
         return len(self.commits)
 
     @property
     def final_lsn(self) -> Ints:
-        """Where each transaction's commit record starts."""
+        """The start of each commit record."""
         return self.commits[:, 1]
 
     @property
     def end_lsn(self) -> Ints:
-        """Where each transaction's commit record ends."""
+        """The end of each commit record."""
         return self.commits[:, 2]
 
     @property
     def nchanges(self) -> int:
-        """Row changes in all transactions."""
+        """The number of row changes in all transactions."""
         return int(self.commits[:, 4].sum())
 
     @property
     def last_end(self) -> LSN:
-        """The position the batch reaches."""
+        """The position at the batch's end."""
         return LSN(int(self.commits[-1, 2]))
 
     def part(self, first: int, last: int) -> Batch:
-        """The transactions ``first`` to ``last`` (exclusive) as a batch of their own."""
+        """A batch of the transactions ``first`` to ``last`` (exclusive)."""
         start = self.start if first == 0 else int(self.commits[first - 1, 0])
         end = int(self.commits[last - 1, 0])
         return Batch(self.buf, start, end, self.commits[first:last], self.mapping)
 
     def give_pages_back(self, start: int, end: int) -> None:
-        """Let go of the mapping's pages there; they come back from the page cache when touched."""
+        """Give pages of the mapping back; a page returns from the page cache at the next access."""
         if self.mapping is not None and start < end:
             first = start // mmap.PAGESIZE * mmap.PAGESIZE
             self.mapping.madvise(mmap.MADV_DONTNEED, first, end - first)

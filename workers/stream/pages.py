@@ -1,8 +1,8 @@
 """Give the pages of a batch on disk back to the kernel while the batch is applied.
 
-A batch on disk is a mapped file. Each page that is read counts as memory of this process. Without
-this module a walk through a large transaction would make the whole transaction this process's
-memory. A page that was given back comes from the page cache when it is read again.
+A batch on disk is a mapped file. Each page that was read counts as memory of the process. A walk
+through a large transaction would make the whole transaction memory of the process. A page that was
+given back comes from the page cache when the walk reads the page again.
 """
 
 from __future__ import annotations

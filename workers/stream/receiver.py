@@ -1,19 +1,20 @@
-"""The receive thread: it owns the socket, from START_REPLICATION to the end of the stream.
+"""The receive thread owns the socket, from START_REPLICATION to the end of the stream.
 
-PostgreSQL's apply loop reads, applies and answers in one thread. Here a lake commit takes a
-second, so reading, spooling and answering happen beside it: keepalives are answered on time and
-feedback goes out while Spark works. The thread takes no decision about any change.
+PostgreSQL's apply loop reads, applies and answers in one thread. Here a lake commit takes a second,
+so a separate thread reads, spools and answers: keepalives get an answer on time, and feedback goes
+out while Spark works. The thread takes no decision about any change.
 
-One turn: the drain kernel (no Python per message, the GIL released) moves what libpq holds into
-the spool and stops when nothing is left, the buffer is full, or the server asks for a reply;
-then Commits enter the flush list, the main thread is woken, and feedback is sent if it is due.
+One turn: the drain kernel (no Python per message, the GIL released) moves the bytes in libpq into
+the spool. The kernel stops when no bytes are left, when the buffer is full, or when the server asks
+for a reply. Then Commits enter the flush list, the main thread is woken, and feedback is sent if
+feedback is due.
 
 Feedback is due when the server asked, when the flush position moved, or when
 ``wal_receiver_status_interval`` has passed. Silence for half of ``wal_receiver_timeout`` sends one
-ping; silence for all of it ends the stream with 08006. While the spool is over its limit nothing
-is read: the silence clock stands still and a status goes out unasked often enough that
-``wal_sender_timeout`` does not strike. That is told: in the log, once when reading stops and once
-when it goes on, and in ``ReceiveStats``.
+ping; silence for the whole time ends the stream with 08006. While the spool is over the limit the
+thread does not read: the silence clock stands still, and unasked status messages go out often
+enough to keep ``wal_sender_timeout`` away. The log reports the pause and the end of the pause, and
+``ReceiveStats`` shows the pause.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _PG_EPOCH_US: Final = 946_684_800_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReceiveLimits:
-    """Seconds and bytes that govern the thread; GUC names where PostgreSQL has one."""
+    """The thread's limits in seconds and bytes, under PostgreSQL's GUC names."""
 
     wal_receiver_timeout: float
     wal_receiver_status_interval: float
@@ -63,12 +64,12 @@ class ReceiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveStats:
-    """What pg_stat_subscription and spools show of a stream. Times are µs since 1970, 0 = never.
+    """A stream's columns of pg_stat_subscription and spools. Times are µs since 1970, 0 = never.
 
-    ``reply_lsn`` and ``reply_time`` are moved by keepalives only: how far we had received by the
-    last one, and when the publisher sent it. ``flush_lsn`` is what was last confirmed to it.
-    ``spool_bytes`` were received and not taken yet. ``paused_since``: the spool is full since then,
-    0 if it is not.
+    Only keepalives move ``reply_lsn`` and ``reply_time``: the received position at the last
+    keepalive, and the time at which the publisher sent the keepalive. ``flush_lsn`` was last
+    confirmed to the publisher. ``spool_bytes`` are received and not yet taken. ``paused_since`` is
+    the time at which the spool became full, 0 for a spool with room.
     """
 
     last_lsn: LSN = InvalidXLogRecPtr
@@ -82,9 +83,9 @@ class ReceiveStats:
 
 
 class Receiver(threading.Thread):
-    """Owns ``conn`` while it runs; everything else talks to it through the methods below.
+    """Owns ``conn`` while running; the main thread uses only the methods below.
 
-    ``keys`` are what a log line says of the stream, such as ``subid=16384 slot=sales``.
+    ``keys`` identify the stream in a log line, for example ``subid=16384 slot=sales``.
     """
 
     def __init__(
@@ -126,14 +127,14 @@ class Receiver(threading.Thread):
     # -- the main thread's side ---------------------------------------------------------------
 
     def last_received(self) -> LSN:
-        """The highest position any message named."""
+        """The highest position in the received messages."""
         with self._lock:
             return self._positions.last_received
 
     def idle_position(self) -> LSN | None:
-        """``last_received`` if nothing at all is spooled or pending, else None.
+        """``last_received`` if no transaction is spooled or pending, else None.
 
-        Taken under one lock: a transaction is either counted or not received yet.
+        The lock makes the answer exact: a transaction counts, or is not received yet.
         """
         with self._lock:
             if self._positions.pending or not self._spool.is_empty():
@@ -141,35 +142,35 @@ class Receiver(threading.Thread):
             return self._positions.last_received
 
     def mark_durable(self, end_lsn: LSN) -> None:
-        """Transactions up to ``end_lsn`` are durable; feedback goes out at once."""
+        """Note that the transactions up to ``end_lsn`` are durable; feedback goes out at once."""
         with self._lock:
             self._positions.mark_durable(end_lsn)
         self.wake()
 
     def flush_position(self) -> LSN:
-        """What is, or may now be, confirmed to the publisher."""
+        """The position that is, or may now be, confirmed to the publisher."""
         with self._lock:
             return self._get_flush_position().flush
 
     @property
     def limits(self) -> ReceiveLimits:
-        """What governs the thread now."""
+        """The thread's present limits."""
         return self._limits
 
     def set_limits(self, limits: ReceiveLimits) -> None:
-        """Other limits, from the next look at the clock on; the silence until now counts."""
+        """Change the limits from the next look at the clock on; the past silence counts."""
         self._limits = limits
         self.wake()
 
     def wake(self) -> None:
-        """Make the thread look round now."""
+        """Wake the thread."""
         try:
             os.write(self._wake_w, b"x")
         except (BlockingIOError, OSError):
-            return  # the pipe is full: it will wake anyway; or closed: nobody to wake
+            return  # a full pipe wakes the thread; a closed pipe means that the thread has ended
 
     def stop(self) -> None:
-        """Send the last feedback, then end the thread; the connection is the caller's again."""
+        """Send the last feedback and end the thread; the caller owns the connection again."""
         self._stop_asked.set()
         self.wake()
         self.join()
@@ -179,11 +180,11 @@ class Receiver(threading.Thread):
     # -- the thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Drain until told to stop or the stream ends; the error is kept for the main thread."""
+        """Drain until ``stop`` or the end of the stream; keep the error for the main thread."""
         try:
             while not self._stop_asked.is_set():
                 paused = self._paused()
-                self._tell_pause(paused)
+                self._log_pause(paused)
                 if not paused:
                     self._turn()
                 else:
@@ -236,12 +237,12 @@ class Receiver(threading.Thread):
     def _spooled(self) -> int:
         return sum(self._spool.size())
 
-    def _tell_pause(self, paused: bool) -> None:
-        """Say it when reading stops, and when it goes on; both go to ``status`` at once.
+    def _log_pause(self, paused: bool) -> None:
+        """Log the start and the end of a pause in the reading; both go to ``status`` at once.
 
-        A full spool that the lake empties batch by batch has room for a moment after each. That
-        is still one pause: it is over when half of the spool is free, or no whole transaction is
-        left in it.
+        A full spool has room for a moment after each batch that the lake takes. These moments
+        belong to one pause. The pause is over when half of the spool is free, or when no whole
+        transaction is left in the spool.
         """
         since, limit = self._stats.paused_since, self._limits.spool_max_size
         spooled = self._spooled()
@@ -271,7 +272,7 @@ class Receiver(threading.Thread):
         self._send_feedback(force=True)
 
     def _wait_paused(self) -> None:
-        """Not reading: answer in time unasked, and let the silence clock stand."""
+        """Do not read; send feedback unasked, and let the silence clock stand still."""
         often = min(
             self._limits.wal_receiver_status_interval or PAUSED_FEEDBACK_SECONDS,
             (self._limits.wal_sender_timeout or SENDER_TIMEOUT_SECONDS)
@@ -322,14 +323,14 @@ class Receiver(threading.Thread):
             self._send_feedback(force=False)
 
     def _send_feedback(self, *, force: bool, reply: bool = False) -> None:
-        """One standby status update; nothing is sent before any position is known unless asked."""
+        """Send a standby status update; without ``force`` only if a position is known."""
         with self._lock:
             positions = self._get_flush_position()
         if not force and positions.write == InvalidXLogRecPtr:
             return
         if positions.flush > self._remembered:
-            # Stored before it is sent: whoever comes later can tell a slot that was moved on by
-            # somebody else from one that stands where we left it.
+            # Stored before the sending: a later worker can then tell a slot that another client
+            # moved from a slot at the subscription's position.
             self._remember_flush(positions.flush)
             self._remembered = positions.flush
         now_us = time.time_ns() // 1000
@@ -349,6 +350,6 @@ class Receiver(threading.Thread):
         self._report(self._stats)
 
     def raise_if_failed(self) -> None:
-        """Raise in the main thread what ended this one."""
+        """Raise the error that ended the thread; for the main thread."""
         if self.error is not None:
             raise self.error

@@ -1,19 +1,19 @@
-"""What was received and not yet applied: bounded in memory, then on disk.
+"""The spool holds the changes that are received and not yet applied: in memory, then on disk.
 
-The receive thread writes records (little-endian u32 length, then one pgoutput message) and tells
-where transactions ended; the main thread takes whole transactions out as a ``Batch``. Bytes never
-leave the spool in any other way: whether a change is applied is decided at batch close, not here.
+The receive thread writes records (little-endian u32 length, then one pgoutput message) and notes
+the ends of transactions. The main thread takes whole transactions out as a ``Batch``. Bytes leave
+the spool in no other way: the decision whether a change is applied comes later, with the batch.
 
-The spool is a queue of *segments*. A segment is one contiguous region; a new one begins at a
-transaction boundary once the current one holds ``segment_bytes``, so a batch never spans two. A
-segment lives in memory while all of them together hold at most ``memory_limit`` bytes; past that
-the current one is written to an unlinked file (mode 0600, gone with the process however it dies)
-and goes on there. At least one whole transaction always fits: limits choose where bytes live and
-where batches are cut, never where a transaction ends.
+The spool is a queue of *segments*. A segment is a contiguous region. A new segment begins at a
+transaction boundary once the present segment holds ``segment_bytes``, so a batch never spans two
+segments. Segments live in memory while all segments together hold at most ``memory_limit`` bytes.
+Past the limit the present segment moves to an unlinked file (mode 0600, gone with the process in
+any case) and goes on in the file. At least one whole transaction always fits: the limits decide the
+place of bytes and the cuts between batches, never the end of a transaction.
 
-Trace: limit 64 MB. A 300 MB transaction arrives: the first 64 MB collect in memory, then move to
-a file, the rest is appended through a small scratch buffer; its Commit closes the segment, and the
-batch reads the file through a mapping whose pages are given back as it goes.
+Trace: limit 64 MB. A 300 MB transaction arrives. The first 64 MB collect in memory, then move to a
+file; the rest is appended through a small scratch buffer. The Commit closes the segment. The batch
+reads the file through a mapping, and gives pages back on the way.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.stream.batch import Batch, Bytes, Ints
 
-"""Per Commit: record end offset, final_lsn, end_lsn, commit time (µs since 2000), changes."""
-
 
 class _Segment:
-    """One contiguous region: ``start`` is what batches have taken, ``used`` what is written."""
+    """A contiguous region: batches took the bytes up to ``start``; ``used`` bytes are written."""
 
     def __init__(self) -> None:
         self.buf: Bytes = np.empty(SEGMENT_FIRST_BYTES, dtype=np.uint8)
@@ -52,7 +50,7 @@ class _Segment:
     def spill(self, directory: Path) -> None:
         """Move to an unlinked file; ``buf`` becomes the scratch buffer.
 
-        After an error everything is where it was: the other thread may still take from here.
+        An error leaves the segment unchanged: the main thread may still take batches.
         """
         scratch = np.empty(SEGMENT_SCRATCH_BYTES, dtype=np.uint8)
         try:
@@ -62,16 +60,16 @@ class _Segment:
         except OSError as error:
             raise _disk_error(directory, error) from None
         self.file = file
-        self._live_in(scratch)
+        self._move_to(scratch)
 
     def resize(self, size: int) -> None:
         """Go on in a buffer of ``size`` bytes."""
         bigger = np.empty(size, dtype=np.uint8)
         bigger[: self.memory] = self.buf[self.start : self.used]
-        self._live_in(bigger)
+        self._move_to(bigger)
 
-    def _live_in(self, buf: Bytes) -> None:
-        """What batches have taken stays in the old buffer, which is theirs."""
+    def _move_to(self, buf: Bytes) -> None:
+        """Go on in ``buf``; taken batches keep the old buffer."""
         self.buf = buf
         for commits in self.commits:
             commits[:, 0] -= self.start
@@ -101,7 +99,7 @@ def _disk_error(directory: Path, error: OSError) -> IoError:
 
 
 class Spool:
-    """The queue of segments; the receive thread fills it, the main thread takes batches."""
+    """The queue of segments: the receive thread fills it, the main thread takes batches."""
 
     def __init__(self, directory: Path, *, memory_limit: int, segment_bytes: int) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,7 +110,7 @@ class Spool:
         self._segments: deque[_Segment] = deque([_Segment()])
 
     def set_limits(self, *, memory_limit: int, segment_bytes: int) -> None:
-        """Other limits from the next record on; what is here already stays where it is."""
+        """Change the limits from the next record on; present bytes stay in place."""
         with self._lock:
             self._memory_limit = memory_limit
             self._segment_bytes = segment_bytes
@@ -120,11 +118,11 @@ class Spool:
     # -- the receive thread's side ------------------------------------------------------------
 
     def writable(self) -> tuple[Bytes, int]:
-        """Where the next records go: a buffer and the first free offset in it."""
+        """The place for the next records: a buffer and the first free offset."""
         with self._lock:
             segment = self._segments[-1]
             if segment.used and segment.start == segment.used:
-                # Taken whole. Only this thread may replace the segment it writes to.
+                # Taken completely. Only the receive thread may replace the segment that it writes.
                 segment = _Segment()
                 self._segments.append(segment)
             if segment.file is not None:
@@ -132,7 +130,7 @@ class Spool:
             return segment.buf, segment.used
 
     def wrote(self, position: int, commits: Ints) -> None:
-        """Records up to ``position`` of the writable buffer are there; ``commits`` are theirs."""
+        """Note records up to ``position`` of the writable buffer, with their ``commits``."""
         with self._lock:
             segment = self._segments[-1]
             if segment.file is not None:
@@ -151,7 +149,7 @@ class Spool:
             self._arrange(segment)
 
     def grow(self, need: int) -> None:
-        """The next record does not fit in what is free; make room for ``need`` bytes more."""
+        """Make room for ``need`` more bytes, because the next record does not fit."""
         with self._lock:
             segment = self._segments[-1]
             if segment.file is None:
@@ -168,7 +166,7 @@ class Spool:
                 segment.buf = np.empty(need, dtype=np.uint8)
 
     def _arrange(self, segment: _Segment) -> None:
-        """Begin a new segment at a transaction boundary, or move the current one to disk."""
+        """Begin a new segment at a transaction boundary, or move the present segment to disk."""
         if segment.commits and segment.closed_to >= self._segment_bytes:
             self._begin_segment(segment)
             segment = self._segments[-1]
@@ -177,7 +175,7 @@ class Spool:
             segment.spill(self._directory)
 
     def _begin_segment(self, segment: _Segment) -> None:
-        """What follows the last Commit is an open transaction: it moves to the new segment."""
+        """Begin a new segment, and move the open transaction after the last Commit to it."""
         fresh = _Segment()
         tail = segment.used - segment.closed_to
         if tail:
@@ -188,7 +186,7 @@ class Spool:
             fresh.used = tail
             segment.used = segment.closed_to
         if segment.file is not None:
-            segment.buf = np.empty(0, dtype=np.uint8)  # nothing is received into it any more
+            segment.buf = np.empty(0, dtype=np.uint8)  # the segment receives no more bytes
         self._segments.append(fresh)
 
     @staticmethod
@@ -200,10 +198,10 @@ class Spool:
     # -- the main thread's side ---------------------------------------------------------------
 
     def take(self, max_bytes: int, max_rows: int) -> Batch | None:
-        """The oldest whole transactions: at least one, and more while they fit.
+        """Take the oldest whole transactions: at least one, and more while they fit.
 
-        Together they hold at most ``max_bytes`` and ``max_rows`` changes. None when no transaction
-        is complete. Taken bytes belong to the batch from here on.
+        Several transactions hold at most ``max_bytes`` and ``max_rows`` changes. None if no
+        transaction is complete. From here on the taken bytes belong to the batch.
         """
         with self._lock:
             while len(self._segments) > 1 and self._segments[0].start == self._segments[0].used:
@@ -229,30 +227,30 @@ class Spool:
         return Batch(buf, start, end, commits, mapping)
 
     def has_complete_transaction(self) -> bool:
-        """Whether ``take`` would return a batch."""
+        """True if ``take`` would return a batch."""
         with self._lock:
             return any(segment.commits for segment in self._segments)
 
     def is_empty(self) -> bool:
-        """Nothing at all: no whole transaction and no part of one."""
+        """True if the spool holds no transaction, and no part of a transaction."""
         with self._lock:
             return all(segment.start == segment.used for segment in self._segments)
 
     def has_open_transaction(self) -> bool:
-        """A transaction whose Commit has not come is partly here."""
+        """True if the spool holds a part of a transaction without its Commit."""
         with self._lock:
             last = self._segments[-1]
             return last.used > last.closed_to
 
     def size(self) -> tuple[int, int]:
-        """Bytes waiting in memory and on disk."""
+        """The bytes that wait in memory and on disk."""
         with self._lock:
             memory = sum(segment.memory for segment in self._segments)
             total = sum(segment.used - segment.start for segment in self._segments)
             return memory, total - memory
 
     def close(self) -> None:
-        """Throw everything away; the publisher will send it again."""
+        """Discard all bytes; the publisher will send them again."""
         with self._lock:
             for segment in self._segments:
                 segment.close()

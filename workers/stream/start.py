@@ -1,6 +1,7 @@
-"""One replication stream: the connection, its spool and its receive thread, started and ended.
+"""Start and end a replication stream: the connection, the spool and the receive thread.
 
-Both kinds of worker run one; they differ in slot, start position and what they do with a batch.
+Apply workers and sync workers run a stream each. The slot, the start position and the use of a
+batch differ.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from workers.stream.spool import Spool
 log = logging.getLogger(__name__)
 
 _SLOT_ERRORS: Final = (UNDEFINED_OBJECT, OBJECT_NOT_IN_PREREQUISITE_STATE, OBJECT_IN_USE)
-"""What START_REPLICATION says of a slot that is gone, invalidated or taken, among other things."""
+"""Errors of START_REPLICATION that may mean a missing, an invalidated or a busy slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Stream:
     receiver: Receiver
 
     def reload(self, settings: Settings) -> None:
-        """Let changed settings count, in the middle of the stream."""
+        """Apply changed settings in the middle of the stream."""
         self.spool.set_limits(
             memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
         )
@@ -54,20 +55,18 @@ class Stream:
         self.receiver.set_limits(_limits(settings, wal_sender_timeout))
 
     def end(self) -> None:
-        """Last feedback out, thread ended, what was spooled and not taken thrown away."""
+        """Send the last feedback, end the thread, and discard the rest of the spool."""
         self.receiver.stop()
         self.spool.close()
-
-
-"""An older publisher does not know the option; its values arrive as text, as in PostgreSQL."""
 
 
 def start_options(
     sub: Subscription, server_version: int, *, binary: bool = False
 ) -> dict[str, str]:
-    """START_REPLICATION's options, in the order of PostgreSQL's own subscriber.
+    """START_REPLICATION's options, in the order of PostgreSQL's subscriber.
 
-    ``streaming`` is left out whatever the subscription says: it runs as off.
+    ``streaming`` is left out for every subscription: it runs as off. Publishers before 14 do not
+    know the option ``binary``; their values arrive as text, as in PostgreSQL.
     """
     if server_version >= 16:
         proto = "4"
@@ -97,7 +96,7 @@ def start_stream(
     remember_flush: Callable[[LSN], None],
     binary: bool,
 ) -> Stream:
-    """START_REPLICATION and the receive thread."""
+    """Run START_REPLICATION and start the receive thread."""
     wal_sender_timeout = parse_duration(conn.exec("SHOW wal_sender_timeout")[0][0] or "60s")
     conn.start_streaming(slot, start, start_options(sub, conn.server_version, binary=binary))
     spool = Spool(
@@ -130,11 +129,11 @@ def _limits(settings: Settings, wal_sender_timeout: float) -> ReceiveLimits:
 def starting_on_slot(
     conn: QueryConn, sub: Subscription, slot: str, retry_interval: float
 ) -> Iterator[None]:
-    """Give an error about the subscription's own slot the HINT that says what to do.
+    """Add the HINT with the remedy to an error about the subscription's slot.
 
-    The slot is looked up, because the publisher's words may be in any language. It is never made
-    again here: a new one begins where it is made, and what lies before would be missing silently.
-    One that is lost is a ``ReplicationGap``.
+    The slot is looked up, because the publisher's words may be in any language. The worker never
+    creates the slot again: a new slot begins at the time of the creation, and all earlier changes
+    would be lost silently. A lost slot is a ``ReplicationGap``.
     """
     try:
         yield
@@ -145,7 +144,7 @@ def starting_on_slot(
             found = fetch_slot(conn, slot)
             lost = found is None or found.invalidation is not None
         except ReplicationError:
-            raise error from None  # the first error is the one to tell
+            raise error from None  # report the first error
         if lost:
             raise _gap(sub, error) from None
         if error.code == OBJECT_IN_USE and found is not None:
