@@ -138,7 +138,7 @@ def test_a_full_spool_is_told_once_and_until_half_of_it_is_free(
 
     def turn() -> tuple[bool, int]:
         paused = receiver._paused()
-        receiver._tell_pause(paused)
+        receiver._log_pause(paused)
         return paused, len(told)
 
     with caplog.at_level(logging.INFO, "workers.stream.receiver"):
@@ -172,9 +172,9 @@ def test_a_pause_is_over_when_no_whole_transaction_is_left(receiver: Receiver) -
     buf, position = receiver._spool.writable()
     buf[position : position + 100] = 1
     receiver._spool.wrote(position + 100, NO_COMMITS)
-    receiver._tell_pause(receiver._paused())
+    receiver._log_pause(receiver._paused())
     assert receiver._spool.take(1, 1)
-    receiver._tell_pause(receiver._paused())
+    receiver._log_pause(receiver._paused())
     assert [bool(stats.paused_since) for stats in told] == [True, False]
     assert told[1].spool_bytes == 100
 
