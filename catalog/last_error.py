@@ -20,7 +20,7 @@ class LastError:
     detail: str | None = None
     hint: str | None = None
 
-    def says(self, other: LastError | None) -> bool:
+    def is_same_error(self, other: LastError | None) -> bool:
         """Whether two errors differ in nothing but the time."""
         return other is not None and (self.sqlstate, self.message, self.detail, self.hint) == (
             other.sqlstate,

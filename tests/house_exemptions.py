@@ -11,21 +11,6 @@ from typing import Final
 BY_ITS_ROOM: Final = "tests of other modules of the room exercise the module"
 
 NO_MIRROR: Final[dict[str, dict[str, str]]] = {
-    "catalog": {
-        "errcodes": BY_ITS_ROOM,
-        "keywords": BY_ITS_ROOM,
-        "last_error": BY_ITS_ROOM,
-        "leaked_slot": BY_ITS_ROOM,
-        "pg_lsn": BY_ITS_ROOM,
-        "pg_replication_origin": BY_ITS_ROOM,
-        "pg_stat_subscription_stats": BY_ITS_ROOM,
-        "rows": BY_ITS_ROOM,
-        "sqlite_file": BY_ITS_ROOM,
-    },
-    "config": {
-        "problem": BY_ITS_ROOM,
-        "statements": BY_ITS_ROOM,
-    },
     "subscriber/commands": {
         "alter_to_file": BY_ITS_ROOM,
         "check": BY_ITS_ROOM,

@@ -1,11 +1,54 @@
-"""Warehouses: places, which must be absolute, and names, which a catalog knows."""
+"""``lake:`` and ``spark:`` of the configuration."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import ValidationError
 
 from catalog.errcodes import ReplicationError
-from config.lake import stored_lake
+from config.lake import LakeConfig, SparkConfig, is_bucket, stored_lake
+
+
+def test_without_anything_there_are_defaults() -> None:
+    lake = stored_lake({})
+    assert (lake.format, lake.format_version, lake.catalog) == ("iceberg", 2, {})
+    assert SparkConfig() == SparkConfig(remote=None, staging=None, conf={})
+
+
+def test_values_of_spark_s_configuration_become_text() -> None:
+    lake = LakeConfig(catalog={"a": True, "b": False, "c": 1.5, "d": "x"})
+    assert lake.catalog == {"a": "true", "b": "false", "c": "1.5", "d": "x"}
+
+
+def test_the_format_version_may_be_a_number_or_text() -> None:
+    assert LakeConfig.model_validate({"format_version": "3"}).format_version == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value", "message"),
+    [
+        (LakeConfig, "format", "delta", "not supported yet"),
+        (LakeConfig, "format", "hudi", 'invalid value for parameter "format"'),
+        (LakeConfig, "format_version", 4, 'invalid value for parameter "format_version"'),
+        (SparkConfig, "remote", "http://host", 'does not begin with "sc://"'),
+        (SparkConfig, "staging", "relative/folder", "neither an absolute path"),
+        (SparkConfig, "staging", "/a/../b", "neither an absolute path"),
+        (SparkConfig, "staging", "s3://bucket", "neither an absolute path"),
+        (LakeConfig, "more", 1, "Extra inputs"),
+    ],
+)
+def test_a_mistake_is_refused(model: Any, key: str, value: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        model.model_validate({key: value})
+
+
+def test_a_staging_place_is_a_folder_or_a_bucket_with_a_prefix() -> None:
+    assert SparkConfig(staging="/staged/").staging == "/staged"
+    assert SparkConfig(staging="s3://bucket/prefix").staging == "s3://bucket/prefix"
+    assert is_bucket("s3a://bucket/prefix")
+    assert not is_bucket("/staged")
 
 
 @pytest.mark.parametrize(

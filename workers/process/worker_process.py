@@ -132,7 +132,7 @@ class WorkerProcess:
             before = self.store.last_error(self.subid, self.relid)
             launcher = read_lock_file(self.data_dir)
             since = launcher.start_time if launcher else now.since
-            if before is not None and before.says(now) and before.since >= since:
+            if before is not None and before.is_same_error(now) and before.since >= since:
                 return False
             self.store.put_last_error(now)
         except ReplicationError:  # the subscription is gone, or the disk is full
