@@ -12,11 +12,7 @@ BY_ITS_ROOM: Final = "tests of other modules of the room exercise the module"
 
 NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "subscriber/commands": {
-        "alter_to_file": BY_ITS_ROOM,
-        "check": BY_ITS_ROOM,
         "context": BY_ITS_ROOM,
-        "leaked_slots": BY_ITS_ROOM,
-        "table_mapping": BY_ITS_ROOM,
     },
     "workers": {
         "fork_server_preload": BY_ITS_ROOM,
@@ -149,7 +145,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
 }
 
 POINTER_LIMITS: Final[dict[str, float]] = {
-    "subscriber/commands": 14.9,
     "workers": 14.3,
     "workers/apply": 14.1,
     "workers/changes": 12.9,

@@ -1,35 +1,36 @@
-"""``pgsub accept-gap``: go on where positions do not fit any more, without what lies between.
+"""``pgsub accept-gap``: go on although positions do not fit, without the changes in between.
 
-The workers stop with 55000 where the publisher, the slot or a lake table is not what this
-subscription left (rule 8 of docs/reliability.md). Who cannot or will not copy the tables again
-accepts the gap by this command. No worker runs meanwhile. The same checks say what does not fit;
-everything that does stays as it is:
+The workers stop with 55000 if publisher, slot or a lake table differ from the subscription's record
+(rule 8 of docs/reliability.md). A user who cannot or will not copy the tables again accepts the gap
+with the command. No worker runs meanwhile. The workers' checks find the misfits, and everything
+that fits stays unchanged:
 
 ===================================  ===============================================================
-what does not fit                    how it goes on
+misfit                               how the subscription goes on
 ===================================  ===============================================================
-the slot was moved on                at the slot's position; tables keep position and epoch
-the slot is gone or invalidated      a new one is made, then the same
-a lake table's position              a new epoch, at the highest position the subscription knows
-another server, database, or behind  every table: a new epoch, where the stream begins
+the slot has moved on                at the slot's position; tables keep position and copy id
+the slot is gone or invalidated      a new slot is created, then as above
+a lake table's position              a new copy id, at the highest position the subscription knows
+another server, database, or behind  every table: a new copy id, at the beginning of the stream
 ===================================  ===============================================================
 
-A server that left our timeline at a known *fork* shares its WAL up to there, so a table goes on at
-its own position or the fork, whichever comes first: what the slot sends again up to the fork is
-skipped where the lake has it. Where the fork is not known but the system identifier is ours (a
-backup that was brought back in place, the old primary) the slot may stand before it and would send
-again what the lake has; a new slot is made instead, so that nothing comes twice.
+A server may have left our timeline at a known *fork*. Up to the fork the WAL is the same: a table
+goes on at its position or at the fork, whichever comes first. The slot sends changes up to the fork
+again, and the table skips the changes that the lake has. Sometimes the fork is unknown but the
+system identifier is unchanged (a backup restored in place, the old primary). The slot may then
+stand before the fork and would send changes again that the lake has: a new slot is created, and no
+change comes twice.
 
-In this order, so that a command that dies leaves an error and never silence::
+The order of the steps, so that a command that dies leaves an error, never silence::
 
-    the slot             dies after: it stands beyond what was confirmed, 55000
-    the catalog          one transaction: server, positions, new epochs. Dies after: the tables
-                         in the lake have other epochs, 55000 at their first change
-    the lake's tables    a stamp each; those that were not reached stay 55000
+    the slot             dies after: slot beyond the confirmed position, 55000
+    the catalog          one transaction: server, positions, new copy ids. Dies after: the tables
+                         in the lake have other copy ids, 55000 at the first change
+    the lake's tables    a snapshot each with the position; unreached tables stay 55000
 
-and the next run finds what is left and goes on from there. A table is fenced before its position is
-read, and stamped by a fast-forward like any batch, so no commit that is under way, of a dead worker
-or of a command that died, can land afterwards.
+The next run finds the remaining misfits and goes on from there. A table is fenced before its
+position is read, and the new position is published by a fast-forward like any batch. No commit in
+flight, of a dead worker or of a command that died, can land afterwards.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.limits import ACCEPT_GAP_AT_ONCE_TABLES
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import must_have
-from subscriber.commands.leaked_slots import leave_server, tell_of_slots_left
+from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import create_main_slot
+from subscriber.commands.subscription_row import must_have
 from subscriber.messages import notice, warning
 from workers.lake.destination import Destination
 from workers.lake.sources import source_of
@@ -81,32 +82,32 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is there and what of it does not fit; nothing was changed for it."""
+class State:
+    """The present state, and the misfits; read without changes."""
 
     sub: Subscription
-    stand: LSN  # how far the subscription knows to be
+    known_lsn: LSN  # the subscription's highest known position
     identity: SystemIdentity
     server: ServerMisfit | None
     slot: RemoteSlot | None
     slot_error: ReplicationError | None
-    rels: tuple[SubscriptionRel, ...]  # synchronised, and there in the lake
-    gone: tuple[SubscriptionRel, ...]  # synchronised, but not there
+    rels: tuple[SubscriptionRel, ...]  # synchronised, in the lake
+    missing: tuple[SubscriptionRel, ...]  # synchronised, not in the lake
     table_errors: dict[int, ReplicationError]
 
     @property
-    def fits(self) -> bool:
-        """Is everything as it was left?"""
+    def has_no_gap(self) -> bool:
+        """Does everything fit the subscription's record?"""
         sound = self.slot is not None and self.slot_error is None
         return self.server is None and sound and not self.table_errors
 
     @property
     def needs_new_slot(self) -> bool:
-        """Nothing, or something worse, would come from the one that is there."""
+        """Would the existing slot send nothing, or changes that the lake has?"""
         if self.slot is None or self.slot.invalidation is not None:
             return True
-        # It may send again what came before the fork, which nobody could tell from the rest. One of
-        # another server or database has sent nothing yet.
+        # The slot may send changes from before the fork again, and the lake could not tell those
+        # apart. A slot of another server or database has sent nothing yet.
         same_system = self.sub.sysid == self.identity.systemid
         same = same_system and self.sub.datoid in (None, self.identity.datoid)
         return self.server is not None and self.server.fork is None and same
@@ -114,22 +115,22 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A table goes on at ``lsn``; the lake holds it up to ``held``, None where that is unknown."""
+    """A table goes on at ``lsn``; the lake has changes up to ``lake_lsn`` (None: unknown)."""
 
     rel: SubscriptionRel
-    held: LSN | None
+    lake_lsn: LSN | None
     lsn: LSN
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The publisher's table as ``schema.table``."""
         return qualified_name(self.rel.nspname, self.rel.relname)
 
 
 def accept_gap(name: str, context: CommandContext) -> None:
-    """Re-anchor a subscription at what its publisher, slot and lake tables are now.
+    """Move a subscription to the present positions of publisher, slot and lake tables.
 
-    Every gap is told as a WARNING. 55000 if there is none.
+    Every gap is a WARNING. 55000 without a gap.
     """
     sub = must_have(name, context)
     if sub.subcreate is not SubCreate.READY or sub.subslotname is None:
@@ -138,20 +139,20 @@ def accept_gap(name: str, context: CommandContext) -> None:
             hint=f"See pgsub status, or drop it with pgsub drop {shlex.quote(name)}.",
         )
     with context.workers_stopped(sub.oid), closing(context.connect(sub)) as conn:
-        found = _look(must_have(name, context), conn, context)
-        if found.fits:
+        found = _inspect(must_have(name, context), conn, context)
+        if found.has_no_gap:
             raise ObjectNotInPrerequisiteState(
                 "there is no gap to accept",
                 detail=f'Publisher, slot and lake tables of subscription "{name}" are as they '
                 "were left.",
             )
-        begin = _settle_slot(found, conn, context)
+        begin = _choose_slot(found, conn, context)
         failpoints.reach("accept_gap.slot_settled")
         anchors = _anchors(found, begin, context)
-        _tell(found, begin, anchors, context)
+        _notify_gaps(found, begin, anchors, context)
         stamped = _store(found, begin, anchors, context)
         failpoints.reach("accept_gap.stored")
-        _each(lambda rel: _stamp(rel, context.lake()), stamped)
+        _in_parallel(lambda rel: _stamp(rel, context.lake()), stamped)
         context.notify(notice(f'subscription "{name}" goes on at {begin}'))
 
 
@@ -160,29 +161,30 @@ def anchor(
     stamp: Stamp | None,
     server: ServerMisfit | None,
     begin: LSN,
-    stand: LSN,
+    known_lsn: LSN,
 ) -> Anchor:
-    """Where a table goes on. Pure; see the module for why.
+    """The position at which a table goes on. Pure; the module has the reasons.
 
-    ``begin`` is where the stream will begin, ``stand`` how far the subscription knew to be.
+    ``begin`` is the beginning of the stream, ``known_lsn`` the subscription's highest known
+    position.
     """
     synced_at = rel.srsublsn if rel.srsubstate is SubRelState.SYNCDONE else None
-    known = LSN(max(rel.lake_lsn, rel.floor, synced_at or InvalidXLogRecPtr, stand))
-    held = stamp.lsn if stamp is not None and stamp.epoch == rel.epoch else None
+    known = LSN(max(rel.lake_lsn, rel.floor, synced_at or InvalidXLogRecPtr, known_lsn))
+    lake_lsn = stamp.lsn if stamp is not None and stamp.epoch == rel.epoch else None
     if server is None:
-        # What it holds counts too: a dead worker's commit may have landed just before the fence.
-        lsn = LSN(max(known, begin, held or InvalidXLogRecPtr))
+        # The lake's position counts too: a dead worker's commit may have landed before the fence.
+        lsn = LSN(max(known, begin, lake_lsn or InvalidXLogRecPtr))
     elif server.fork is None:
         lsn = begin
     else:
-        lsn = LSN(max(begin, min(known if held is None else held, server.fork)))
-    return Anchor(rel, held, lsn)
+        lsn = LSN(max(begin, min(known if lake_lsn is None else lake_lsn, server.fork)))
+    return Anchor(rel, lake_lsn, lsn)
 
 
-# Looking
+# Reading the state
 
 
-def _look(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> Found:
+def _inspect(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> State:
     at = context.store.origin_lsn(origin_name(sub.oid))
     rels = context.store.rels(sub.oid)
     identity = conn.identify_system()
@@ -192,29 +194,29 @@ def _look(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> 
     slot = fetch_slot(conn, sub.subslotname or "")
     slot_error = judge_slot(sub, slot)
     if slot is not None and not slot.ours and slot_error is not None:
-        raise slot_error  # somebody else's: not ours to drop, and nothing to go on from
-    there, gone, errors = _look_at_tables(
+        raise slot_error  # another subscriber's slot: not to be dropped, and of no use
+    present, missing, errors = _inspect_tables(
         sub, [rel for rel in rels if rel.srsubstate in SYNCED], context
     )
-    return Found(
+    return State(
         sub=sub,
-        stand=LSN(max(at, sub.max_flush_lsn)),
+        known_lsn=LSN(max(at, sub.max_flush_lsn)),
         identity=identity,
         server=server,
         slot=slot,
         slot_error=slot_error,
-        rels=tuple(there),
-        gone=tuple(gone),
+        rels=tuple(present),
+        missing=tuple(missing),
         table_errors=errors,
     )
 
 
-def _look_at_tables(
+def _inspect_tables(
     sub: Subscription, rels: Sequence[SubscriptionRel], context: CommandContext
 ) -> tuple[list[SubscriptionRel], list[SubscriptionRel], dict[int, ReplicationError]]:
-    """The tables that are there, those that are not, and what is wrong with which position."""
-    there: list[SubscriptionRel] = []
-    gone: list[SubscriptionRel] = []
+    """The existing tables, the missing tables, and the errors about positions by table."""
+    present: list[SubscriptionRel] = []
+    missing: list[SubscriptionRel] = []
     errors: dict[int, ReplicationError] = {}
     lakes = context.lake_tables([_ident(rel) for rel in rels])
     for rel, lake in zip(rels, lakes, strict=True):
@@ -226,15 +228,15 @@ def _look_at_tables(
                     hint="Take the table out of its publication, or copy it again.",
                 )
             )
-            gone.append(rel)
+            missing.append(rel)
             continue
         _check_owner(sub, rel, lake)
-        there.append(rel)
+        present.append(rel)
         try:
             check_position(rel, lake, sub.subname)
         except ObjectNotInPrerequisiteState as error:
             errors[rel.srrelid] = error
-    return there, gone, errors
+    return present, missing, errors
 
 
 def _check_owner(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> None:
@@ -255,8 +257,8 @@ def _check_owner(sub: Subscription, rel: SubscriptionRel, lake: LakeTable) -> No
 # Changing
 
 
-def _settle_slot(found: Found, conn: ReplicationConn, context: CommandContext) -> LSN:
-    """Where the stream will begin: the position of the slot, or of one that is made now."""
+def _choose_slot(found: State, conn: ReplicationConn, context: CommandContext) -> LSN:
+    """The beginning of the stream: the position of the slot, or of a newly created slot."""
     sub, name = found.sub, found.sub.subslotname or ""
     if not found.needs_new_slot:
         at = found.slot.confirmed_flush_lsn if found.slot else None
@@ -267,30 +269,32 @@ def _settle_slot(found: Found, conn: ReplicationConn, context: CommandContext) -
     return create_main_slot(name, sub, conn, context)
 
 
-def _anchors(found: Found, begin: LSN, context: CommandContext) -> list[Anchor]:
-    """The tables whose position must change, each fenced before it is read."""
+def _anchors(found: State, begin: LSN, context: CommandContext) -> list[Anchor]:
+    """The tables with a new position; every table is fenced before its position is read."""
     concerned = [
         rel for rel in found.rels if found.server is not None or rel.srrelid in found.table_errors
     ]
 
     def fenced(rel: SubscriptionRel) -> Anchor:
         lake = context.lake().fence(_ident(rel))
-        return anchor(rel, lake.stamp, found.server, begin, found.stand)
+        return anchor(rel, lake.stamp, found.server, begin, found.known_lsn)
 
-    anchors = _each(fenced, concerned)
-    if found.server is not None:  # where they stood means nothing any more either
-        anchors += [anchor(rel, None, found.server, begin, found.stand) for rel in found.gone]
+    anchors = _in_parallel(fenced, concerned)
+    if found.server is not None:  # old positions are invalid for missing tables too
+        anchors += [
+            anchor(rel, None, found.server, begin, found.known_lsn) for rel in found.missing
+        ]
     return anchors
 
 
 def _store(
-    found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandContext
+    found: State, begin: LSN, anchors: Sequence[Anchor], context: CommandContext
 ) -> list[SubscriptionRel]:
-    """All that the catalog says of it, at once; the rows of the tables to be stamped."""
+    """Change the catalog in a single transaction; the rows of tables to publish."""
     sub, store = found.sub, context.store
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
-    # Else workers may have confirmed more: those of a launcher that came after this one's death.
+    # Else a later launcher's workers may have confirmed more since this command's predecessor died.
     flush = {"max_flush_lsn": begin} if moved else {}
     with store.transaction():
         now = store.update_subscription(sub.oid, **identity.stored(), **flush)
@@ -298,13 +302,13 @@ def _store(
         if server is not None:
             where = f"gap accepted by {sub.subname}"
             store.origin_advance(origin_name(sub.oid), begin, where, go_backward=True)
-            store.forget_sync_progress(sub.oid)  # a backup has the system identifier it had
+            store.forget_sync_progress(sub.oid)  # a restored backup keeps the system identifier
         stored = []
         for each in anchors:
             subid, relid = each.rel.srsubid, each.rel.srrelid
             if server is not None and each.rel.srsubstate is SubRelState.SYNCDONE:
-                # Its s_lsn is the other server's. From here on the table's own position says what
-                # it skips, which is what r means; no worker runs that could think otherwise.
+                # Its s_lsn is the old server's. From here on the table skips by its own position:
+                # the meaning of state r. No worker runs that could have read state s.
                 store.set_rel_state(subid, relid, SubRelState.READY, begin, Setter.APPLY)
             stored.append(
                 store.update_rel(
@@ -313,22 +317,22 @@ def _store(
                     epoch=str(uuid.uuid4()),
                     lake_lsn=each.lsn,
                     floor=each.lsn,
-                    copied=False,  # a row that is inserted may be there, or one was not deleted
+                    copied=False,  # an inserted row may exist already, or a DELETE was lost
                 )
             )
         if moved:
-            # What is missing may be the DELETE of a row whose key comes again.
-            for rel in (*found.rels, *found.gone):
+            # A DELETE may be lost, and the row's key may be inserted again.
+            for rel in (*found.rels, *found.missing):
                 store.update_rel(sub.oid, rel.srrelid, copied=False)
         store.clear_in_flight(sub.oid, [each.rel.srrelid for each in anchors])
         store.forget_last_error(sub.oid, 0)
-    tell_of_slots_left(left, sub, now, context)
-    gone = {rel.srrelid for rel in found.gone}
-    return [rel for rel in stored if rel.srrelid not in gone]
+    warn_of_slots_left(left, sub, now, context)
+    missing = {rel.srrelid for rel in found.missing}
+    return [rel for rel in stored if rel.srrelid not in missing]
 
 
 def _stamp(rel: SubscriptionRel, lake: Destination) -> None:
-    """An empty snapshot with the row's epoch and position, published like a batch."""
+    """Publish an empty snapshot with the row's copy id and position, like a batch."""
     ident = _ident(rel)
     branch = f"pgsub_{rel.srsubid}_gap_{secrets.token_hex(8)}"
     stamp = Stamp(origin_name(rel.srsubid), rel.lake_lsn, rel.epoch or "", rel.floor)
@@ -339,15 +343,20 @@ def _stamp(rel: SubscriptionRel, lake: Destination) -> None:
     failpoints.reach("accept_gap.one_table_stamped")
 
 
-# Telling
+# Warnings
 
 
-def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandContext) -> None:
-    """Which changes are given up, from where to where, and of which tables."""
+def _notify_gaps(
+    found: State, begin: LSN, anchors: Sequence[Anchor], context: CommandContext
+) -> None:
+    """Warn of the changes given up: positions and tables."""
     sub, server = found.sub, found.server
     if server is not None:
         context.notify(
-            warning(server.error.primary, detail=f"{server.error.detail} {_missing(server, begin)}")
+            warning(
+                server.error.primary,
+                detail=f"{server.error.detail} {_missing_changes(server, begin)}",
+            )
         )
     elif begin > sub.max_flush_lsn:
         tables = ", ".join(f'"{qualified_name(rel.nspname, rel.relname)}"' for rel in found.rels)
@@ -363,7 +372,7 @@ def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandC
         if error is None:
             context.notify(notice(f'table "{each.name}" goes on at {each.lsn}'))
             continue
-        gap = f"from {each.held}" if each.held is not None else "of an unknown past"
+        gap = f"from {each.lake_lsn}" if each.lake_lsn is not None else "of an unknown past"
         context.notify(
             warning(
                 f'table "{each.name}": changes {gap} to {each.lsn} are not in the lake',
@@ -372,15 +381,15 @@ def _tell(found: Found, begin: LSN, anchors: Sequence[Anchor], context: CommandC
         )
 
 
-def _missing(server: ServerMisfit, begin: LSN) -> str:
+def _missing_changes(server: ServerMisfit, begin: LSN) -> str:
     if server.fork is not None and begin <= server.fork:
         return f"What it committed from {server.fork} on is received without a gap."
     since = f"from {server.fork}" if server.fork is not None else "from where they parted"
     return f"What it committed {since} to {begin} is not received."
 
 
-def _each(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """Several at a time; the first error when all have ended."""
+def _in_parallel(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
+    """Call ``act`` for several at a time; the first error is raised after the last call."""
     with ThreadPoolExecutor(ACCEPT_GAP_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
         return list(pool.map(act, things))
 

@@ -1,26 +1,27 @@
-"""ALTER SUBSCRIPTION, one function per form; and ``up``, which alters what its file says otherwise.
+"""ALTER SUBSCRIPTION: a function for every form of the statement.
 
-Each checks in PostgreSQL's order (``alter_rules``), asks the publisher where it has to, and then
-stores its change in one catalog transaction, on the row as it is in that transaction: an error
-leaves everything as it was. A slot is altered before the row, as it cannot be taken back: a command
-that dies between the two is repeated. Afterwards the workers are told, and the command returns when
-they go by the change or have ended.
+A form checks in PostgreSQL's order (``alter_rules``), asks the publisher where necessary, and then
+stores the change in a single catalog transaction, on the row as read in the transaction: an error
+changes nothing. A slot is altered before the row, because the slot's change cannot be undone: a
+command that dies in between is repeated. At the end the workers are woken, and the command returns
+after the workers have read the change or have ended.
 
-What a change does to the apply worker is the worker's to know (``reread.reread_subscription``). For
-most it ends and is started again where it was: slot, origin and tables belong to the subscription's
-oid, not to its name. SKIP, synchronous_commit, disable_on_error and run_as_owner need no restart.
+The apply worker knows the consequences of a change (``reload.reread_subscription``). For most
+changes the worker ends and is started again at the same position: slot, origin and tables belong to
+the subscription's oid, not to the name. SKIP, synchronous_commit, disable_on_error and run_as_owner
+need no restart.
 
-Another slot. The positions stay. That they mean something with it, the worker finds out before it
-streams, as at every start (``same_publisher``)::
+A new slot. The positions stay. The worker checks before streaming whether the positions fit the
+slot, as at every start (``same_server``)::
 
-    confirmed up to 500; SET (slot_name = other), which was made at 900
-    highest confirmed is 500, the slot stands at 900: 55000, the gap and its remedies
+    confirmed up to 500; SET (slot_name = other), a slot created at 900
+    highest confirmed is 500, the slot's position is 900: 55000, the gap and its remedies
 
-    … which stands at 300: it sends 300..500 again, and every table skips what it holds
+    … a slot at position 300: the server sends 300..500 again, every table skips known changes
 
-Another connection. Not tried here. A server, or a database of it, that is not the one the positions
-come from is refused by the worker in the same way; a sync worker that copies from the old one
-compares them before it shows its copy.
+A new connection. The command does not try the connection. A worker refuses a server or database
+with other positions in the same way; a sync worker that copies from the old server compares the
+servers before publishing the copy.
 """
 
 from __future__ import annotations
@@ -46,22 +47,18 @@ from subscriber.commands.alter_rules import (
     options_change,
 )
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import (
-    disable_subscription,
-    enable_subscription,
-    must_be_ready,
-    must_have,
-)
+from subscriber.commands.create_drop import disable_subscription, enable_subscription
 from subscriber.commands.leaked_slots import forget_leak
 from subscriber.commands.main_slot import alter_main_slot
 from subscriber.commands.refresh import altering, await_workers, refresh_publication, store_columns
+from subscriber.commands.subscription_row import must_be_ready, must_have
 from subscriber.launcher.passfile import has_password, remove_passfile, write_passfile
 from subscriber.messages import notice, warning
 from workers.publisher.password_required import check_conninfo, check_privilege
 
 
 def alter_connection(name: str, conninfo: str, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … CONNECTION: parsed, not tried. Without a password it has none."""
+    """ALTER SUBSCRIPTION … CONNECTION: parsed, not tried. Without a password none is kept."""
     sub = must_be_ready(name, context)
     connection = split_password(conninfo, Path.cwd())
     if connection.password is not None and sub.password_env is not None:
@@ -71,8 +68,8 @@ def alter_connection(name: str, conninfo: str, context: CommandContext) -> None:
         )
     given = connection.password is not None or sub.password_env is not None
     check_conninfo(sub, context.settings, given=given)
-    with _passfile(sub, connection, context) as passfile:
-        _store_and_tell(sub, {"subconninfo": connection.text, **passfile}, context)
+    with password_file(sub, connection, context) as passfile:
+        _store_and_reload(sub, {"subconninfo": connection.text, **passfile}, context)
 
 
 def alter_publications(
@@ -84,11 +81,11 @@ def alter_publications(
     refresh: bool,
     copy_data: bool,
 ) -> None:
-    """ALTER SUBSCRIPTION … { SET | ADD | DROP } PUBLICATION; the refresh is of the whole list."""
+    """ALTER SUBSCRIPTION … { SET | ADD | DROP } PUBLICATION; refreshes the whole list."""
     sub = must_be_ready(name, context)
     columns = {"subpublications": merge_publications(sub, action, publications)}
     if not refresh:
-        _store_and_tell(sub, columns, context)
+        _store_and_reload(sub, columns, context)
         return
     check_refresh(sub, action, copy_data=copy_data)
     validate = () if action == "drop" else tuple(publications)
@@ -107,30 +104,30 @@ def alter_refresh(name: str, context: CommandContext, *, copy_data: bool) -> Non
 
 
 def alter_enabled(name: str, enabled: bool, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … { ENABLE | DISABLE }; the latter returns when the workers have gone."""
+    """ALTER SUBSCRIPTION … { ENABLE | DISABLE }; DISABLE returns after the workers' end."""
     (enable_subscription if enabled else disable_subscription)(name, context)
 
 
 def alter_options(name: str, options: Mapping[str, Any], context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … SET (…), with values that were read already; None is NONE."""
+    """ALTER SUBSCRIPTION … SET (…), with parsed values; None is NONE."""
     sub = must_be_ready(name, context)
     check_privilege(options.get("password_required", True), context.settings)
-    change = options_change(sub, options, running=lambda: _running(sub, context))
-    _alter_slot(sub, change, context)
-    _store_and_tell(sub, change.columns, context)
+    change = options_change(sub, options, running=lambda: has_running_worker(sub, context))
+    alter_slot_of(sub, change, context)
+    _store_and_reload(sub, change.columns, context)
 
 
 def alter_skip(name: str, lsn: LSN | None, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … SKIP: the transaction that finishes at ``lsn``; None for none."""
+    """ALTER SUBSCRIPTION … SKIP: the transaction with end ``lsn``; None skips nothing."""
     sub = must_be_ready(name, context)
     with altering(sub, context) as now:
         skip = check_skip(lsn, context.store.origin_lsn(origin_name(now.oid)))
         changed = context.store.update_subscription(now.oid, subskiplsn=skip)
-    _tell(changed, context)
+    wait_for_reload(changed, context)
 
 
 def alter_rename(name: str, new: str, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … RENAME TO. Slot, origin and tables stay what they are."""
+    """ALTER SUBSCRIPTION … RENAME TO. Slot, origin and tables stay unchanged."""
     check_subscription_name(new)
     sub = must_be_ready(name, context)
     with altering(sub, context) as now:
@@ -142,20 +139,22 @@ def alter_rename(name: str, new: str, context: CommandContext) -> None:
             f'a configuration file that has subscription "{name}" must name it "{new}" from now on'
         )
     )
-    _tell(changed, context)
+    wait_for_reload(changed, context)
 
 
 def alter_owner(name: str, role: str | None, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … OWNER TO: there is one role, so nothing changes. None: CURRENT_USER."""
+    """ALTER SUBSCRIPTION … OWNER TO: the lake has a single role. None: CURRENT_USER."""
     check_role(role)
     must_have(name, context)
 
 
-def _running(sub: Subscription, context: CommandContext) -> bool:
+def has_running_worker(sub: Subscription, context: CommandContext) -> bool:
+    """Does a worker of the subscription run?"""
     return any(worker.subid == sub.oid for worker in context.workers())
 
 
-def _alter_slot(sub: Subscription, change: OptionsChange, context: CommandContext) -> None:
+def alter_slot_of(sub: Subscription, change: OptionsChange, context: CommandContext) -> None:
+    """Alter the subscription's slot on the publisher, if the change concerns the slot."""
     if not change.concerns_slot:
         return
     with closing(context.connect(sub)) as conn:
@@ -163,12 +162,12 @@ def _alter_slot(sub: Subscription, change: OptionsChange, context: CommandContex
 
 
 @contextmanager
-def _passfile(
+def password_file(
     sub: Subscription, connection: Conninfo, context: CommandContext
 ) -> Iterator[dict[str, Any]]:
-    """The password's column, if it changes; inside, the row is changed.
+    """The column of a changed password; the caller changes the row inside.
 
-    Whatever happens, the file that no row names any more is removed.
+    At the end, also after an error, a password file without a row is removed.
     """
     columns: dict[str, Any] = {}
     if connection.password is None and sub.passfile is not None:
@@ -185,21 +184,21 @@ def _passfile(
                     remove_passfile(path)
 
 
-def _store_and_tell(
+def _store_and_reload(
     sub: Subscription, columns: Mapping[str, Any], context: CommandContext
 ) -> Subscription:
     with altering(sub, context) as now:
         changed = store_columns(now, columns, context)
-    _mind_the_slot(sub, changed, context)
-    _tell(changed, context)
+    note_changed_slot(sub, changed, context)
+    wait_for_reload(changed, context)
     return changed
 
 
-def _mind_the_slot(before: Subscription, sub: Subscription, context: CommandContext) -> None:
-    """Another slot is nobody's to drop any more; the old one stays on the publisher."""
+def note_changed_slot(before: Subscription, sub: Subscription, context: CommandContext) -> None:
+    """Take a new slot off the leaked slots; the old slot stays on the publisher."""
     if sub.subslotname == before.subslotname:
         return
-    # Where another connection leads is not known yet.
+    # The server of a new connection is not known yet.
     same = sub.subconninfo == before.subconninfo
     forget_leak(sub if same else replace(sub, sysid=None), context)
     if before.subslotname is not None:
@@ -211,15 +210,10 @@ def _mind_the_slot(before: Subscription, sub: Subscription, context: CommandCont
         )
 
 
-def _tell(sub: Subscription, context: CommandContext) -> None:
-    """Have the workers go by the change. It is stored: one that is late is a warning."""
+def wait_for_reload(sub: Subscription, context: CommandContext) -> None:
+    """Wait for the workers to reload. The change is stored: a late worker is only a warning."""
     context.wake_launcher()
     try:
         await_workers(sub, context)
     except ObjectInUse as error:
         context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
-
-
-"""Columns that take what the file says."""
-"""Options that are set to what the file says, as ALTER SUBSCRIPTION … SET would."""
-"""Those that stay what they are unless the file has them."""

@@ -1,8 +1,7 @@
-"""What ALTER SUBSCRIPTION may do: ``AlterSubscription``'s checks in its order and words. Pure.
+"""The rules of ALTER SUBSCRIPTION: ``AlterSubscription``'s checks, in order and words. Pure.
 
-What speaks against a change is found in the subscription's row and in what was asked for; the
-modules that carry it out (``altercmds``, ``refresh``) ask here first, on the row as it is in the
-transaction that stores the change.
+A check reads the subscription's row and the requested change. The modules ``alter`` and ``refresh``
+check before a change, with the row as read in the transaction that stores the change.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from catalog.pg_subscription import Subscription, TwoPhaseState, check_publicati
 from config.statements import PublicationAction
 
 OWNER: Final = "postgres"
-"""The name of the one role there is, ``BOOTSTRAP_SUPERUSERID``."""
+"""The name of the only role, ``BOOTSTRAP_SUPERUSERID``."""
 
 _COLUMNS: Final = {
     "slot_name": "subslotname",
@@ -41,14 +40,14 @@ _COLUMNS: Final = {
     "failover": "subfailover",
     "origin": "suborigin",
 }
-"""What SET (…) can change, and the column it is kept in."""
+"""The options of SET (…), with the columns of the row."""
 
 _DROP_CREATE: Final = "or use DROP/CREATE SUBSCRIPTION"
 
 
 @dataclass(frozen=True, slots=True)
 class OptionsChange:
-    """What SET (…) comes to: columns of the row, and properties of the slot (None: as it is)."""
+    """The effect of SET (…): columns of the row, and properties of the slot (None: unchanged)."""
 
     columns: Mapping[str, Any]
     failover: bool | None = None
@@ -56,16 +55,16 @@ class OptionsChange:
 
     @property
     def concerns_slot(self) -> bool:
-        """Has the slot on the publisher to be altered?"""
+        """Must the slot on the publisher be altered?"""
         return self.failover is not None or self.two_phase is not None
 
 
 def options_change(
     sub: Subscription, options: Mapping[str, Any], *, running: Callable[[], bool]
 ) -> OptionsChange:
-    """``ALTER_SUBSCRIPTION_OPTIONS``. ``running``: does a worker of it still run?
+    """``ALTER_SUBSCRIPTION_OPTIONS``. ``running``: does a worker of the subscription still run?
 
-    ``options`` are values that were read already: ``slot_name`` None is NONE.
+    ``options`` are parsed values: ``slot_name`` None is NONE.
     """
     for name in options:
         if name not in _COLUMNS:
@@ -82,7 +81,7 @@ def options_change(
         columns["subtwophasestate"] = TwoPhaseState.DISABLED
     if failover is not None:
         _check_slot_option(sub, "failover", slot_changes=True)
-    if two_phase:  # last: what PostgreSQL refuses is refused in its words
+    if two_phase:  # last: PostgreSQL's own refusals come first
         raise FeatureNotSupported(
             "two_phase = true is not supported yet",
             hint="A prepared transaction arrives when it is committed.",
@@ -120,7 +119,7 @@ def _check_slot_option(sub: Subscription, option: str, *, slot_changes: bool) ->
 def merge_publications(
     sub: Subscription, action: PublicationAction, named: Sequence[str]
 ) -> tuple[str, ...]:
-    """The list that SET, ADD or DROP PUBLICATION leaves; the order is kept."""
+    """The list after SET, ADD or DROP PUBLICATION; the order is kept."""
     check_publications(named)
     if action == "set":
         return tuple(named)
@@ -148,7 +147,7 @@ def merge_publications(
 
 
 def check_refresh(sub: Subscription, action: PublicationAction | None, *, copy_data: bool) -> None:
-    """May it be refreshed? By SET, ADD or DROP PUBLICATION, or (None) by REFRESH itself."""
+    """Check that a refresh is allowed, by SET, ADD or DROP PUBLICATION, or (None) by REFRESH."""
     refused = sub.subtwophasestate is TwoPhaseState.ENABLED and copy_data
     if action is None:
         if not sub.subenabled:
@@ -179,7 +178,7 @@ def check_refresh(sub: Subscription, action: PublicationAction | None, *, copy_d
 
 
 def check_skip(lsn: LSN | None, origin: LSN) -> LSN:
-    """What ``subskiplsn`` becomes; None is NONE. ``origin`` is how far the subscription is."""
+    """The new ``subskiplsn``; None is NONE. ``origin`` is the subscription's position."""
     if lsn is None:
         return InvalidXLogRecPtr
     if lsn == InvalidXLogRecPtr:
@@ -200,6 +199,6 @@ def check_enable(sub: Subscription) -> None:
 
 
 def check_role(role: str | None) -> None:
-    """OWNER TO: the lake has one role; None is CURRENT_USER."""
+    """OWNER TO: the lake has a single role; None is CURRENT_USER."""
     if role not in (None, OWNER):
         raise UndefinedObject(f'role "{role}" does not exist')

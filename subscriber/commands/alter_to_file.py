@@ -1,4 +1,8 @@
-"""Bring a subscription in line with its file."""
+"""``up FILE`` for an existing subscription: bring the subscription in line with the file.
+
+The columns follow the file, options as ALTER SUBSCRIPTION … SET would set them, and the tables are
+refreshed. A few options follow only if written in the file.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,26 @@ from catalog.errcodes import ConnectionFailure, FeatureNotSupported, Replication
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from config.subscription import CreateSubscriptionStmt
-from subscriber.commands.alter import _alter_slot, _mind_the_slot, _passfile, _running, _tell
+from subscriber.commands.alter import (
+    alter_slot_of,
+    has_running_worker,
+    note_changed_slot,
+    password_file,
+    wait_for_reload,
+)
 from subscriber.commands.alter_rules import OptionsChange, check_enable, options_change
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     check_password,
     disable_subscription,
-    must_be_ready,
     new_row,
     raise_first,
 )
 from subscriber.commands.refresh import altering, refresh_tables, store_columns
+from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import lake_ident
 from subscriber.messages import notice, warning
 from workers.lake.sources import source_of
-
-# up FILE
 
 _FOLLOWED: Final = (
     "subconninfo",
@@ -36,6 +44,7 @@ _FOLLOWED: Final = (
     "password_env",
     "tables",
 )
+"""Columns that follow the file."""
 
 _OPTIONS: Final = {
     "binary": "subbinary",
@@ -48,24 +57,27 @@ _OPTIONS: Final = {
     "slot_name": "subslotname",
     "failover": "subfailover",
 }
+"""Options set from the file, with the columns."""
 
 _WHEN_WRITTEN: Final = ("slot_name", "failover")
+"""Options that stay unchanged unless written in the file."""
 
 
 def bring_in_line(
     sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
 ) -> Subscription:
-    """Make an existing, ready subscription what its file says; the row as it is then.
+    """Change an existing, ready subscription to its file; the new row.
 
-    A NOTICE says what changes. Only a warning: a publisher that cannot be reached (the workers go
-    on trying, and the next ``up`` refreshes again), and a worker that goes by the old row for
-    longer than one waits.
+    A NOTICE lists the changes. Two problems are only warnings: an unreachable publisher (the
+    workers go on trying, and the next ``up`` refreshes again), and a worker that has not reloaded
+    in time.
     """
     raise_first(list(refusals(sub, stmt, context)))
     check_password(stmt, context.settings)
     change = _options_change(sub, stmt, context)
     if change.concerns_slot and sub.subenabled:
-        # By the file it is to be disabled, or this was refused; nobody may read from the slot.
+        # The file disables the subscription, else a refusal was raised; a slot in use cannot
+        # change.
         disable_subscription(sub.subname, context)
         sub = must_be_ready(sub.subname, context)
     wanted = replace(new_row(stmt), subenabled=_enabled(sub, stmt))
@@ -75,21 +87,21 @@ def bring_in_line(
         for name in _FOLLOWED
         if getattr(wanted, name) != getattr(sub, name)
     }
-    with _passfile(sub, stmt.connection, context) as passfile:
+    with password_file(sub, stmt.connection, context) as passfile:
         columns |= passfile
-        _alter_slot(replace(sub, **{**columns, "subslotname": sub.subslotname}), change, context)
+        alter_slot_of(replace(sub, **{**columns, "subslotname": sub.subslotname}), change, context)
         return _store_and_refresh(sub, columns, stmt, context)
 
 
 def _enabled(sub: Subscription, stmt: CreateSubscriptionStmt) -> bool:
-    """What was enabled or disabled by hand stays so unless the file says otherwise."""
+    """The file's ``enabled`` if written; else an ENABLE or DISABLE by hand stays."""
     return stmt.options.enabled if "enabled" in stmt.options.specified else sub.subenabled
 
 
 def _options_change(
     sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
 ) -> OptionsChange:
-    """What ALTER SUBSCRIPTION … SET would have to say to make the options those of the file."""
+    """The ALTER SUBSCRIPTION … SET that changes the options to the file's."""
     wanted, written = new_row(stmt), stmt.options.specified
     options = {
         name: getattr(wanted, column)
@@ -99,7 +111,7 @@ def _options_change(
     }
     enabled = _enabled(sub, stmt)
     asked = sub if enabled else replace(sub, subenabled=False)
-    change = options_change(asked, options, running=lambda: _running(sub, context))
+    change = options_change(asked, options, running=lambda: has_running_worker(sub, context))
     if enabled:
         check_enable(replace(sub, **change.columns))
     return change
@@ -111,16 +123,16 @@ def _store_and_refresh(
     stmt: CreateSubscriptionStmt,
     context: CommandContext,
 ) -> Subscription:
-    changed, anything = sub, False
+    changed, has_table_change = sub, False
     conn = _connect(replace(sub, **columns), context) if stmt.options.connect else None
     if conn is None:
         if columns:
             with altering(sub, context) as now:
                 changed = store_columns(now, columns, context)
-            _say_what(changed, columns, context)
+            _notify_changes(changed, columns, context)
     else:
         with closing(conn):
-            changed, anything = refresh_tables(
+            changed, has_table_change = refresh_tables(
                 sub,
                 conn,
                 context,
@@ -128,16 +140,16 @@ def _store_and_refresh(
                 columns=columns,
                 validate=stmt.publication,
             )
-            _say_what(changed, columns, context)
+            _notify_changes(changed, columns, context)
     if columns:
-        _mind_the_slot(sub, changed, context)
-    if columns or anything:
-        _tell(changed, context)
+        note_changed_slot(sub, changed, context)
+    if columns or has_table_change:
+        wait_for_reload(changed, context)
     return changed
 
 
 def _connect(sub: Subscription, context: CommandContext) -> Any:
-    """The publisher, or a warning that its tables could not be looked at."""
+    """A connection to the publisher; None with a warning if the tables cannot be compared."""
     try:
         return context.connect(sub)
     except ConnectionFailure as error:
@@ -151,7 +163,7 @@ def _connect(sub: Subscription, context: CommandContext) -> Any:
         return None
 
 
-def _say_what(sub: Subscription, columns: Mapping[str, Any], context: CommandContext) -> None:
+def _notify_changes(sub: Subscription, columns: Mapping[str, Any], context: CommandContext) -> None:
     if columns:
         names = ", ".join(sorted(name.removeprefix("sub") for name in columns))
         context.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
@@ -160,7 +172,7 @@ def _say_what(sub: Subscription, columns: Mapping[str, Any], context: CommandCon
 def refusals(
     sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
 ) -> Iterator[ReplicationError]:
-    """What the file says otherwise and an existing subscription cannot become."""
+    """Errors about changes in the file that an existing subscription cannot follow."""
     try:
         _options_change(sub, stmt, context)
     except ReplicationError as error:
@@ -185,7 +197,7 @@ def refusals(
 
 
 def _generated_refusals(table: TableOptions) -> Iterator[ReplicationError]:
-    """Expressions that could not be carried out, whichever columns there are."""
+    """Errors about expressions that are invalid for any columns."""
     if table.generated:
         from workers.lake.generated_columns import read_generated
 

@@ -1,8 +1,7 @@
-"""``pgsub check``: everything CREATE would reject, all at once, before anything is made.
+"""``pgsub check``: everything CREATE would reject, all at once, with nothing created.
 
-Nothing is changed anywhere: the publisher is asked, the lake is looked at, and every finding is
-listed. Findings are errors, which CREATE would raise, and warnings: what CREATE lets pass and what
-would hurt later.
+The command reads from publisher and lake, changes nothing, and lists every finding. A finding is an
+error that CREATE would raise, or a warning: a problem that CREATE ignores and that matters later.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ Finding = ReplicationError | Notice
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found about one subscription, in the order in which CREATE would come to it."""
+    """The findings about a subscription, in the order of CREATE's checks."""
 
     name: str
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """CREATE would go through."""
+        """Would CREATE succeed?"""
         return not any(isinstance(finding, ReplicationError) for finding in self.findings)
 
 
 def check_file(data_dir: Path, config: Config) -> list[Checked]:
-    """Look at every subscription of a file. A data directory that is not there is not made."""
+    """Check every subscription of a file. A missing data directory is not created."""
     with ExitStack() as stack:
         if (data_dir / FILE_NAME).exists():
             store = CatalogStore.open(data_dir)
@@ -77,12 +76,12 @@ def check_file(data_dir: Path, config: Config) -> list[Checked]:
 def check_subscription(
     stmt: CreateSubscriptionStmt, context: CommandContext, settings: Settings
 ) -> Checked:
-    """Look at one subscription from all sides."""
+    """Check a subscription: file, publisher and lake."""
     existing = context.store.subscription_by_name(stmt.name)
     if existing is not None and existing.subcreate is not SubCreate.READY:
         existing = None
     findings: list[Finding] = []
-    findings += _caught(lambda: check_password(stmt, settings))
+    findings += _error_of(lambda: check_password(stmt, settings))
     if existing is not None:
         findings += refusals(existing, stmt, context)
     if stmt.options.connect and not findings:
@@ -90,7 +89,7 @@ def check_subscription(
     return Checked(stmt.name, tuple(findings))
 
 
-def _caught(check: Callable[[], object]) -> list[Finding]:
+def _error_of(check: Callable[[], object]) -> list[Finding]:
     try:
         check()
     except ReplicationError as error:
@@ -105,7 +104,7 @@ def _connected(
     settings: Settings,
     new: bool,
 ) -> list[Finding]:
-    """Everything that needs the publisher; a lost connection ends it with that finding."""
+    """All checks on the publisher; a lost connection is the last finding."""
     findings: list[Finding] = []
     mapped: list[MappedTable] = []
     try:
@@ -114,7 +113,7 @@ def _connected(
             closing(context.connect(replace(sub, passfile=passfile))) as conn,
         ):
             if new:
-                findings += _caught(lambda: check_slot_is_free(conn, sub))
+                findings += _error_of(lambda: check_slot_is_free(conn, sub))
                 findings += slot_warnings(conn, sub)
                 findings += server_findings(conn, sub, settings)
             findings += missing_publications_warning(conn, stmt.publication)
@@ -136,7 +135,7 @@ def _connected(
 def server_findings(
     conn: ReplicationConn, sub: Subscription, settings: Settings
 ) -> Iterator[Finding]:
-    """What the publisher's configuration and the role must allow."""
+    """Findings about the publisher's configuration and the role's privileges."""
     shown = _show(conn)
     if shown["wal_level"] != "logical":
         yield ObjectNotInPrerequisiteState(
@@ -176,7 +175,7 @@ def server_findings(
 def _limit_findings(
     shown: dict[str, str], sub: Subscription, settings: Settings
 ) -> Iterator[Finding]:
-    """Slots and walsenders: one for the stream, and one for each table synchronised at a time."""
+    """Slots and walsenders: for the stream, and for every table synchronised at a time."""
     syncs = settings.max_sync_workers_per_subscription
     main = 1 if sub.create_slot and sub.subslotname is not None else 0
     for limit, used, what in (
@@ -208,7 +207,7 @@ _SETTINGS: Final = (
 
 
 def _show(conn: ReplicationConn) -> dict[str, str]:
-    """Settings and state of the publisher by the names used above; '' for what it has not."""
+    """Settings and state of the publisher by name; '' for an unknown setting."""
     settings = conn.exec(_SHOW.format(", ".join(_setting(name) for name in _SETTINGS)))[0]
     state = conn.exec(_STATE)[0]
     names = (*_SETTINGS, "slots", "senders", "role", "recovery")
@@ -222,7 +221,7 @@ def _setting(name: str) -> str:
 _SHOW: Final = "SELECT {}"
 _STATE: Final = (
     "SELECT (SELECT count(*) FROM pg_catalog.pg_replication_slots), "
-    # Our own connection is one of them.
+    # The command's connection is among the senders.
     "(SELECT count(*) FROM pg_catalog.pg_stat_replication) - 1, "
     "(SELECT rolsuper OR rolreplication FROM pg_catalog.pg_roles WHERE rolname = current_user), "
     "pg_catalog.pg_is_in_recovery()"

@@ -1,7 +1,7 @@
-"""What a command acts on: catalog, publisher, lake, launcher, and where its notices go.
+"""The context of a command: catalog, publisher, lake, launcher, and a receiver of notices.
 
-The commands take it as an argument and open nothing themselves, so that they run against twins.
-The lake is opened on first use: a command that needs none starts no server.
+A command takes the context as an argument and opens nothing: the tests pass twins. The lake is
+opened on first use: a command without a lake table starts no server.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from workers.publisher.interfaces import ReplicationConn
 
 
 class Worker(Protocol):
-    """A worker slot of the launcher, as far as the commands look at it."""
+    """A worker slot of the launcher, as commands see it."""
 
     @property
     def subid(self) -> int:
-        """Its subscription."""
+        """The worker's subscription."""
 
     @property
     def pid(self) -> int | None:
-        """Its process."""
+        """The worker's process id."""
 
 
 @dataclass(frozen=True, slots=True)

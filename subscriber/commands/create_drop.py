@@ -1,37 +1,33 @@
 """CREATE, DROP, ENABLE and DISABLE SUBSCRIPTION.
 
-PostgreSQL's ``subscriptioncmds.c``, in an order that leaks nothing. A replication slot is not
-transactional: whoever makes it before writing down that it will may die in between, and the slot
-holds back WAL until the publisher's disk is full. So CREATE is::
+PostgreSQL's ``subscriptioncmds.c``, in an order that leaks no slot. A replication slot is not
+transactional: a command that creates the slot before noting its name may die in between, and the
+slot holds back WAL until the publisher's disk is full. The order of CREATE is::
 
-    checks          publisher, published tables, lake tables, slot name: nothing is made yet
-    row creating    with slot name and tables; no worker looks at it
+    checks          publisher, published tables, lake tables, slot name: nothing is created yet
+    row creating    with slot name and tables; workers ignore the row
     slot            on the publisher, or none with create_slot = false
-    lake tables     only without copy_data: empty, stamped with where their changes begin
+    lake tables     only without copy_data: empty, with the position where changes begin
     row ready       origin, positions; the launcher is woken
 
-An error after the row undoes what was made; a process that died there leaves a *creating* row, and
-the next CREATE of that name drops its slot and starts over. DROP is the reverse: *dropping* first,
-workers gone, the slot (one that is missing is fine), then the row. A slot that the publisher will
-not drop is remembered as leaked.
+An error after the row undoes the earlier steps. A process that died leaves a *creating* row, and
+the next CREATE of the name drops the slot and starts again. DROP is the reverse: first *dropping*,
+then the workers' end, the slot (may be missing), and the row. A slot that the publisher cannot drop
+is listed as leaked.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import time
 import uuid
 from collections.abc import Sequence
-from typing import Final
 
 from catalog.errcodes import (
     DuplicateObject,
     InvalidParameterValue,
-    ObjectInUse,
     ObjectNotInPrerequisiteState,
     ReplicationError,
-    UndefinedObject,
 )
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
@@ -39,7 +35,6 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
-from config.limits import WORKER_EXIT_POLL_SECONDS, WORKER_EXIT_SECONDS
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_rules import check_enable
 from subscriber.commands.context import CommandContext
@@ -58,6 +53,7 @@ from subscriber.commands.main_slot import (
     release_slot,
     slot_warnings,
 )
+from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -83,9 +79,9 @@ from workers.tables.table_locks import TableLocks
 
 
 def create_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -> Subscription:
-    """CREATE SUBSCRIPTION; the stored row. Raises what PostgreSQL raises, nothing half made."""
+    """CREATE SUBSCRIPTION; the stored row. After an error nothing is left half created."""
     check_privilege(stmt.options.password_required, context.settings)
-    settle_leftover(stmt.name, context)
+    finish_leftover(stmt.name, context)
     if context.store.subscription_by_name(stmt.name) is not None:
         raise DuplicateObject(
             f'subscription "{stmt.name}" already exists',
@@ -108,7 +104,7 @@ def create_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -
 
 
 def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
-    """The row CREATE stores, before anything about the publisher is known."""
+    """The row for CREATE, without facts about the publisher."""
     options = stmt.options
     return Subscription(
         subname=stmt.name,
@@ -134,8 +130,8 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
 
 
 def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
-    """Is there one where there must be (42501, 2F003)? And the environment variable that the
-    statement names (22023)? What it holds is libpq's affair."""
+    """Check that a required password is given (42501, 2F003), and that a named environment variable
+    is set (22023). libpq checks the password itself."""
     check_privilege(stmt.options.password_required, settings)
     given = stmt.connection.password is not None or stmt.password_env is not None
     check_conninfo(new_row(stmt), settings, given=given)
@@ -184,10 +180,9 @@ def _create(
 def published_tables(
     conn: ReplicationConn, sub: Subscription, context: CommandContext, *, validate: Sequence[str]
 ) -> list[MappedTable]:
-    """What the publications publish; raises the first finding.
+    """The tables of the publications; raises the first finding.
 
-    Warns of publications among ``validate`` that the publisher does not have: those the command
-    names.
+    Warns of missing publications among ``validate``, the publications named by the command.
     """
     for message in missing_publications_warning(conn, validate) if validate else ():
         context.notify(message)
@@ -199,7 +194,7 @@ def published_tables(
 
 
 def raise_first(findings: Sequence[ReplicationError]) -> None:
-    """Raise the first finding; the others are in its DETAIL."""
+    """Raise the first finding; the DETAIL lists the rest."""
     if not findings:
         return
     first = findings[0]
@@ -217,7 +212,7 @@ def _make(
     *,
     copy_data: bool,
 ) -> Subscription:
-    """Row, slot, lake tables, ready; undone as a whole if one of them fails."""
+    """Row, slot, lake tables, ready; after a failure all steps are undone."""
     store = context.store
     with store.transaction():
         stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
@@ -251,7 +246,7 @@ def _make(
 
 
 def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
-    """The row of a table that joins a subscription."""
+    """The row of a new table of a subscription."""
     return SubscriptionRel(
         srsubid=subid,
         srrelid=0,
@@ -269,7 +264,7 @@ def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
 def make_lake_table(
     sub: Subscription, rel: SubscriptionRel, table: MappedTable, floor: LSN, context: CommandContext
 ) -> SubscriptionRel:
-    """The lake table of a table that is not copied, stamped with where its changes begin."""
+    """Create the lake table of a table without copy, with the position where changes begin."""
     epoch = str(uuid.uuid4())
     source, owner = source_of(sub, rel), owner_of(sub, rel)
     stamp = Stamp(origin_name(sub.oid), floor, epoch, floor, source)
@@ -288,17 +283,17 @@ def make_lake_table(
 
 
 def store_new_rel(rel: SubscriptionRel, context: CommandContext) -> None:
-    """Store what ``make_lake_table`` found out about a table."""
+    """Store the results of ``make_lake_table`` in the row."""
     context.store.update_rel(
         rel.srsubid, rel.srrelid, epoch=rel.epoch, floor=rel.floor, lake_lsn=rel.lake_lsn
     )
 
 
-# What a CREATE or DROP that failed or died left behind
+# After a CREATE or DROP that failed or died
 
 
-def settle_leftover(name: str, context: CommandContext) -> None:
-    """Undo a CREATE, or finish a DROP, of this name that never came to its end."""
+def finish_leftover(name: str, context: CommandContext) -> None:
+    """Undo an unfinished CREATE of the name, or finish an unfinished DROP."""
     sub = context.store.subscription_by_name(name)
     if sub is None or sub.subcreate is SubCreate.READY:
         return
@@ -315,7 +310,7 @@ def settle_leftover(name: str, context: CommandContext) -> None:
 def _undo_create(
     sub: Subscription, conn: ReplicationConn, context: CommandContext, *, slot: bool
 ) -> None:
-    """Slot, empty lake tables, row. What cannot be undone now is left to the next CREATE."""
+    """Drop slot, empty lake tables and row. A failed step is left to the next CREATE."""
     try:
         if slot:
             drop_unused_slot(sub, conn, context)
@@ -333,7 +328,7 @@ def _undo_create(
 
 
 def _drop_unused_tables(sub: Subscription, context: CommandContext) -> None:
-    """Drop the lake tables that a failed CREATE made: ours, not adopted, never written."""
+    """Drop the lake tables of a failed CREATE: owned, not adopted, never written."""
     for rel in context.store.rels(sub.oid):
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
         options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
@@ -348,15 +343,15 @@ def _drop_unused_tables(sub: Subscription, context: CommandContext) -> None:
 
 
 def drop_subscription(name: str, context: CommandContext, *, leave_slot: bool = False) -> None:
-    """DROP SUBSCRIPTION. The lake tables stay, as a subscriber's tables do.
+    """DROP SUBSCRIPTION. The lake tables stay, like a subscriber's tables in PostgreSQL.
 
-    08006, before anything is changed, if the publisher cannot be reached to drop the slot or does
-    not have it; with ``leave_slot`` it is not asked, and the slot is remembered as leaked. An
-    earlier DROP may have died after dropping it: to finish that one the slot need not be there.
+    Raises 08006 before any change if the publisher cannot be reached or has no such slot. With
+    ``leave_slot`` the publisher is not asked, and the slot is listed as leaked. An earlier DROP may
+    have died after dropping the slot: to finish the earlier DROP the slot may be missing.
     """
     sub = must_have(name, context)
     if sub.subcreate is SubCreate.CREATING and not leave_slot:
-        settle_leftover(name, context)
+        finish_leftover(name, context)
         if context.store.subscription(sub.oid) is not None:
             raise ObjectNotInPrerequisiteState(
                 f'could not drop subscription "{name}"',
@@ -402,47 +397,8 @@ def enable_subscription(name: str, context: CommandContext) -> None:
 
 
 def disable_subscription(name: str, context: CommandContext) -> None:
-    """ALTER SUBSCRIPTION … DISABLE; returns when the workers have gone."""
+    """ALTER SUBSCRIPTION … DISABLE; returns after the workers' end."""
     sub = must_be_ready(name, context)
     context.store.update_subscription(sub.oid, subenabled=False)
     context.wake_launcher()
     wait_for_workers(sub, context)
-
-
-def must_have(name: str, context: CommandContext) -> Subscription:
-    """The subscription's row, 42704 if there is none."""
-    sub = context.store.subscription_by_name(name)
-    if sub is None:
-        raise UndefinedObject(f'subscription "{name}" does not exist')
-    return sub
-
-
-def must_be_ready(name: str, context: CommandContext) -> Subscription:
-    """The subscription's row, to be altered; 55000 if CREATE or DROP left it half way."""
-    sub = must_have(name, context)
-    check_privilege(sub.subpasswordrequired, context.settings)
-    if sub.subcreate is not SubCreate.READY:
-        raise ObjectNotInPrerequisiteState(
-            f'subscription "{name}" is only half {_HALF[sub.subcreate]}',
-            hint=f"Run pgsub drop {name}, or create it again.",
-        )
-    return sub
-
-
-_HALF: Final = {SubCreate.CREATING: "created", SubCreate.DROPPING: "dropped"}
-
-
-def wait_for_workers(sub: Subscription, context: CommandContext) -> None:
-    """Until no worker of the subscription runs; they end at their next batch boundary (55006)."""
-    deadline = time.monotonic() + WORKER_EXIT_SECONDS
-    while True:
-        pids = [worker.pid for worker in context.workers() if worker.subid == sub.oid]
-        if not pids:
-            return
-        if time.monotonic() > deadline:
-            raise ObjectInUse(
-                f'workers of subscription "{sub.subname}" do not end',
-                detail=f"Processes: {', '.join(map(str, pids))}.",
-                hint="Look into the log for what they are waiting for, then try again.",
-            )
-        time.sleep(WORKER_EXIT_POLL_SECONDS)

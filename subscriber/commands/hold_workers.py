@@ -1,8 +1,8 @@
-"""Keeping a subscription's workers from running while a command changes what they stand on.
+"""Keeps a subscription's workers stopped while a command changes slot, positions or tables.
 
-The launcher stops them and starts none as long as the command's connection is open (``hold`` of
-``launcher_requests``). Nothing is stored: however the command ends, its connection ends with it.
-Without a launcher nothing runs, and the family lock sees to it that it stays so.
+The launcher stops the workers and starts none while the command's connection is open (``hold`` of
+``requests``). Nothing is stored: the connection ends with the command, in any case. Without a
+launcher no worker runs, and the lock of the data directory keeps launchers out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from workers.process.launcher_socket import LineReader, dial, encode, reply_erro
 def hold_workers(
     data_dir: Path, subid: int, *, wait: float, lock: Callable[[], object]
 ) -> Iterator[None]:
-    """No worker of the subscription runs inside; 55006 if one does not end in ``wait`` seconds.
+    """Inside, no worker of the subscription runs; 55006 if a worker does not end in ``wait``
+    seconds.
 
-    ``lock`` is called where no launcher runs: it keeps one from starting until the command ends.
+    Without a launcher ``lock`` is called, to keep launchers out until the command ends.
     """
     connection = dial(data_dir)
     if connection is None:
@@ -32,12 +33,12 @@ def hold_workers(
         yield
         return
     with closing(connection):
-        _ask(connection, {"id": 1, "op": "hold", "subid": subid, "wait": wait}, wait)
+        _request(connection, {"id": 1, "op": "hold", "subid": subid, "wait": wait}, wait)
         yield
 
 
-def _ask(connection: socket, request: dict[str, object], wait: float) -> None:
-    """Send and wait for the reply; the connection stays open."""
+def _request(connection: socket, request: dict[str, object], wait: float) -> None:
+    """Send the request and wait for the reply; the connection stays open."""
     deadline = time.monotonic() + wait + HOLD_ANSWER_SECONDS
     reader = LineReader()
     try:

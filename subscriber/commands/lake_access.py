@@ -1,7 +1,7 @@
-"""The lake for a command: the running family's server, or one of the command's own.
+"""The lake for a command: the launcher's server, or a server for the command alone.
 
-A server of its own is started only under the family lock, because two of them would share one
-scratch folder; a launcher that is started meanwhile waits for the command to end.
+A command starts a server only under the data directory's lock, because two servers would share a
+scratch folder. A launcher started meanwhile waits for the command's end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from workers.lake.table import LakeTable
 
 
 class CommandLake:
-    """Opened on first use, closed with the command. ``on_wait`` is told what it waits for."""
+    """The lake, opened on first use, closed with the command; ``on_wait`` announces a wait."""
 
     def __init__(
         self,
@@ -57,22 +57,22 @@ class CommandLake:
         self._destination: Destination | None = None
 
     def close(self) -> None:
-        """Release the sessions, end the server if it is ours."""
+        """Release the sessions; end a server started by the command."""
         self._open.close()
 
     def url(self) -> str:
-        """Where the lake is. Raises 08006 or 55000 when there is none to be had."""
+        """The lake's URL. Raises 08006 or 55000 without a lake."""
         if self._url is None:
-            self._url = self._config.spark.remote or self._of_launcher() or self._start()
+            self._url = self._config.spark.remote or self._launcher_url() or self._start()
         return self._url
 
     def answering_url(self) -> str:
-        """``url``, once the server there has answered: what is sent then may take any time.
+        """``url``, after an answer of the server: later requests may take any time.
 
-        Raises 08006 when it does not. A server that is dying still has a URL for a moment.
+        Raises 08006 without an answer. A dying server still has a URL for a moment.
         """
         url, deadline = self.url(), time.monotonic() + LAKE_ANSWER_SECONDS
-        while (error := _ask(url)) is not None:
+        while (error := _ping(url)) is not None:
             remote = self._config.spark.remote is not None
             if remote or time.monotonic() > deadline:
                 raise ConnectionFailure(
@@ -81,13 +81,13 @@ class CommandLake:
                     hint=_REMOTE_HINT if remote else _EMBEDDED_HINT,
                 )
             if self._lock is None:
-                self._url = None  # the launcher may have another one by now
+                self._url = None  # the launcher may have a new server by now
             time.sleep(LAKE_WAIT_POLL_SECONDS)
             url = self.url()
         return url
 
     def destination(self) -> Destination:
-        """The lake as the workers see it, whatever the command's own file says of new tables."""
+        """The lake with the workers' settings; the command's file does not count."""
         if self._destination is None:
             from workers.lake.iceberg.destination import IcebergDestination
             from workers.lake.table import Identity
@@ -106,9 +106,9 @@ class CommandLake:
         return self._destination
 
     def tables(self, idents: Sequence[LakeIdent]) -> list[LakeTable | None]:
-        """What ``main`` holds of each table, several looked up at a time.
+        """Every table as of ``main``, None if missing; several are read at a time.
 
-        An embedded lake that was never used holds none: then no server is started to say so.
+        A never used embedded lake has no tables: then no server is started.
         """
         lake_file = self._data_dir / "lake" / "catalog.db"
         embedded = not self._config.lake.catalog and self._config.spark.remote is None
@@ -120,18 +120,19 @@ class CommandLake:
             return list(pool.map(destination.table, idents))
 
     def keep_launchers_out(self) -> DataDirectoryLock:
-        """Hold the family lock until ``close``; 55006 if somebody else does."""
+        """Hold the data directory's lock until ``close``; 55006 if another process has the lock."""
         if self._lock is None:
             self._lock = DataDirectoryLock.acquire(
-                self._data_dir, on_wait=lambda whom: self._on_wait(f"waiting for {whom} to end")
+                self._data_dir,
+                on_wait=lambda holders: self._on_wait(f"waiting for {holders} to end"),
             )
             self._open.callback(self._lock.release)
         return self._lock
 
-    def _of_launcher(self) -> str | None:
-        """The launcher's server; waits for one that is starting. None without a launcher."""
+    def _launcher_url(self) -> str | None:
+        """The launcher's server; waits for a starting server. None without a launcher."""
         begin = time.monotonic()
-        told = False
+        noticed = False
         while True:
             status = query_launcher(self._data_dir)
             if status is None:
@@ -147,13 +148,13 @@ class CommandLake:
                     detail=f"The launcher with PID {status.pid} has had none for {waited:.0f} s.",
                     hint=_EMBEDDED_HINT,
                 )
-            if waited > WAIT_NOTICE_SECONDS and not told:
-                told = True
+            if waited > WAIT_NOTICE_SECONDS and not noticed:
+                noticed = True
                 self._on_wait("waiting for the launcher's lake server to start")
             time.sleep(LAKE_WAIT_POLL_SECONDS)
 
     def _start(self) -> str:
-        """A server that lives as long as this command."""
+        """Start a server for the duration of the command."""
         from workers.lake.server.lake_server import LakeServer
 
         lock = self.keep_launchers_out()
@@ -172,13 +173,13 @@ _EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data d
 _REMOTE_HINT: Final = "spark.remote of the configuration names it: is it right, and does it run?"
 
 
-def _ask(url: str) -> ConnectionFailure | None:
-    """Have the server answer something that changes nothing, within seconds; why it did not."""
+def _ping(url: str) -> ConnectionFailure | None:
+    """Send a harmless request; the error if no answer comes within seconds."""
     from workers.lake.connect.sessions import Sessions
 
-    nobody = ("pgsub", str(uuid.uuid4()))
+    session = ("pgsub", str(uuid.uuid4()))
     try:
-        Sessions(url, nobody[0], lambda user_id, session_id: None).release([nobody])
+        Sessions(url, session[0], lambda user_id, session_id: None).release([session])
     except ConnectionFailure as error:
         return error
     return None

@@ -1,4 +1,4 @@
-"""Slots that a command had to leave behind on a publisher."""
+"""Leaked slots: replication slots that a command could not drop on a publisher."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def sync_slots_left(
 ) -> list[str]:
     """The slots that unfinished synchronisations may have on the publisher.
 
-    A temporary one is gone with its worker. A synchronisation that began with a permanent one has
-    an origin until it is done, whatever the subscription says by now.
+    A temporary slot ends with its worker. A synchronisation with a permanent slot has an origin
+    until the end, even if the subscription's setting has changed.
     """
     return [
         sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
@@ -39,39 +39,39 @@ def sync_slots_left(
 def drop_sync_slots(
     sub: Subscription, names: Iterable[str], conn: ReplicationConn, context: CommandContext
 ) -> None:
-    """Drop what unfinished synchronisations left; their workers are gone.
+    """Drop the slots of unfinished synchronisations, after their workers' end.
 
-    Missing is fine, on the server where they were made.
+    On the server of the slots' creation a slot may be missing.
     """
     for name in names:
         slot = leaked_slot(sub, name, "the connection leads to another server or database")
         try:
             if not slot.is_on(_reached(sub, conn)):
-                _remember(slot, context)
+                remember_leak(slot, context)
                 continue
-            if _drop_when_released(conn, name):
+            if drop_when_released(conn, name):
                 context.notify(notice(f'dropped replication slot "{name}" on publisher'))
         except ReplicationError as error:
-            _remember(replace(slot, reason=error.primary), context)
+            remember_leak(replace(slot, reason=error.primary), context)
         else:
             context.store.forget_leaked_slot_of_server(slot)
 
 
 def leave_sync_slots(sub: Subscription, names: Iterable[str], context: CommandContext) -> None:
-    """The publisher is not asked: what may be there is listed, without a word."""
+    """List possible slots as leaked, without a notice; the publisher is not asked."""
     for name in names:
         context.store.put_leaked_slot(leaked_slot(sub, name, "the publisher was not asked"))
 
 
 def forget_leak(sub: Subscription, context: CommandContext) -> None:
-    """The subscription has taken its slot: nobody drops that as a leaked one any more."""
+    """Take the subscription's slot off the list: no command drops the slot any more."""
     for slot in context.store.leaked_slots():
         if slot.slot_name == sub.subslotname and slot.is_on(sub):
             _forget(slot, context)
 
 
 def _forget(slot: LeakedSlot, context: CommandContext) -> None:
-    """It is no leaked one any more; its password file stays if a subscription connects with it."""
+    """Take a slot off the list; remove the password file unless a subscription uses the file."""
     context.store.forget_leaked_slot(slot)
     if slot.passfile not in {sub.passfile for sub in context.store.subscriptions()}:
         remove_passfile(slot.passfile)
@@ -80,12 +80,13 @@ def _forget(slot: LeakedSlot, context: CommandContext) -> None:
 def leave_server(
     before: Subscription, now: Subscription, context: CommandContext
 ) -> list[LeakedSlot]:
-    """What stays where the subscription was; in the transaction that stores where it goes on.
+    """Slots left on the old server; call in the transaction that stores the new server.
 
-    Slots of synchronisations are listed from here on: nobody else knows of them. The connection
-    that led there is forgotten already. The main slot is only told of: its name is the user's and
-    may have been altered since, so that one of this name there may be somebody else's. A slot that
-    the subscription goes on with was perhaps left when it went from there.
+    Slots of synchronisations are listed as leaked: the list is the only record. The connection to
+    the old server is forgotten already. The main slot is only in the result, for a warning: the
+    user chose the name and may have altered the name since, and a slot of the name may belong to
+    another subscriber. The new server's slot may have been listed when the subscription left that
+    server, and is taken off the list.
     """
     store = context.store
     if before.sysid is None or leaked_slot(before, "", "").is_on(now):
@@ -108,15 +109,15 @@ def leave_server(
     forget_leak(now, context)
     told = [*left, *listed]
     if before.subslotname is not None and before.sysid != now.sysid:
-        # A server has one slot of a name, in whatever database.
+        # Names of slots are unique on a server, over all databases.
         told.insert(0, leaked_slot(before, before.subslotname, why))
     return told
 
 
-def tell_of_slots_left(
+def warn_of_slots_left(
     slots: Iterable[LeakedSlot], before: Subscription, now: Subscription, context: CommandContext
 ) -> None:
-    """A WARNING for each that ``leave_server`` found."""
+    """A WARNING for every slot from ``leave_server``."""
     same = before.sysid == now.sysid
     place = "in the database" if same else "on the server"
     which = (
@@ -137,12 +138,12 @@ def tell_of_slots_left(
 
 
 def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> None:
-    """Drop what was leaked earlier on the publisher that ``conn`` talks to, whatever it is called.
+    """Drop earlier leaked slots on the publisher of ``conn``, by any connection string.
 
-    Never one whose name a subscription has, on whatever server: a slot that was made use of again
-    is inactive while its worker starts. One that is missing is believed to be gone only in the
-    words it was left by, or where those are forgotten on a server that is no standby: a standby has
-    its primary's system identifier and slots of its own.
+    A slot with the name of a subscription's slot is never dropped, on any server: a slot in use is
+    inactive while its worker starts. A missing slot counts as gone only by the connection string of
+    the leak. If the string is forgotten, the server must not be a standby: a standby has the
+    primary's system identifier but different slots.
     """
     store, leaked = context.store, context.store.leaked_slots()
     if not leaked:
@@ -162,7 +163,7 @@ def retry_leaked_slots(sub: Subscription, conn: ReplicationConn, context: Comman
 
 
 def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: ReplicationConn) -> bool:
-    """Drop a slot that nobody uses; whether it is gone."""
+    """Drop an unused slot; True if the slot is gone."""
     try:
         found = fetch_slot(conn, slot.slot_name)
         if found is None:
@@ -176,31 +177,32 @@ def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: ReplicationConn) ->
 
 
 def _reached(sub: Subscription, conn: ReplicationConn) -> Subscription:
-    """The row as it would be if its publisher were the one that ``conn`` talks to."""
+    """The row with the publisher identity of ``conn``."""
     return replace(sub, **conn.identify_system().stored())
 
 
-def _drop_when_released(conn: ReplicationConn, name: str) -> bool:
-    """Drop the slot once no walsender holds it any more; False if there is none."""
+def drop_when_released(conn: ReplicationConn, name: str) -> bool:
+    """Drop the slot after its walsender's end; False without a slot."""
     deadline = time.monotonic() + SLOT_RELEASE_SECONDS
     while True:
         slot = fetch_slot(conn, name)
         if slot is None:
             return False
         if not slot.active or time.monotonic() > deadline:
-            # Still active: the publisher's error says which process holds it.
+            # Still active: the publisher's error names the process.
             conn.drop_slot(name, wait=False)
             return True
         time.sleep(SLOT_RELEASE_POLL_SECONDS)
 
 
-def _remember(slot: LeakedSlot, context: CommandContext) -> None:
+def remember_leak(slot: LeakedSlot, context: CommandContext) -> None:
+    """List a slot as leaked, with a warning."""
     context.store.put_leaked_slot(slot)
     context.notify(leak_warning(slot))
 
 
 def leak_warning(slot: LeakedSlot) -> Notice:
-    """What there is to do about a slot that stays."""
+    """A WARNING about a slot that stays, with the remedy."""
     return warning(
         slot.stays,
         detail="It holds back WAL there until it is dropped.",

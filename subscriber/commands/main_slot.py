@@ -1,9 +1,9 @@
-"""Replication slots on the publisher: made at CREATE, altered, released at DROP, or leaked.
+"""The subscription's replication slot: created at CREATE, altered, dropped at DROP, or leaked.
 
-A leaked slot is one that DROP could not remove. It holds back WAL on the publisher, so it stays
-listed (``pgsub status leaked_slots``) until it is gone; every later command that talks to the same
-publisher tries again. Which publisher that is says its system identifier and the database, not the
-connection string, which may be put in other words or lead to another server by now.
+A slot that DROP could not remove is leaked. The slot holds back WAL on the publisher, and stays
+listed (``pgsub status leaked_slots``) until the slot is gone; every later command with a connection
+to the same publisher tries again. System identifier and database tell the publisher. A connection
+string does not: the string may have changed, or lead to another server by now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from config.guc import stored_settings
 from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
 from subscriber.commands.context import CommandContext
-from subscriber.commands.leaked_slots import _drop_when_released, _remember, sync_slots_left
+from subscriber.commands.leaked_slots import drop_when_released, remember_leak, sync_slots_left
 from subscriber.messages import Notice, notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
@@ -37,13 +37,13 @@ from workers.publisher.replication_slots import alter_slot, fetch_slot, is_in_re
 
 FAILOVER_SINCE: Final = 17
 TWO_PHASE_SINCE: Final = 18
-"""The version from which a publisher can alter the property of a slot that is there."""
+"""The first version in which a publisher can alter the property of an existing slot."""
 _UNKNOWN_OUTCOME: Final = ("08", "57")
-"""SQLSTATE classes of errors that say nothing about what the publisher did."""
+"""SQLSTATE classes of errors that leave open whether the publisher created the slot."""
 
 
 def check_slot_is_free(conn: ReplicationConn, sub: Subscription) -> None:
-    """The slot that CREATE is going to make must not be there (42710)."""
+    """Check that the slot of CREATE does not exist yet (42710)."""
     if not sub.create_slot or sub.subslotname is None:
         return
     if fetch_slot(conn, sub.subslotname) is not None:
@@ -56,7 +56,7 @@ def check_slot_is_free(conn: ReplicationConn, sub: Subscription) -> None:
 
 
 def slot_warnings(conn: ReplicationConn, sub: Subscription) -> Iterator[Notice]:
-    """What the apply worker will not like about a slot that was to be there already."""
+    """Warnings about an existing slot that the apply worker cannot use."""
     name = sub.subslotname
     if sub.create_slot or name is None:
         return
@@ -83,9 +83,9 @@ def slot_warnings(conn: ReplicationConn, sub: Subscription) -> Iterator[Notice]:
 
 
 def make_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> LSN:
-    """Make the slot, or look at the one that was made before; where its changes begin.
+    """Create the slot, or read an existing slot; the position where changes begin.
 
-    0/0 where there is none. Raises the publisher's own error: wal_level, limits, privileges.
+    0/0 without a slot. Raises the publisher's error: wal_level, limits, privileges.
     """
     if sub.subslotname is None:
         return InvalidXLogRecPtr
@@ -96,15 +96,15 @@ def make_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext)
 
 
 def renew_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> LSN:
-    """Drop what is left of the subscription's slot and make it anew; where its changes begin.
+    """Drop the subscription's old slot and create a new slot; the position where changes begin.
 
-    Whoever calls this copies every table again.
+    The caller copies every table again.
     """
     name = sub.subslotname
     if name is None:
         return InvalidXLogRecPtr
     with error_context(f'dropping replication slot "{name}" on the publisher'):
-        if _drop_when_released(conn, name):
+        if drop_when_released(conn, name):
             context.notify(notice(f'dropped replication slot "{name}" on publisher'))
     failpoints.reach("recopy.slot_dropped")
     return create_main_slot(name, sub, conn, context)
@@ -113,7 +113,7 @@ def renew_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext
 def create_main_slot(
     name: str, sub: Subscription, conn: ReplicationConn, context: CommandContext
 ) -> LSN:
-    """Make the slot now; the consistent point. On a standby it is given up after a while."""
+    """Create the slot; the consistent point. On a standby a time-out ends the attempt."""
     timeout = stored_settings(context.store.settings()).create_slot_timeout
     limit = timeout if timeout and is_in_recovery(conn) else None
     with error_context(f'creating replication slot "{name}" on the publisher'):
@@ -132,14 +132,14 @@ def create_main_slot(
 
 
 def may_have_made_slot(error: BaseException) -> bool:
-    """Whether the slot may be there although ``make_slot`` failed with this error."""
+    """May the slot exist although ``make_slot`` failed with the error?"""
     return not isinstance(error, ReplicationError) or error.code.startswith(_UNKNOWN_OUTCOME)
 
 
 def drop_unused_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> None:
-    """Drop the slot of a *creating* row, if it is one that CREATE may have made.
+    """Drop the slot of a *creating* row, if CREATE may have created the slot.
 
-    On a new connection if ``conn`` is lost: that may be why it was not created.
+    After a lost ``conn``, perhaps the cause of the failure, a new connection is used.
     """
     if not sub.create_slot or sub.subslotname is None:
         return
@@ -157,16 +157,16 @@ def _drop_made_slot(name: str, conn: ReplicationConn) -> None:
     if slot is None or not slot.ours:
         return
     if slot.active:
-        # A walsender that does not know yet that its client is gone may still be making it.
+        # A walsender that has not yet noticed its client's end may still be creating the slot.
         raise ObjectInUse(f'replication slot "{name}" is active for PID {slot.active_pid}')
     conn.drop_slot(name, wait=False, missing_ok=True)
 
 
 def connect_to_drop(sub: Subscription, context: CommandContext) -> ReplicationConn | None:
-    """A connection for DROP; None where nothing is to be dropped on the publisher.
+    """A connection for DROP; None if the publisher has nothing to drop.
 
-    08006 where it cannot be had, or where the slot is missing that a DROP has not yet begun with.
-    Without a slot name only slots of synchronisations are in question: they are given up silently.
+    08006 without a connection, or if the slot is missing before the first DROP. Without a slot
+    name only slots of synchronisations may exist, and an error leaves those silently.
     """
     left = sync_slots_left(sub, context.store.rels(sub.oid), context.store)
     if sub.subslotname is None and not left:
@@ -221,9 +221,9 @@ def alter_main_slot(
     failover: bool | None,
     two_phase: bool | None,
 ) -> None:
-    """Give the subscription's slot the properties that are given, once no walsender holds it.
+    """Alter the given properties of the subscription's slot, after its walsender's end.
 
-    A publisher that cannot alter a property of a slot (0A000) has none to turn off.
+    A publisher that cannot alter a property (0A000) cannot have the property turned on.
     """
     name, version = sub.subslotname, conn.server_version
     failover = _if_known(failover, "failover", FAILOVER_SINCE, version)
@@ -233,7 +233,7 @@ def alter_main_slot(
     deadline = time.monotonic() + SLOT_RELEASE_SECONDS
     while (slot := fetch_slot(conn, name)) is not None and slot.active:
         if time.monotonic() > deadline:
-            # The publisher would wait, for as long as somebody reads from it.
+            # The publisher would wait until the reader's end.
             raise ConnectionFailure(
                 f'could not alter replication slot "{name}" on publisher: replication slot '
                 f'"{name}" is active for PID {slot.active_pid}',
@@ -253,24 +253,24 @@ def _if_known(value: bool | None, option: str, since: int, version: int) -> bool
 
 
 def release_slot(sub: Subscription, conn: ReplicationConn | None, context: CommandContext) -> bool:
-    """DROP's part on the publisher: True if the slot stays there and was remembered as leaked.
+    """DROP's part on the publisher: True if the slot stays and was listed as leaked.
 
-    One that is missing is fine here: an earlier DROP may have died after dropping it.
+    The slot may be missing: an earlier DROP may have died after dropping the slot.
     """
     name = sub.subslotname
     if name is None:
         return False
     if conn is None:
-        _remember(leaked_slot(sub, name, "it was left on purpose"), context)
+        remember_leak(leaked_slot(sub, name, "it was left on purpose"), context)
         return True
     try:
-        if _drop_when_released(conn, name):
+        if drop_when_released(conn, name):
             context.notify(notice(f'dropped replication slot "{name}" on publisher'))
         else:
             context.notify(
                 notice(f'replication slot "{name}" does not exist on publisher, skipping')
             )
     except ReplicationError as error:
-        _remember(leaked_slot(sub, name, error.primary), context)
+        remember_leak(leaked_slot(sub, name, error.primary), context)
         return True
     return False

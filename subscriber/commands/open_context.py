@@ -35,9 +35,9 @@ def open_command_context(
     lake_url: str | None = None,
     notify: Callable[[Notice], None] = print_notice,
 ) -> Iterator[CommandContext]:
-    """What commands on ``data_dir`` act on; ``lake_url`` if the caller knows where the lake is.
+    """The context of commands on ``data_dir``; ``lake_url`` if the caller knows the lake's URL.
 
-    A launcher hears of it when its lake server turns out to be broken.
+    A launcher is notified if its lake server turns out to be broken.
     """
     lake = CommandLake(data_dir, store, config, lake_url, on_wait=lambda text: notify(notice(text)))
 
@@ -76,7 +76,7 @@ def open_command_context(
             notify=notify,
         )
     except LakeBroken:
-        with suppress(ReplicationError):  # the command's own error is what counts
+        with suppress(ReplicationError):  # the command's error is more important
             report_broken_lake(data_dir)
         raise
     finally:
@@ -84,7 +84,7 @@ def open_command_context(
 
 
 def connect_publisher(sub: Subscription, settings: Settings) -> ReplicationConn:
-    """A walsender connection under the subscription's name, as CREATE SUBSCRIPTION makes one."""
+    """A walsender connection under the subscription's name, like CREATE SUBSCRIPTION's."""
     from workers.publisher.connect import connect
 
     check_conninfo(sub, settings)

@@ -1,4 +1,4 @@
-"""``pgsub sql``: Spark SQL on the lake, its rows as table, JSON or CSV."""
+"""``pgsub sql``: Spark SQL on the lake, with rows as table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from subscriber.printing import Format, print_rows
 
 
 def run_sql(url: str, query: str, form: Format) -> None:
-    """Run ``query`` and print what it returns.
+    """Run ``query`` and print the result.
 
-    A statement without a result prints nothing, but as JSON an empty array: a program that reads
-    the output need not know what kind of statement it ran.
+    A statement without a result prints nothing, but as JSON an empty array: a program can parse the
+    output without knowing the kind of statement.
     """
     from workers.lake.connect.user_query import run_query
 
@@ -29,7 +29,7 @@ def run_sql(url: str, query: str, form: Format) -> None:
 
 
 def _distinct(columns: list[str]) -> list[str]:
-    """Column names as keys; a name that comes again gets a number, as in ``a_2``."""
+    """Column names as keys; a repeated name gets a number, as in ``a_2``."""
     seen: dict[str, int] = {}
     keys = []
     for name in columns:
@@ -39,10 +39,10 @@ def _distinct(columns: list[str]) -> list[str]:
 
 
 def _value(value: Any) -> Any:
-    """A value as PostgreSQL's text where JSON has nothing of its own for it.
+    """A value as PostgreSQL's text where JSON has no such type.
 
-    A decimal keeps all its digits as text, a byte string is ``\\x`` and hex, a local timestamp has
-    no offset.
+    A decimal keeps all digits as text, a byte string is ``\\x`` and hex, a local timestamp has no
+    offset.
     """
     if isinstance(value, bytes):
         return "\\x" + value.hex()

@@ -1,31 +1,31 @@
-"""``pgsub rebuild FILE``: a catalog for tables that are in the lake already.
+"""``pgsub rebuild FILE``: a new catalog for tables that are in the lake already.
 
-The data directory is lost, or its ``catalog.db``; the lake and the replication slot are not. Each
-lake table says by itself whose it is (the owner's uuid in its properties) and how far it is (LSN,
-epoch and floor in its newest stamped snapshot), and the slot says what was confirmed. That is
-enough to go on, if no more is claimed than they prove:
+The data directory is lost, or its ``catalog.db``; lake and replication slot still exist. A lake
+table has its owner's uuid in the properties, and its position in the newest snapshot of pgsub (LSN,
+copy id and copy position). The slot has the confirmed position. The facts suffice to go on, if the
+catalog claims no more than the facts prove:
 
-1. A table with a position becomes ``s`` at that LSN, so that the gate passes what the table's own
-   skip rule passes. Its keys are not trusted: what the copy was made under is lost.
-2. Everything else is ``i``: no lake table, or one whose copy never came to an end (LSN 0/0). One
-   whose copy is shown but not caught up (``f``: it bears its own origin) is copied in the place of
-   those rows.
-   The slots of synchronisations are told by the number in their names, which comes from the uuid:
-   whatever they were of, it is copied again or done, so they are listed as leaked.
-3. The origin is 0/0: the server begins where the slot stands.
-4. The highest flush position ever sent is taken to be the slot's. A table behind it has had no
-   change in between, or has lost some: nothing tells which, so it is listed.
+1. A table with a position becomes ``s`` at the LSN: the gate and the table's skip rule then let the
+   same changes pass. Inserted keys are looked up: the lost catalog knew how the copy was made.
+2. Every other table is ``i``: without a lake table, or with an unfinished copy (LSN 0/0). A copy
+that
+   is published but not caught up (``f``: the snapshot has the table's own origin) is replaced by a
+   new copy. Slots of synchronisations have a number in their names, made from the uuid. Their
+   tables are copied again or done: all such slots are listed as leaked.
+3. The origin is 0/0: the server begins at the slot's position.
+4. The highest flush position ever sent is assumed to be the slot's. A table behind the slot had no
+   change in between, or has lost changes: no fact decides, and a warning lists the table.
 
-A trace. The slot stands at 500; a is at 700, b at 300, c was being copied::
+A trace. The slot is at 500; a is at 700, b at 300, c was being copied::
 
-    checks    the slot is there, idle, ours; the publisher is at 700 at least; one owner
-    fence     an empty snapshot on main of a, b, c: what a dead worker left cannot be published
-    read      a 700, b 300, c 0/0        what the fences answer, not what was read before
+    checks    the slot exists, idle, of pgoutput; the publisher is at 700 at least; one owner
+    fence     an empty snapshot on main of a, b, c: a dead worker's commit cannot be published
+    read      a 700, b 300, c 0/0        from the answers of the fences, not from earlier reads
     catalog   a s(700), b s(300), c i; max_flush_lsn = 500; WARNING: b is unproven
     stream    begins at 500: a skips 501..700, b takes them, c is copied
 
-Nothing is written but the fences before the catalog's one transaction, so a rebuild that fails or
-dies is simply run again.
+Before the catalog's only transaction the command writes nothing but the fences: after a failure or
+a crash the command is simply run again.
 """
 
 from __future__ import annotations
@@ -77,38 +77,38 @@ _BEGIN_ANEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published table, and what the lake has of it."""
+    """A published table with its lake table, if any."""
 
     table: MappedTable
     lake: LakeTable | None
 
     @property
     def known(self) -> bool:
-        """Whether a subscription of ours has had to do with it."""
+        """Has a subscription of pgsub ever written the lake table?"""
         return self.lake is not None and (self.lake.stamp or self.lake.owner) is not None
 
     @property
     def position(self) -> Stamp | None:
-        """How far the table is; None where no copy of it ever came to an end."""
+        """The table's position; None without a finished copy."""
         stamp = None if self.lake is None else self.lake.stamp
         unfinished = stamp is None or stamp.lsn == InvalidXLogRecPtr or self.sync_of is not None
         return None if unfinished else stamp
 
     @property
     def sync_of(self) -> tuple[int, int] | None:
-        """Subscription and table, by their oids then, of a copy that was shown in ``f``.
+        """The former oids of subscription and table, for a copy published in state ``f``.
 
-        The stream that it needs to come up to the others ended with the catalog.
+        The copy cannot catch up any more: its stream ended with the catalog.
         """
         stamp = None if self.lake is None else self.lake.stamp
         return None if stamp is None else table_of_origin(stamp.origin)
 
 
-# What is decided
+# Decisions
 
 
 def owner_of(name: str, claims: Iterable[Claim]) -> str:
-    """The uuid of the subscription that the lake's tables belong to; 55000 if that is not one."""
+    """The uuid of the owner of the lake tables; 55000 without a single owner."""
     owners = {
         claim.table.name: claim.lake.owner
         for claim in claims
@@ -134,7 +134,7 @@ def owner_of(name: str, claims: Iterable[Claim]) -> str:
 
 
 def check_slot(sub: Subscription, slot: RemoteSlot | None) -> LSN:
-    """Where the slot stands; 55000, 55006 or 42704 if it is not the one the tables came through."""
+    """The slot's position; 55000, 55006 or 42704 if the slot cannot be the subscription's."""
     name = sub.subslotname
     if slot is None:
         raise UndefinedObject(
@@ -164,7 +164,7 @@ def check_slot(sub: Subscription, slot: RemoteSlot | None) -> LSN:
 
 
 def check_position(identity: SystemIdentity, claims: Iterable[Claim]) -> None:
-    """55000 if the publisher stands before what a table holds."""
+    """Raise 55000 if the publisher is behind a table's position."""
     highest = max([claim.position.lsn for claim in claims if claim.position], default=LSN(0))
     if identity.xlogpos < highest:
         raise ObjectNotInPrerequisiteState(
@@ -176,7 +176,7 @@ def check_position(identity: SystemIdentity, claims: Iterable[Claim]) -> None:
 
 
 def rebuilt_rel(subid: int, claim: Claim) -> SubscriptionRel:
-    """The table's row: ``s`` at its position, or ``i``."""
+    """The table's row: ``s`` at the position, or ``i``."""
     rel = new_rel(subid, claim.table, copy_data=True)
     position = claim.position
     if position is None:
@@ -192,7 +192,7 @@ def rebuilt_rel(subid: int, claim: Claim) -> SubscriptionRel:
 
 
 def unproven(claims: Iterable[Claim], confirmed: LSN) -> list[tuple[str, LSN]]:
-    """The tables that end before what was confirmed, and where."""
+    """The tables behind the confirmed position, with their positions."""
     return [
         (claim.table.name, claim.position.lsn)
         for claim in claims
@@ -200,11 +200,11 @@ def unproven(claims: Iterable[Claim], confirmed: LSN) -> list[tuple[str, LSN]]:
     ]
 
 
-# What is done
+# Actions
 
 
 def rebuild(config: Config, context: CommandContext) -> list[Subscription]:
-    """Rebuild each subscription that the catalog does not hold; 42710 if it holds them all."""
+    """Rebuild every subscription missing in the catalog; 42710 if none is missing."""
     missing = [stmt for stmt in config.subscriptions if not _is_there(stmt.name, context)]
     if not missing:
         names = quoted(stmt.name for stmt in config.subscriptions)
@@ -228,7 +228,7 @@ def _is_there(name: str, context: CommandContext) -> bool:
 
 
 def rebuild_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -> Subscription:
-    """One subscription: its row as CREATE would make it, its tables as the lake has them."""
+    """Rebuild a subscription: the row as CREATE would store it, the tables from the lake."""
     check_password(stmt, context.settings)
     sub = new_row(stmt)
     if sub.subslotname is None:
@@ -237,7 +237,7 @@ def rebuild_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) 
             hint="Name it with slot_name.",
         )
     with (
-        # Its own file is named for its uuid, which is not known yet.
+        # The name of the permanent password file has the uuid, not known yet.
         temporary_passfile(stmt.connection.password) as passfile,
         closing(context.connect(dataclasses.replace(sub, passfile=passfile))) as conn,
     ):
@@ -260,7 +260,7 @@ def rebuild_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) 
 def _gather(
     sub: Subscription, conn: ReplicationConn, context: CommandContext
 ) -> tuple[Subscription, list[Claim]]:
-    """The row and the tables, after every check and behind fences."""
+    """The row and the tables, after all checks and fences."""
     identity = conn.identify_system()
     name = sub.subslotname or ""
     confirmed = check_slot(sub, fetch_slot(conn, name))
@@ -289,7 +289,7 @@ def _gather(
     check_position(identity, claims)
     claims = _fenced(claims, context)
     owner_of(sub.subname, claims)
-    # Committed by whoever was still at work until the fence; asked for after it.
+    # A worker may have committed until the fence: check again after the fences.
     check_position(conn.identify_system(), claims)
     return sub, claims
 
@@ -309,7 +309,7 @@ def _check_owner_is_free(sub: Subscription, context: CommandContext) -> None:
 
 
 def _fenced(claims: Sequence[Claim], context: CommandContext) -> list[Claim]:
-    """The tables as they are when no worker from before can publish any more."""
+    """Fence the tables: no earlier worker can publish any more; the tables after the fences."""
     lake = context.lake()
 
     def fenced(claim: Claim) -> Claim:
@@ -322,9 +322,9 @@ def _fenced(claims: Sequence[Claim], context: CommandContext) -> list[Claim]:
 def _store(
     sub: Subscription, claims: Sequence[Claim], sync_slots: Sequence[str], context: CommandContext
 ) -> Subscription:
-    """Row, origin, tables, and the slots of their copies then: all of it or nothing."""
+    """Store row, origin, tables, and the slots of unfinished copies in one transaction."""
     store = context.store
-    # In use again: the next command that talks to this publisher must not drop it as a leftover.
+    # In use again: no later command must drop the slot as leaked.
     slots = [slot for slot in store.leaked_slots() if slot.slot_name == sub.subslotname]
     found_again = [slot for slot in slots if slot.is_on(sub)]
     why = "it is of a table's copy that the lost catalog knew of"
@@ -348,9 +348,9 @@ def _store(
 def _report(sub: Subscription, claims: Sequence[Claim], context: CommandContext) -> None:
     for claim in claims:
         position = claim.position
-        said = "i: it is copied" if position is None else f"s at {position.lsn}"
+        text = "i: it is copied" if position is None else f"s at {position.lsn}"
         context.notify(
-            notice(f'table "{claim.table.name}" of subscription "{sub.subname}": {said}')
+            notice(f'table "{claim.table.name}" of subscription "{sub.subname}": {text}')
         )
     behind = unproven(claims, sub.max_flush_lsn)
     if behind:

@@ -1,25 +1,24 @@
-"""``pgsub refresh NAME --recopy``: tables copied again, behind their readers' backs.
+"""``pgsub refresh NAME --recopy``: copy tables again, while readers see the old rows.
 
-A table's row goes back to ``i`` with the word that the next copy replaces the rows. What follows is
-the workers' (``workers.sync.worker``): the apply worker drops the table's changes from the end of
-the batch in hand, a sync worker copies to an emptied branch and catches up, and ``main``, where
-readers see the old rows until then, is fast-forwarded to it. The row is changed first, the workers
-acknowledge it afterwards: who starts a sync worker is the apply worker, at a batch boundary and
-after reading the row, or its successor, after settling what was in flight. A copy that runs already
-is nobody's from the moment the row has another epoch, and is stopped.
+A table's row goes back to ``i``, marked so that the next copy replaces the rows. The workers do the
+rest (``workers.sync.worker``). From the end of the present batch on the apply worker leaves out the
+table's changes. A sync worker copies to an emptied branch and catches up, and then ``main``, with
+the old rows until then, is fast-forwarded to the branch. The row is changed first, and the workers
+acknowledge afterwards: only the apply worker starts a sync worker, at a batch boundary after
+reading the row, or the apply worker's successor, after fencing the commits in flight. A running
+copy is invalid from the moment of the row's new copy id, and is stopped.
 
-When the slot is lost, or the publisher is not the one our positions are of, every table has the
-same gap, and all of them are copied again from a new slot. No worker runs meanwhile. The order::
+If the slot is lost, or the publisher is not the server of the stored positions, every table has the
+same gap, and all tables are copied again from a new slot. No worker runs meanwhile. The order::
 
     rows        every table is to be copied again, and has no position any more
-    slot        what is left of it is dropped, a new one is made: it begins at P
+    slot        the old slot is dropped, a new slot is created: the slot begins at P
     positions   server, timeline, origin = P, highest confirmed = P, in one transaction
 
 A command that dies in between is repeated. Until the positions are stored the workers refuse the
-publisher as before (the slot is missing, or stands beyond what was ever confirmed, or the server is
-another), so that is no way to go on with a gap; and if they were not refused, it would do no harm:
-from the first step on no row of any table rests on a position, each is copied under a snapshot
-later than the slot.
+publisher as before: the slot is missing, or beyond the confirmed position, or the server is
+another. Nobody can go on with a gap. And a worker that went on would do no harm: after the first
+step no row has a position, and every table is copied under a snapshot later than the slot.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import must_be_ready
-from subscriber.commands.leaked_slots import leave_server, tell_of_slots_left
+from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
+from subscriber.commands.subscription_row import must_be_ready
 from subscriber.messages import notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
@@ -55,21 +54,21 @@ _ONCE_COPIED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why what was committed after our position cannot be had any more."""
+    """The reason why changes after the stored position are lost."""
 
     reason: str
     identity: SystemIdentity
 
 
 def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> None:
-    """Have tables of a subscription (none named: all of them) copied again.
+    """Have tables of a subscription copied again; without names all tables.
 
-    Returns when the workers go by it; the copies are theirs. Raises before anything is changed:
-    42P01 for a table that is not of the subscription, 55000 for tables by name where every table
-    has a gap, 08006 where the publisher cannot be asked for that.
+    Returns after the workers have reloaded; the workers make the copies. Raises before any change:
+    42P01 for a table outside the subscription, 55000 for tables by name if every table has a gap,
+    08006 if the publisher cannot be asked.
     """
     sub = must_be_ready(name, context)
-    chosen = _chosen(sub, tables, context)
+    chosen = _choose_rows(sub, tables, context)
     with closing(context.connect(sub)) as conn:
         gap = find_gap(sub, conn, context)
         if gap is None:
@@ -86,16 +85,18 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
                 _begin_anew(sub, chosen, gap, conn, context)
             copying = []
     for relid in copying:
-        # A copy that went on would hold up the one that replaces it.
+        # An unstopped copy would delay the new copy.
         context.stop_sync_worker(sub.oid, relid)
-    await_workers(must_be_ready(name, context), context)  # it may have been enabled meanwhile
+    await_workers(
+        must_be_ready(name, context), context
+    )  # the subscription may have been enabled meanwhile
     for rel in chosen:
         context.notify(
             notice(f'table "{qualified_name(rel.nspname, rel.relname)}" will be copied again')
         )
 
 
-def _chosen(
+def _choose_rows(
     sub: Subscription, tables: Sequence[str], context: CommandContext
 ) -> list[SubscriptionRel]:
     """The rows of the named tables, in the catalog's order."""
@@ -114,11 +115,11 @@ def _chosen(
 
 
 def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) -> Gap | None:
-    """Why the subscription cannot go on from its slot, None if it can.
+    """The reason why the subscription cannot go on from its slot, None if possible.
 
-    55006 if the slot's name is somebody else's, who has to be asked first.
+    55006 if the slot belongs to another subscriber, whose owner must be asked first.
     """
-    # Only a command that is about to change something need load what a worker starts with.
+    # Only a command that changes something loads these modules of the workers.
     from workers.publisher.identify import fetch_history
     from workers.publisher.same_server import highest_lsn, judge_server, judge_slot
 
@@ -132,7 +133,7 @@ def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             hint="Drop it on the publisher if nobody needs it, then try again.",
         )
-    # Read after the slot: what a worker confirmed meanwhile was stored before it was sent.
+    # Read after the slot: a worker stores a confirmation before sending it.
     sub = must_be_ready(sub.subname, context)
     stands = context.store.origin_lsn(origin_name(sub.oid))
     highest = highest_lsn(sub, stands, context.store.rels(sub.oid))
@@ -148,14 +149,14 @@ def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
 def _mark(
     sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
 ) -> list[int]:
-    """Store that the tables are to be copied again; those whose copy was running.
+    """Mark the tables to be copied again; the oids of tables with a running copy.
 
-    A table in ``d`` stays there: its successor takes back what was published of that copy. One in
-    ``f`` begins again at ``i``; its origin stays, which says that there is a slot to be dropped.
+    A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
+    A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
     """
     store, copying = context.store, []
     with store.transaction():
-        for rel in _still_there(sub, chosen, context):
+        for rel in _present_rows(sub, chosen, context):
             if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
                 store.set_rel_state(
                     sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
@@ -176,10 +177,10 @@ def _mark(
     return copying
 
 
-def _still_there(
+def _present_rows(
     sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
 ) -> Iterator[SubscriptionRel]:
-    """The rows as they are in this transaction; a refresh may have removed one."""
+    """The rows as of the present transaction; a refresh may have removed some."""
     for rel in chosen:
         now = context.store.rel(sub.oid, rel.srrelid)
         if now is not None:
@@ -193,7 +194,7 @@ def _begin_anew(
     conn: ReplicationConn,
     context: CommandContext,
 ) -> None:
-    """Rows, slot, positions, in this order (see the module)."""
+    """Change rows, slot, positions, in this order (see the module)."""
     store = context.store
     context.notify(warning(f'subscription "{sub.subname}" begins anew: {gap.reason}'))
     _mark(sub, chosen, context)
@@ -204,7 +205,7 @@ def _begin_anew(
         left = leave_server(sub, now, context)
         _set_origin(sub, point, context)
         store.forget_last_error(sub.oid, 0)
-    tell_of_slots_left(left, sub, now, context)
+    warn_of_slots_left(left, sub, now, context)
 
 
 def _set_origin(sub: Subscription, point: LSN, context: CommandContext) -> None:

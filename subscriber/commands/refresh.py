@@ -1,23 +1,23 @@
-"""REFRESH PUBLICATION: which tables a subscription has, compared with what is published now.
+"""REFRESH PUBLICATION: compare a subscription's tables with the tables published now.
 
-The publisher is asked first, over the whole publication list, and the lake; nothing is stored
-before both have answered. New tables join in ``i`` (or ``r`` without copy_data), ones that are not
-published any more leave: row, origin, sync worker, sync slot; their lake tables stay. What else the
-command changes of the subscription (SET PUBLICATION with its refresh) is stored in the same
-transaction, so that a refresh that fails has changed nothing.
+The publisher is asked first, over the whole publication list, and then the lake; nothing is stored
+before all answers. New tables join in ``i`` (or ``r`` without copy_data). Tables no longer
+published leave: row, origin, sync worker, sync slot; the lake tables stay. Other changes of the
+command (SET PUBLICATION with refresh) are stored in the same transaction: a refresh that fails
+changes nothing.
 
 A table that leaves and comes back. Workers read the catalog between batches only, and a command
-returns when they have; what a batch in hand still writes to the table comes before everything that
-its return brings. With copy_data its rows are copied *on top* of those that are there, as
-PostgreSQL does it. Without, its changes begin where the subscription stands, and that must be no
-earlier than what its lake table holds. Where a worker died after it had published this table and
-before all tables of the batch were, the table is ahead of the subscription::
+returns after they have. A batch in progress finishes its writes to the table before any change that
+a return brings. With copy_data the rows are copied *on top* of the existing rows, as in PostgreSQL.
+Without copy_data the table's changes begin at the subscription's position, and the position must
+not be earlier than the lake table's. A worker may have died after publishing the table and before
+publishing all tables of the batch. The table is then ahead of the subscription::
 
-    batch 400..500    published to the table, stamp 500; the worker dies; origin 400
-    the table leaves, and comes back without copy: it would begin at 400
+    batch 400..500    published to the table, position 500; the worker dies; origin 400
+    the table leaves, and comes back without copy: changes would begin at 400
     the successor     asks for everything after 400, and applies 400..500 a second time
 
-so this is refused until the subscription has caught up.
+Therefore the command refuses the return until the subscription has caught up.
 """
 
 from __future__ import annotations
@@ -35,21 +35,14 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import (
-    make_lake_table,
-    must_be_ready,
-    must_have,
-    new_rel,
-    published_tables,
-    raise_first,
-    wait_for_workers,
-)
+from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.leaked_slots import (
     drop_sync_slots,
     leave_sync_slots,
     retry_leaked_slots,
     sync_slots_left,
 )
+from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
@@ -68,7 +61,7 @@ _WORKERS_COLUMNS: Final = (
     "max_flush_lsn",
     "subskiplsn",
 )
-"""What workers store in a subscription's row while it is worked on."""
+"""Columns of a subscription's row that workers store while running."""
 
 
 def refresh_publication(
@@ -80,10 +73,10 @@ def refresh_publication(
     columns: Mapping[str, Any] | None = None,
     validate: Sequence[str] = (),
 ) -> Subscription:
-    """ALTER SUBSCRIPTION … REFRESH PUBLICATION; the row as it is then.
+    """ALTER SUBSCRIPTION … REFRESH PUBLICATION; the new row.
 
-    ``columns`` of the row are stored along with it; publications among ``validate`` that are
-    missing are warned of. Returns when the workers go by the new list.
+    ``columns`` of the row are stored in the same transaction. Missing publications among
+    ``validate`` are a warning. Returns after the workers have reloaded.
     """
     refreshed, changed = refresh_tables(
         sub, conn, context, copy_data=copy_data, columns=columns or {}, validate=validate
@@ -94,10 +87,10 @@ def refresh_publication(
 
 
 def await_workers(sub: Subscription, context: CommandContext) -> None:
-    """Until the workers go by the catalog as it is now, or have ended; 55006 if that is late.
+    """Wait until the workers have reloaded the catalog or have ended; 55006 if too late.
 
-    A batch in flight would otherwise be written to a lake table that has left the subscription,
-    and that somebody may have dropped and made again by then.
+    Else a batch in flight could be written to a lake table that has left the subscription and
+    that a user may have dropped and created again.
     """
     if sub.subenabled:
         context.wait_until_workers_reload(sub.oid)
@@ -107,10 +100,10 @@ def await_workers(sub: Subscription, context: CommandContext) -> None:
 
 @contextmanager
 def altering(sub: Subscription, context: CommandContext) -> Iterator[Subscription]:
-    """A catalog transaction on the row as it is in it.
+    """A catalog transaction, with the row as of the transaction.
 
-    55006 if another command has changed it since ``sub`` was read; what workers store in it
-    meanwhile is no such change.
+    55006 if another command has changed the row since ``sub`` was read; columns stored by workers
+    do not count.
     """
     with context.store.transaction():
         now = must_be_ready(sub.subname, context)
@@ -130,11 +123,12 @@ def store_columns(
 ) -> Subscription:
     """Change the row, inside ``altering``; the new row.
 
-    With other publications, or another origin, less may arrive for a while: a DELETE that does not
-    leaves a row whose key is inserted again later, when the list is what it was and nothing shows
-    what it has been. So every table's inserted keys are looked for from now on, unless what is
-    published of each table is ``compared`` with what it was copied by. The fingerprint goes too:
-    a copy that is running would otherwise find the one it began with.
+    With other publications, or another origin, fewer changes may arrive for a while. A missed
+    DELETE leaves a row, and the key may be inserted again later, when the list is restored and no
+    trace of the change is left. Therefore inserted keys of every table are looked up from now on,
+    unless the caller has ``compared`` the published part of every table with the part that was
+    copied. The fingerprint is removed too: else a running copy would find the fingerprint of its
+    start.
     """
     changed = context.store.update_subscription(now.oid, **columns)
     others = changed.subpublications != now.subpublications and not compared
@@ -149,7 +143,7 @@ def store_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What a refresh has found, and stored."""
+    """The stored result of a refresh."""
 
     sub: Subscription
     added: list[SubscriptionRel]
@@ -167,7 +161,7 @@ def refresh_tables(
     columns: Mapping[str, Any],
     validate: Sequence[str],
 ) -> tuple[Subscription, bool]:
-    """Store ``columns`` and which tables are published now; the row, and is anything new?"""
+    """Store ``columns`` and the tables published now; the row, and whether anything changed."""
     sub = replace(before, **columns)
     mapped = published_tables(conn, sub, context, validate=validate)
     known = {(rel.nspname, rel.relname) for rel in context.store.rels(sub.oid)}
@@ -178,15 +172,15 @@ def refresh_tables(
     if new:
         raise_first(list(lake_findings(new, context.lake_tables, context.store, sub)))
     if new and not copy_data:
-        # With a worker that goes on meanwhile, which of its transactions came before a table
-        # joined would be one thing now and another after a crash.
+        # A running worker could not tell reliably which transactions came before the table
+        # joined: the answer after a crash could differ.
         with context.workers_stopped(sub.oid):
-            floor = _stand(sub, context)
-            rels = [_with_lake_table(sub, table, floor, context) for table in new]
+            floor = _applied_lsn(sub, context)
+            rels = [_create_lake_table(sub, table, floor, context) for table in new]
             found = _store(before, columns, mapped, rels, context)
     else:
         for error in privilege_findings(conn, new):
-            # Not refused: the tables that can be read must not wait for the one that cannot.
+            # Only a warning: readable tables must not wait for an unreadable table.
             context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
         rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
         found = _store(before, columns, mapped, rels, context)
@@ -201,7 +195,7 @@ def _store(
     rels: Sequence[SubscriptionRel],
     context: CommandContext,
 ) -> _Difference:
-    """All of it in one transaction, by the rows as they are in it."""
+    """Store the result in a single transaction, by the rows as of the transaction."""
     store, subid = context.store, before.oid
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
     with altering(before, context) as now:
@@ -213,61 +207,61 @@ def _store(
         for rel in removed:
             store.delete_rel(subid, rel.srrelid)
             store.origin_drop(origin_name(subid, rel.srrelid))
-        # Nothing but the origins knew of them: a command that ends before it has dropped them
-        # leaves them to the next.
+        # Only the origins recorded the slots: if the command ends before dropping the slots, the
+        # list of leaked slots leaves the work to the next command.
         leave_sync_slots(now, sync_slots, context)
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None
             if fingerprint is None or fingerprint == rel.fingerprint or rel.key_unsure:
                 continue
-            # What the copy was trusted by has changed: inserted keys may be there already.
+            # The published part differs from the copy: inserted keys may exist already.
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)
             distrusted += 1
     return _Difference(changed, added, removed, sync_slots, distrusted)
 
 
 def _clean_up(found: _Difference, conn: ReplicationConn, context: CommandContext) -> None:
-    """What tables that left have outside the catalog; and what the command has to say."""
+    """Remove what removed tables have outside the catalog; notify of added and removed tables."""
     sub = found.sub
     for rel in found.added:
         name = qualified_name(rel.nspname, rel.relname)
         context.notify(notice(f'table "{name}" added to subscription "{sub.subname}"'))
     for rel in found.removed:
-        # A copy that went on would be published beside the one that starts if the table returns.
+        # An unstopped copy would be published beside a new copy if the table returns.
         context.stop_sync_worker(sub.oid, rel.srrelid)
-        context.notify(_removed(sub, rel))
+        context.notify(_removal_notice(sub, rel))
     drop_sync_slots(sub, found.sync_slots, conn, context)
     retry_leaked_slots(sub, conn, context)
 
 
-def _removed(sub: Subscription, rel: SubscriptionRel) -> Notice:
-    """That a table left; of a shared lake table also that its rows did not, and what deletes them.
+def _removal_notice(sub: Subscription, rel: SubscriptionRel) -> Notice:
+    """A NOTICE of a removed table; for a shared lake table also the statement to delete its rows.
 
-    It may be there under another name: then readers would see them twice.
+    The table may be published under another name: then readers would see the rows twice.
     """
-    said = f'table "{qualified_name(rel.nspname, rel.relname)}" removed from "{sub.subname}"'
+    text = f'table "{qualified_name(rel.nspname, rel.relname)}" removed from "{sub.subname}"'
     if not source_of(sub, rel):
-        return notice(said)
+        return notice(text)
     lake = qualified_name(rel.lake_schema, rel.lake_table)
     return notice(
-        said,
+        text,
         detail=f'Its rows stay in shared lake table "{lake}".',
         hint="If it was renamed, or its rows are not wanted any more, delete them: "
         f"{delete_rows(sub, rel)}",
     )
 
 
-def _with_lake_table(
+def _create_lake_table(
     sub: Subscription, table: MappedTable, floor: LSN, context: CommandContext
 ) -> SubscriptionRel:
-    """Lake table first, then the row, whole: a row without its lake table stops the worker.
+    """Create the lake table before the row: a row without a lake table stops the worker.
 
-    A command that dies between the two leaves a lake table of ours, which the next one takes.
+    A command that dies in between leaves an owned lake table, which the next command takes.
     """
     rel = new_rel(sub.oid, table, copy_data=False)
     with context.store.transaction():
-        # For its oid only, which the lake table's location has in it and the row gets again.
+        # For the oid only: the lake table's location has the oid, and the row gets the same oid.
         relid = context.store.insert_rel(rel).srrelid
         context.store.delete_rel(sub.oid, relid)
     rel = replace(rel, srrelid=relid)
@@ -284,7 +278,7 @@ def _check_not_ahead(
     if existing is None or (existing.owner != sub.subuuid and not source):
         return
     if existing.snapshot_id is not None:
-        existing = lake.fence(table.ident)  # of a dead worker nothing lands after this
+        existing = lake.fence(table.ident)  # no commit of a dead worker lands after the fence
     stamp = existing.position(source)
     if stamp is not None and stamp.lsn > floor:
         name = shlex.quote(sub.subname)
@@ -298,7 +292,7 @@ def _check_not_ahead(
         )
 
 
-def _stand(sub: Subscription, context: CommandContext) -> LSN:
+def _applied_lsn(sub: Subscription, context: CommandContext) -> LSN:
     """The end of the last transaction that will not be applied again."""
     now = must_have(sub.subname, context)
     return LSN(max(now.max_flush_lsn, context.store.origin_lsn(origin_name(sub.oid))))

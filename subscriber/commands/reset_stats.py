@@ -1,7 +1,7 @@
 """``pgsub reset-stats``: PostgreSQL's function ``pg_stat_reset_subscription_stats``.
 
-A worker counts in the transaction in which its batch becomes durable, so what it counts after the
-reset is of transactions that became durable after it.
+A worker counts in the transaction that makes a batch durable. Counts after a reset are therefore of
+batches that became durable after the reset.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from catalog.store_sqlite import CatalogStore
 
 
 def reset_subscription_stats(name: str | None, store: CatalogStore) -> None:
-    """Zero the counters of one subscription, or of all, and store when; 42704 if there is none."""
+    """Zero the counters of a subscription, or of all, and store the time; 42704 if missing."""
     with store.transaction():
         subs = store.subscriptions() if name is None else [store.subscription_by_name(name)]
         now = time.time_ns() // 1000

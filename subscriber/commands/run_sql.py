@@ -1,7 +1,7 @@
-"""Statements in SQL text, carried out: ``pgsub exec`` and ``pgsub alter``.
+"""Runs SQL statements: ``pgsub exec`` and ``pgsub alter``.
 
-One after the other, each for itself, up to the first error; what ran before stays. That is what
-psql does with a file under ``ON_ERROR_STOP``, and the errors look as psql prints them.
+Statements run one by one up to the first error; the effects of earlier statements stay, as with
+psql's ``ON_ERROR_STOP``. Errors are printed in psql's form.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from config.statements import (
 )
 from subscriber.commands import alter
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import create_subscription, drop_subscription, must_have
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.subscription_row import must_have
 from subscriber.messages import Notice, as_replication_error, notice, warning
 from subscriber.sql.parser import Source, parse, sources
 
@@ -62,18 +63,18 @@ class Session:
     """
 
     open_command_context: Callable[[bool], AbstractContextManager[CommandContext]]
-    done: Callable[[str], None]  # takes the tag of a command that was carried out
+    done: Callable[[str], None]  # receives the tag of a finished command
     notify: Callable[[Notice], None]
     file: str | None = None
     in_block: bool = False
 
     def run(self, text: str) -> None:
-        """Every statement of ``text``; the first error ends it and names its place."""
+        """Run every statement of ``text``; the first error ends the run and has its position."""
         context: CommandContext | None = None
         with ExitStack() as stack:
             for source in sources(text):
                 try:
-                    statement = parse(source, lambda said: self.notify(notice(said)))
+                    statement = parse(source, lambda text: self.notify(notice(text)))
                     if isinstance(statement, Transaction):
                         self.done(self._transaction(statement))
                         continue
@@ -95,7 +96,7 @@ class Session:
             known.source = f"{self.file}:{source.last_line}"
 
     def _transaction(self, statement: Transaction) -> str:
-        """Blocks are followed only so far that what must not stand in one is refused there."""
+        """Follow transaction blocks, only to refuse commands that must not be inside."""
         begins = statement.command == "BEGIN"
         if begins and self.in_block:
             self.notify(warning("there is already a transaction in progress"))
@@ -109,7 +110,7 @@ class Session:
         statement: CreateSubscription | AlterSubscription | DropSubscription,
         context: CommandContext,
     ) -> str:
-        """Check what can be checked without the publisher, then carry it out; the command's tag."""
+        """Check what the publisher is not needed for, then run the statement; the tag."""
         if isinstance(statement, CreateSubscription):
             stmt = create_statement(statement, Path.cwd())
             self._not_in_block(
@@ -125,51 +126,53 @@ class Session:
             self._not_in_block(DROP)
             drop_subscription(statement.name, context)
             return DROP
-        must_have(statement.name, context)  # first, as PostgreSQL: options come after the name
+        must_have(
+            statement.name, context
+        )  # first, as in PostgreSQL: the name comes before the options
         self._alter(statement, context)
         return ALTER
 
-    def _alter(self, asked: AlterSubscription, context: CommandContext) -> None:
-        name = asked.name
-        match asked:
+    def _alter(self, statement: AlterSubscription, context: CommandContext) -> None:
+        name = statement.name
+        match statement:
             case AlterPublications():
-                options = publication_options(asked)
+                options = publication_options(statement)
                 self._not_in_block(f"{ALTER} with refresh" if options.refresh else ALTER)
                 alter.alter_publications(
                     name,
-                    asked.action,
-                    asked.publications,
+                    statement.action,
+                    statement.publications,
                     context,
                     refresh=options.refresh,
                     copy_data=options.copy_data,
                 )
             case AlterRefresh():
-                copy_data = refresh_copies(asked.options)
+                copy_data = refresh_copies(statement.options)
                 self._not_in_block(f"{ALTER} ... REFRESH")
                 alter.alter_refresh(name, context, copy_data=copy_data)
             case AlterOptions():
-                values = set_options(asked.options)
+                values = set_options(statement.options)
                 self._not_in_block(_altering_the_slot(values))
                 alter.alter_options(name, values, context)
             case AlterConnection():
                 self._not_in_block(ALTER)
-                alter.alter_connection(name, asked.conninfo, context)
+                alter.alter_connection(name, statement.conninfo, context)
             case AlterSkip():
-                lsn = skip_lsn(asked.options)
+                lsn = skip_lsn(statement.options)
                 self._not_in_block(ALTER)
                 alter.alter_skip(name, lsn, context)
             case AlterEnabled():
                 self._not_in_block(ALTER)
-                alter.alter_enabled(name, asked.enabled, context)
+                alter.alter_enabled(name, statement.enabled, context)
             case AlterRename():
                 self._not_in_block(ALTER)
-                alter.alter_rename(name, asked.new, context)
+                alter.alter_rename(name, statement.new, context)
             case AlterOwner():
                 self._not_in_block(ALTER)
-                alter.alter_owner(name, asked.role, context)
+                alter.alter_owner(name, statement.role, context)
 
     def _not_in_block(self, command: str) -> None:
-        """25001: what changes the publisher or the lake cannot be rolled back."""
+        """Raise 25001 inside a block: changes of publisher or lake cannot be rolled back."""
         if self.in_block:
             raise ActiveSqlTransaction(
                 f"{command} cannot run inside a transaction block",
@@ -203,8 +206,8 @@ def read_text(file: Path | None) -> str:
 def altering(name: str, words: Sequence[str]) -> str:
     """``pgsub alter NAME WORDS…`` as SQL text.
 
-    The words are what follows the name, as a shell hands them over: it has taken the quotes of a
-    connection string away, so that one word after CONNECTION is taken as the string itself.
+    The words follow the name. A shell has removed the quotes of a connection string: a single word
+    after CONNECTION counts as the string itself.
     """
     if len(words) == 2 and words[0].lower() == "connection" and not words[1].startswith("'"):
         words = (words[0], quote_literal(words[1]))

@@ -1,6 +1,6 @@
-"""Which lake table each published table is written to, and everything that speaks against it.
+"""Maps published tables to lake tables, and finds every reason against the mapping.
 
-CREATE raises the first finding, ``pgsub check`` lists them all; both see the same ones.
+CREATE raises the first finding, ``pgsub check`` lists all findings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RESERVED_COLUMNS: Final = frozenset(
         "_row_id",
     }
 )
-"""Names of Iceberg's metadata columns: a table with one of them cannot be written."""
+"""Names of Iceberg's metadata columns: a table with such a column cannot be written."""
 
 Tables = Mapping[str, TableOptions]
 LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
@@ -58,7 +58,7 @@ LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
 
 @dataclass(frozen=True, slots=True)
 class MappedTable:
-    """A published table, the lake table it goes to, and what the configuration says of it."""
+    """A published table, its lake table, and the table's options of the configuration."""
 
     remote: RemoteTable
     ident: LakeIdent
@@ -71,7 +71,7 @@ class MappedTable:
 
 
 def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, TableOptions]:
-    """Where a published table goes: ``to`` if the configuration has it, else its own names."""
+    """The lake table of a published table: ``to`` of the configuration, else the same names."""
     options = tables.get(qualified_name(nspname, relname), TableOptions())
     return LakeIdent(*(options.to or (nspname, relname))), options
 
@@ -79,7 +79,7 @@ def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, T
 def fetch_mapped_tables(
     conn: QueryConn, publications: Sequence[str], tables: Tables
 ) -> list[MappedTable]:
-    """Every table the publications publish, by name. Raises the publisher's errors."""
+    """Every published table, by name. Raises the publisher's errors."""
     mapped = []
     for nspname, relname in fetch_table_list(conn, publications):
         remote = fetch_remote_table_info(conn, nspname, relname, publications)
@@ -88,7 +88,7 @@ def fetch_mapped_tables(
 
 
 def missing_publications_warning(conn: QueryConn, publications: Sequence[str]) -> Iterator[Notice]:
-    """One warning that names every publication the publisher does not have, if any."""
+    """A single warning with all publications missing on the publisher."""
     missing = missing_publications(conn, publications)
     if missing:
         does = "does" if len(missing) == 1 else "do"
@@ -100,9 +100,9 @@ def missing_publications_warning(conn: QueryConn, publications: Sequence[str]) -
 def other_origins_warning(
     conn: QueryConn, sub: Subscription, known: Collection[tuple[str, str]] = ()
 ) -> Iterator[Notice]:
-    """One warning if a copy with origin = none may bring rows that came from elsewhere.
+    """A single warning if a copy with origin = none may bring rows of other origins.
 
-    ``known`` are tables that are not copied now: those the subscription has already.
+    ``known`` are the subscription's existing tables, which are not copied now.
     """
     if sub.suborigin != "none":
         return
@@ -129,7 +129,7 @@ def other_origins_warning(
 
 
 def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationError]:
-    """What is wrong with the tables themselves and with where they are mapped to."""
+    """Findings about the published tables and about two tables with the same lake table."""
     targets: dict[LakeIdent, MappedTable] = {}
     for table in mapped:
         yield from _column_findings(table)
@@ -141,7 +141,7 @@ def published_findings(mapped: Sequence[MappedTable]) -> Iterator[ReplicationErr
 def privilege_findings(
     conn: QueryConn, mapped: Sequence[MappedTable]
 ) -> Iterator[ReplicationError]:
-    """The initial copy reads the published columns of every table."""
+    """Findings about tables that the role may not read: the initial copy reads all columns."""
     if not mapped:
         return
     wanted = ", ".join(
@@ -202,8 +202,8 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
 def lake_findings(
     mapped: Sequence[MappedTable], lake_tables: LakeTables, store: CatalogStore, sub: Subscription
 ) -> Iterator[ReplicationError]:
-    """What is wrong with the lake tables: taken, somebody else's, or short of columns."""
-    taken = _taken_by_others(store, sub)
+    """Findings about lake tables: in use, owned by another subscription, or short of columns."""
+    taken = _taken_idents(store, sub)
     free = store.former_owners()
     found = lake_tables([table.ident for table in mapped])
     for table, existing in zip(mapped, found, strict=True):
@@ -225,7 +225,7 @@ def lake_findings(
 def _generated_findings(
     table: MappedTable, existing: LakeTable | None
 ) -> Iterator[ReplicationError]:
-    """What the text of generation expressions tells; Spark is asked when they are first used."""
+    """Findings about the text of generation expressions; Spark checks at the first use."""
     from workers.changes.column_checks import check_generated
     from workers.lake.generated_columns import check_uses
 
@@ -243,7 +243,7 @@ def _generated_findings(
 def _existing_findings(
     table: MappedTable, existing: LakeTable, own: str, free: set[str]
 ) -> Iterator[ReplicationError]:
-    """``own`` is the subscription's uuid, ``free`` those of dropped ones."""
+    """``own`` is the subscription's uuid, ``free`` has the uuids of dropped subscriptions."""
     options, owner = table.options, existing.owner
     if owner == SHARED and not options.shared:
         yield ObjectInUse(
@@ -267,7 +267,7 @@ def _existing_findings(
             hint="If that subscription is gone, remove the table's property pgsub.owner with "
             "ALTER TABLE ... UNSET TBLPROPERTIES.",
         )
-    # A command that finds no table in the way need not wait a second for numba.
+    # Without an existing table a command need not wait a second for numba.
     from workers.changes.column_checks import check_columns
 
     try:
@@ -278,8 +278,8 @@ def _existing_findings(
         yield error
 
 
-def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tuple[str, bool]]:
-    """Lake table → another subscription of this data directory that writes it; whether shared."""
+def _taken_idents(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tuple[str, bool]]:
+    """Lake table → another subscription of the data directory, and whether the table is shared."""
     taken: dict[LakeIdent, tuple[str, bool]] = {}
     for other in store.subscriptions():
         for rel in store.rels(other.oid) if other.oid != sub.oid else ():
@@ -289,7 +289,7 @@ def _taken_by_others(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, 
 
 
 def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:
-    """What is not wrong yet: tables without an identity, names that fit nothing."""
+    """Warnings: tables without a replica identity, unused names of the configuration."""
     names = {table.name for table in mapped}
     unused = [name for name in tables if name not in names]
     if unused:
@@ -319,7 +319,7 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names as a message lists them."""
+    """Names in quotes, for a message."""
     return ", ".join(f'"{name}"' for name in names)
 
 

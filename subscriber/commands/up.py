@@ -1,9 +1,8 @@
-"""``pgsub up FILE``: what the file describes is made or brought in line, then the launcher runs.
+"""``pgsub up FILE``: create the file's subscriptions or bring them in line, then run the launcher.
 
-What needs no lake is checked before anything is started, so that a wrong host or a missing
-privilege is told at once. The rest happens in the launcher, when its lake is up, and again when it
-is told to read the file anew (SIGHUP). A subscription that the file does not name stays, with a
-warning: ``up`` never drops.
+Checks without the lake come before any start: a wrong host or a missing privilege is reported at
+once. The rest happens in the launcher, when the lake is up, and again after a SIGHUP. A
+subscription without an entry in the file stays, with a warning: ``up`` never drops.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import (
     check_password,
     create_subscription,
+    finish_leftover,
     new_row,
     raise_first,
-    settle_leftover,
 )
 from subscriber.commands.main_slot import check_slot_is_free
 from subscriber.commands.open_context import open_command_context
@@ -42,7 +41,7 @@ from subscriber.messages import warning
 
 
 def up(data_dir: Path, file: Path) -> int:
-    """Run until told to stop; the exit status. What ends the launcher is in its log."""
+    """Run the launcher to its end; the exit status. The log has the reason of an end."""
     config = load(file)
     preflight(data_dir, config)
 
@@ -53,7 +52,7 @@ def up(data_dir: Path, file: Path) -> int:
 
 
 def preflight(data_dir: Path, config: Config) -> None:
-    """What CREATE would reject of new subscriptions, as far as the publisher can tell."""
+    """Raise CREATE's errors about new subscriptions, as far as the publisher knows."""
     store = CatalogStore.open(data_dir)
     try:
         with open_command_context(data_dir, store, config, notify=lambda _: None) as context:
@@ -84,20 +83,20 @@ def _ask_publisher(
 
 
 def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:
-    """Create or bring in line; runs in a thread of the launcher."""
+    """Create or bring in line every subscription; runs in a thread of the launcher."""
     store = CatalogStore.open(data_dir)
     try:
         store.put_settings(config.stored())
         with open_command_context(data_dir, store, config, lake_url=lake_url) as context:
             for stmt in config.subscriptions:
                 _create_or_bring_in_line(stmt, context)
-            _warn_of_absent(config, context)
+            _warn_of_unnamed(config, context)
     finally:
         store.close()
 
 
 def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, context: CommandContext) -> None:
-    settle_leftover(stmt.name, context)
+    finish_leftover(stmt.name, context)
     existing = context.store.subscription_by_name(stmt.name)
     if existing is None:
         create_subscription(stmt, context)
@@ -105,7 +104,7 @@ def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, context: CommandConte
         bring_in_line(existing, stmt, context)
 
 
-def _warn_of_absent(config: Config, context: CommandContext) -> None:
+def _warn_of_unnamed(config: Config, context: CommandContext) -> None:
     named = {stmt.name for stmt in config.subscriptions}
     for sub in context.store.subscriptions():
         if sub.subname not in named and sub.subcreate is SubCreate.READY:
@@ -118,14 +117,14 @@ def _warn_of_absent(config: Config, context: CommandContext) -> None:
 
 
 def keep_settings(config: Config, context: CommandContext) -> None:
-    """``create`` stores what its file says besides subscriptions, unless a launcher runs by
-    other settings: then only a warning, because half of the family would follow them."""
+    """Store the file's settings for ``create``, unless others are in force: then only warn, because
+    running workers would follow only some of the new settings."""
     stored: dict[str, Any] = context.store.settings()
     if not stored:
         context.store.put_settings(config.stored())
         return
     running = from_stored(stored)
-    said = {
+    given = {
         "lake": config.lake.model_fields_set and config.lake != running.lake,
         "spark": config.spark.model_fields_set and config.spark != running.spark,
         "settings": any(
@@ -133,7 +132,7 @@ def keep_settings(config: Config, context: CommandContext) -> None:
             for name in config.settings.model_fields_set
         ),
     }
-    different = [name for name, differs in said.items() if differs]
+    different = [name for name, differs in given.items() if differs]
     if different:
         context.notify(
             warning(

@@ -1,7 +1,7 @@
-"""``pgsub wait``: until a subscription's tables are all ready, and durable up to a position.
+"""``pgsub wait``: wait until all tables of a subscription are ready and durable up to a position.
 
-Durable is what the apply worker has confirmed to the publisher, not its origin: a transaction that
-touches nothing here moves no origin, but is confirmed.
+The durable position is the apply worker's last confirmation to the publisher, not the origin: a
+transaction without changes for the subscription moves no origin, but is confirmed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workers.publisher.interfaces import ReplicationConn
 
 
 def publisher_position(conn: ReplicationConn) -> LSN:
-    """The publisher's current WAL position: what is committed there now ends at or before it."""
+    """The publisher's current WAL position: every commit so far ends at or before the position."""
     rows = conn.exec(
         "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() "
         "THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END"
@@ -42,14 +42,14 @@ def wait_for_catchup(
     timeout: float | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> LSN:
-    """Wait; the position that was waited for.
+    """Wait; the position waited for.
 
-    ``position`` is asked once. Raises 42704 if there is no such subscription, 55000 at once when
-    it can never catch up (no launcher, disabled), 57014 after ``timeout`` seconds.
+    ``position`` is called once. Raises 42704 for an unknown subscription, 55000 at once if the
+    subscription can never catch up (no launcher, disabled), 57014 after ``timeout`` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while store.subscription_by_name(name) is None and _is_starting(launcher()):
-        pause(WAIT_POLL_SECONDS)  # "up" makes it once the lake answers
+        pause(WAIT_POLL_SECONDS)  # "up" creates the subscription once the lake answers
     _running(name, store, launcher)
     target = position(_existing(name, store))
     while True:
@@ -74,7 +74,7 @@ def _is_starting(status: LauncherStatus | None) -> bool:
 
 
 def unready(sub: Subscription, store: CatalogStore) -> list[str]:
-    """The tables that are not ``r``, with their states."""
+    """The tables in other states than ``r``, with the states."""
     return [
         f"{rel.nspname}.{rel.relname} ({rel.srsubstate})"
         for rel in store.rels(sub.oid)
@@ -83,7 +83,7 @@ def unready(sub: Subscription, store: CatalogStore) -> list[str]:
 
 
 def flush_position(sub: Subscription, status: LauncherStatus) -> LSN:
-    """What the apply worker last confirmed to the publisher; 0/0 while none runs."""
+    """The apply worker's last confirmation to the publisher; 0/0 without an apply worker."""
     for worker in status.workers:
         if (worker.subid, worker.relid) == (sub.oid, 0):
             return worker.flush_lsn
@@ -100,7 +100,7 @@ def _existing(name: str, store: CatalogStore) -> Subscription:
 def _running(
     name: str, store: CatalogStore, launcher: Callable[[], LauncherStatus | None]
 ) -> tuple[Subscription, LauncherStatus]:
-    """The subscription and its launcher, as long as there is any hope."""
+    """The subscription and the launcher's status; 55000 if waiting is useless."""
     sub = _existing(name, store)
     if sub.subcreate is not SubCreate.READY or not sub.subenabled:
         raise ObjectNotInPrerequisiteState(

@@ -481,4 +481,4 @@ def test_where_a_table_goes_on(
     stamp = Stamp("o", LSN(stamped), epoch, LSN(0))
     found = anchor(rel, stamp, server, LSN(begin), LSN(500))
     assert found.lsn == lsn
-    assert found.held == (stamped if epoch == "e" else None)
+    assert found.lake_lsn == (stamped if epoch == "e" else None)

@@ -136,8 +136,8 @@ def test_a_password_that_was_not_stored_leaves_no_file(
         world.store.update_subscription(sub.oid, subsynccommit="on")
         store(sub, *args)
 
-    store = alter._store_and_tell
-    monkeypatch.setattr(alter, "_store_and_tell", somebody_else_is_faster)
+    store = alter._store_and_reload
+    monkeypatch.setattr(alter, "_store_and_reload", somebody_else_is_faster)
     with pytest.raises(ObjectInUse, match="was changed meanwhile"):
         alter_connection("mysub", "host=db password=one", world.context)
     assert not list(world.context.data_dir.rglob("passfile/*"))

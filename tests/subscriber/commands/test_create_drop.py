@@ -1,3 +1,7 @@
+"""CREATE, DROP, ENABLE and DISABLE SUBSCRIPTION."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,12 +11,9 @@ from catalog.errcodes import (
     ConnectionFailure,
     DuplicateObject,
     DuplicateTable,
-    FeatureNotSupported,
     InsufficientPrivilege,
-    InvalidName,
     InvalidParameterValue,
     IoError,
-    ObjectInUse,
     ObjectNotInPrerequisiteState,
     ReplicationError,
     UndefinedObject,
@@ -169,27 +170,6 @@ def test_origin_warning(world: Around) -> None:
     assert "requested copy_data with origin = NONE" in world.said()[0]
 
 
-def test_warnings_about_tables(world: Around) -> None:
-    world.publisher.tables = {"a": PublishedTable(key=0), "b": PublishedTable(letters="tfff")}
-    create_subscription(statement(tables={"public.nosuch": {}}), world.context)
-    assert world.said()[:2] == [
-        'WARNING: table "public.nosuch" of the configuration is not published',
-        'WARNING: table "public.a" has no replica identity and publishes updates or deletes',
-    ]
-
-
-def test_a_table_that_publishes_a_part_of_its_identity(world: Around) -> None:
-    world.publisher.tables = {
-        "a": PublishedTable(columns=("id",), key=2),
-        "b": PublishedTable(columns=("id",), key=2, letters="tfft"),
-    }
-    create_subscription(statement(), world.context)
-    assert [said for said in world.said() if "replica identity" in said] == [
-        'WARNING: table "public.a" publishes updates or deletes but only part of its '
-        "replica identity"
-    ]
-
-
 def test_password_goes_to_a_private_file(world: Around) -> None:
     sub = create_subscription(statement(connection="host=db password=secret"), world.context)
     assert sub.passfile is not None
@@ -245,135 +225,6 @@ def test_second_lake_table_fails(world: Around) -> None:
     with pytest.raises(IoError):
         create_subscription(statement(with_={"copy_data": False}), world.context)
     nothing_is_left(world)
-
-
-@pytest.mark.parametrize(
-    ("tables", "error", "sqlstate"),
-    [
-        ({"a": PublishedTable(columns=("id", "_file"))}, InvalidName, "42939"),
-        ({"a": PublishedTable(columns=())}, FeatureNotSupported, "0A000"),
-        ({"a": PublishedTable(relkind="S")}, ReplicationError, "42809"),
-    ],
-)
-def test_tables_that_cannot_be_written(
-    world: Around, tables: dict[str, PublishedTable], error: type[Exception], sqlstate: str
-) -> None:
-    world.publisher.tables = tables
-    with pytest.raises(error) as caught:
-        create_subscription(statement(), world.context)
-    assert getattr(caught.value, "code", None) == sqlstate
-    nothing_is_left(world)
-
-
-def test_s_001_8_a_table_without_columns_is_refused(world: Around) -> None:
-    """H-31: no COPY without columns is ever asked for."""
-    world.publisher.tables["empty"] = PublishedTable(columns=())
-    with pytest.raises(FeatureNotSupported, match=r'"public\.empty" has no published'):
-        create_subscription(statement(), world.context)
-    nothing_is_left(world)
-
-
-def test_all_findings_are_told(world: Around) -> None:
-    world.publisher.tables = {
-        "a": PublishedTable(columns=("_pos", "_file")),
-        "b": PublishedTable(columns=()),
-    }
-    with pytest.raises(InvalidName, match='"_pos"') as caught:
-        create_subscription(statement(), world.context)
-    assert '"_file"' in (caught.value.detail or "")
-    assert '"public.b" has no published columns' in (caught.value.detail or "")
-
-
-def test_two_tables_into_one(world: Around) -> None:
-    world.publisher.tables["b"] = PublishedTable()
-    with pytest.raises(DuplicateTable, match="both mapped to lake table"):
-        create_subscription(statement(tables={"public.a": {"to": "public.b"}}), world.context)
-    nothing_is_left(world)
-    both = {name: {"to": "x.y", "shared": True} for name in ("public.a", "public.b")}
-    sub = create_subscription(statement(tables=both), world.context)
-    assert len({rel.srrelid for rel in world.store.rels(sub.oid)}) == 2
-
-
-def test_two_subscriptions_into_one(world: Around) -> None:
-    create_subscription(statement(), world.context)
-    with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
-        create_subscription(statement("two"), world.context)
-    assert list(world.publisher.slots) == ["mysub"]
-    sharing = {"public.a": {"shared": True}}
-    with pytest.raises(ObjectInUse, match='belongs to subscription "mysub"'):
-        create_subscription(statement("two", tables=sharing), world.context)
-
-
-def test_two_subscriptions_share_a_lake_table(world: Around) -> None:
-    sharing = {"public.a": {"shared": True, "generated": {"whose": "upper(_pgsub_source)"}}}
-    no_copy = {"copy_data": False}
-    one = create_subscription(statement("one", tables=sharing, with_=no_copy), world.context)
-    create_subscription(statement("two", tables=sharing, with_=no_copy), world.context)
-    found = world.lake.tables[LakeIdent("public", "a")]
-    assert found.owner == "shared"
-    assert [column.name for column in found.columns] == ["id", "v", "whose", "_pgsub_source"]
-    assert len(found.sources) == 2
-    position = found.position(f"{one.subuuid}:public.a")
-    assert position is not None
-    assert position.lsn == position.floor == POINT
-    (rel,) = world.store.rels(one.oid)
-    assert position.epoch == rel.epoch
-    with pytest.raises(ObjectInUse, match="belongs to subscription") as caught:
-        create_subscription(statement("three"), world.context)
-    assert "shared: true" in (caught.value.hint or "")
-
-
-def test_a_shared_lake_table_that_exists(world: Around) -> None:
-    columns = ("id", "v", "_pgsub_source")
-    world.lake.add("a", columns, owner="shared")
-    for adopt in (False, True):
-        with pytest.raises(ObjectInUse, match="is shared"):
-            create_subscription(statement(tables={"public.a": {"adopt": adopt}}), world.context)
-    create_subscription(statement("one", tables={"public.a": {"shared": True}}), world.context)
-    world.lake.add("a", columns, owner="somebody")
-    world.store.delete_subscription(world.store.subscriptions()[0].oid)
-    with pytest.raises(DuplicateTable):
-        create_subscription(statement("two", tables={"public.a": {"shared": True}}), world.context)
-    both = {"public.a": {"shared": True, "adopt": True}}
-    with pytest.raises(ObjectInUse, match="written by another subscription"):
-        create_subscription(statement("two", tables=both), world.context)
-    world.lake.add("a", ("id", "v"))
-    with pytest.raises(ObjectNotInPrerequisiteState, match=r'missing .*"_pgsub_source"'):
-        create_subscription(statement("two", tables=both), world.context)
-
-
-def test_a_column_of_the_publisher_in_the_way(world: Around) -> None:
-    world.publisher.tables["a"] = PublishedTable(columns=("id", "_pgsub_source"))
-    with pytest.raises(ReplicationError, match="in the way") as caught:
-        create_subscription(statement(tables={"public.a": {"shared": True}}), world.context)
-    assert caught.value.code == "42701"
-    create_subscription(statement(), world.context)
-    world.publisher.tables["a"] = PublishedTable(columns=("id", "v"))
-    generating = {"public.a": {"shared": True, "generated": {"_pgsub_source": "v"}}}
-    with pytest.raises(ReplicationError, match="in the way"):
-        create_subscription(statement("two", tables=generating), world.context)
-
-
-def test_lake_table_exists(world: Around) -> None:
-    world.lake.add("a")
-    with pytest.raises(DuplicateTable, match=r'lake table "public\.a" already exists'):
-        create_subscription(statement(), world.context)
-    adopt = {"public.a": {"adopt": True}}
-    create_subscription(statement(tables=adopt, with_={"copy_data": False}), world.context)
-    assert world.lake.tables[LakeIdent("public", "a")].snapshot_id == 2
-
-
-def test_adopted_table_lacks_columns(world: Around) -> None:
-    world.lake.add("a", columns=("id",))
-    with pytest.raises(ObjectNotInPrerequisiteState, match='"v"'):
-        create_subscription(statement(tables={"public.a": {"adopt": True}}), world.context)
-
-
-def test_adopting_what_somebody_else_writes(world: Around) -> None:
-    world.lake.add("a", owner="somebody else")
-    adopt = {"public.a": {"adopt": True}}
-    with pytest.raises(ObjectInUse, match="written by another subscription"):
-        create_subscription(statement(tables=adopt), world.context)
 
 
 def test_table_of_a_dropped_subscription_is_adopted(world: Around) -> None:
@@ -487,12 +338,3 @@ def test_enable_and_disable(world: Around) -> None:
     for command in (enable_subscription, disable_subscription):
         with pytest.raises(UndefinedObject):
             command("nobody", world.context)
-
-
-def test_worker_that_does_not_end(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create_drop, "WORKER_EXIT_SECONDS", 0.0)
-    sub = create_subscription(statement(), world.context)
-    world.workers[:] = [[WorkerTwin(sub.oid, 77)]] * 2
-    with pytest.raises(ObjectInUse, match="do not end") as caught:
-        disable_subscription("mysub", world.context)
-    assert caught.value.detail == "Processes: 77."

@@ -13,8 +13,8 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Stream, SubCreate, Subscription
 from subscriber.commands import run_sql
 from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import must_have
 from subscriber.commands.run_sql import Session, altering
+from subscriber.commands.subscription_row import must_have
 from tests.subscriber.alter_twin import AlterTwin
 from tests.subscriber.statements import GOOD, IN_A_BLOCK, OFFLINE, OPTIONS, STATE
 from tests.subscriber.twins import Around, nothing_is_left
