@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from catalog.errcodes import ReplicationError
 from subscriber.commands.check import Checked, check_subscription
 from tests.subscriber.twins import Around, statement
 
 
-def check(world: Around, **keys: object) -> Checked:
+def check(world: Around, **keys: Any) -> Checked:
     return check_subscription(statement(**keys), world.context, world.context.settings)
 
 
