@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 CATALOG: Final = "lake"
-_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
+CATALOG_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
 FIXED: Final[dict[str, str]] = {
     # A session that caches table metadata does not see another session's commits.
-    f"{_PREFIX}.cache-enabled": "false",
+    f"{CATALOG_PREFIX}.cache-enabled": "false",
     # PostgreSQL's names are case-sensitive.
     "spark.sql.caseSensitive": "true",
     # timestamptz is an instant: the session's wall clock must not change the value.

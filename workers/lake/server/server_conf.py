@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError
-from workers.lake.connect.session_conf import _PREFIX, CATALOG, FIXED
+from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
@@ -23,9 +23,9 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
 
     ``format`` is no key of Iceberg's; full ``spark.sql.catalog.*`` names pass through.
     """
-    conf = {_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
+    conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
     for key, value in catalog.items():
-        conf[key if key.startswith("spark.") else f"{_PREFIX}.{key}"] = str(value)
+        conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
 
 
