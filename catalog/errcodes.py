@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar, Final
 
 # -- SQLSTATEs by their PostgreSQL names -----------------------------------------------------------
@@ -124,14 +125,14 @@ class ConnectionFailure(ReplicationError):
     sqlstate = CONNECTION_FAILURE
 
 
-class FamilyProcessGone(ConnectionFailure):
+class RequiredProcessGone(ConnectionFailure):
     """The lake server or the launcher went away: no worker can go on without them.
 
     The worker's work is not at fault, just as the end of a server is no fault of the backends.
     """
 
 
-class LakeBroken(FamilyProcessGone):
+class LakeBroken(RequiredProcessGone):
     """The lake server fails every request: the launcher has to restart the server."""
 
 
@@ -319,3 +320,13 @@ def error_context(line: str) -> Iterator[None]:
     except ReplicationError as error:
         error.context.append(line)
         raise
+
+
+def internal_error(error: BaseException) -> InternalError:
+    """The error for an exception that is a bug: the type and the place, without values."""
+    where, trace = "?", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return InternalError(f"unexpected {type(error).__name__} at {where}")

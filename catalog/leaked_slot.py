@@ -34,7 +34,7 @@ class LeakedSlot:
         return f'replication slot "{self.slot_name}" stays on the publisher: {self.reason}'
 
     @property
-    def has_own_number(self) -> bool:
+    def has_subscription_number(self) -> bool:
         """Whether the name ends in a number of a single subscription."""
         return _SYNC_SLOT.match(self.slot_name) is not None
 
@@ -45,7 +45,9 @@ class LeakedSlot:
         the databases and the slots of the server: a slot of the name may belong to a different
         subscription on a clone. A command drops a main slot through the old connection string only.
         """
-        return self.is_on(sub) and (self.has_own_number or self.conninfo == sub.subconninfo)
+        return self.is_on(sub) and (
+            self.has_subscription_number or self.conninfo == sub.subconninfo
+        )
 
     def is_on(self, sub: Subscription) -> bool:
         """Whether server and database are the subscription's, through any connection string."""

@@ -122,7 +122,7 @@ class Subscription:
     max_flush_lsn: LSN = InvalidXLogRecPtr
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
 
-    def same_world(self, later: Subscription) -> bool:
+    def has_same_publisher(self, later: Subscription) -> bool:
         """Whether the positions of the row's publisher hold for the later row's publisher.
 
         The later row may know a database that the row does not: an older data directory has none.

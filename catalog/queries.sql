@@ -219,7 +219,7 @@ ON CONFLICT (subid, relid, kind) DO UPDATE SET
     failed = excluded.failed,
     error = excluded.error
 
--- name: forget_upkeep_errors
+-- name: forget_maintenance_errors
 UPDATE lake_upkeep SET failed = NULL, error = NULL WHERE subid = :subid AND relid = :relid
 
 -- name: clear_skip_lsn

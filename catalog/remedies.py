@@ -127,7 +127,7 @@ SPOOL_FULL: Final = (
 )
 """Changes arrive faster than the worker applies changes, or the worker applies none."""
 
-UPKEEP_FAILED: Final = (
+MAINTENANCE_FAILED: Final = (
     "Changes are applied all the same, and it is tried again. If it fails each time, files and "
     "snapshots grow in number and readers become slower: the log has the DETAIL."
 )

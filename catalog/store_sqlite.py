@@ -95,7 +95,7 @@ class CatalogStore(CatalogFile):
             if row.oid != subid:
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
-            if not old.same_world(row):
+            if not old.has_same_publisher(row):
                 self.forget_sync_progress(subid)
         return row
 
@@ -392,9 +392,9 @@ class CatalogStore(CatalogFile):
         """Add a maintenance of a table, done or failed, if the table is in the subscription."""
         self._write("add_lake_upkeep", dataclasses.asdict(done))
 
-    def forget_upkeep_errors(self, subid: int, relid: int) -> None:
+    def forget_maintenance_errors(self, subid: int, relid: int) -> None:
         """Forget failures: the table no longer has the rows."""
-        self._write("forget_upkeep_errors", {"subid": subid, "relid": relid})
+        self._write("forget_maintenance_errors", {"subid": subid, "relid": relid})
 
     def put_leaked_slot(self, slot: LeakedSlot) -> None:
         """Remember a slot that stays on the publisher until a user drops the slot."""

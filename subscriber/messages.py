@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from catalog import remedies
 from catalog.errcodes import (
     QUERY_CANCELED,
     ConfigFileError,
-    InternalError,
     IoError,
     ReplicationError,
+    internal_error,
 )
 from catalog.namespace import printable
 
@@ -72,18 +71,7 @@ def as_replication_error(error: BaseException) -> ReplicationError:
     if isinstance(error, OSError):
         place = f' "{error.filename}"' if error.filename else ""
         return IoError(f"could not access file{place}: {error.strerror or type(error).__name__}")
-    return InternalError(f"unexpected {type(error).__name__} at {_innermost(error)}")
-
-
-def _innermost(error: BaseException) -> str:
-    """The last frame of a traceback as file:line, without values."""
-    where = "?"
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return where
+    return internal_error(error)
 
 
 def _print(text: str, stream: TextIO | None) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from catalog import remedies
 from catalog.errcodes import (
     AdminShutdown,
-    FamilyProcessGone,
     LakeBroken,
     ReplicationError,
     ReplicationGap,
+    RequiredProcessGone,
 )
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
@@ -80,9 +80,9 @@ def _run(process: WorkerProcess) -> int:
         if process.remember_error(shown) or not isinstance(shown, ReplicationGap):
             worker_log.report(shown, subid=process.subid, relid=process.relid)
         if isinstance(error, LakeBroken):
-            with suppress(FamilyProcessGone):
+            with suppress(RequiredProcessGone):
                 process.link.lake_broken()
-        if process.applying and not isinstance(error, FamilyProcessGone):
+        if process.applying and not isinstance(error, RequiredProcessGone):
             count_error(process, error)
             if disable_on_error(process):
                 return EXIT_DONE  # it starts at once when it is enabled again

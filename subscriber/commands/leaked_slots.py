@@ -131,7 +131,7 @@ def warn_of_slots_left(
                 f'replication slot "{slot.slot_name}" may still be {place} that '
                 f'subscription "{before.subname}" was made for',
                 detail=f"{which}. A slot that is there holds back WAL until it is dropped.",
-                hint=("" if slot.has_own_number else "If nobody else uses it: ")
+                hint=("" if slot.has_subscription_number else "If nobody else uses it: ")
                 + f"Connect there and SELECT pg_drop_replication_slot('{slot.slot_name}').",
             )
         )

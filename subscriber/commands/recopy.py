@@ -172,7 +172,7 @@ def _mark(
                 copied=False,
             )
             store.forget_last_error(sub.oid, rel.srrelid)
-            store.forget_upkeep_errors(sub.oid, rel.srrelid)
+            store.forget_maintenance_errors(sub.oid, rel.srrelid)
     failpoints.reach("recopy.marked")
     return copying
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from catalog.namespace import printable
-from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
+from catalog.remedies import MAINTENANCE_FAILED, SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
 from subscriber.printing import Row, as_text_table, timestamptz
@@ -50,7 +50,7 @@ def _upkeep_lines(row: Row) -> str:
     """Maintenance of a lake table that failed at the last attempt."""
     lake = f"{row['lake_schema']}.{row['lake_table']}"
     text = f'WARNING:  upkeep of lake table "{lake}" failed: {row["upkeep_error"]}'
-    lines = [text, f"HINT:  {UPKEEP_FAILED}"]
+    lines = [text, f"HINT:  {MAINTENANCE_FAILED}"]
     return _message_lines({**row, "relation": None}, row["last_failed_time"], lines, "at")
 
 

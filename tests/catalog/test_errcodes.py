@@ -13,6 +13,7 @@ from catalog.errcodes import (
     ProtocolViolation,
     ReplicationError,
     error_context,
+    internal_error,
     policy,
 )
 
@@ -72,3 +73,16 @@ def test_context_lines_go_from_the_inside_out() -> None:
 )
 def test_the_whole_code_comes_before_its_class(code: str, expected: Policy) -> None:
     assert policy(code) is expected
+
+
+def test_a_bug_is_named_by_its_type_and_the_innermost_place() -> None:
+    try:
+        raise ZeroDivisionError("value 42")
+    except ZeroDivisionError as error:
+        found = internal_error(error)
+    assert found.code == "XX000"
+    assert re.fullmatch(
+        r"unexpected ZeroDivisionError at test_errcodes.py:\d+ in test_a_bug_is_named_\w+",
+        found.primary,
+    )
+    assert internal_error(ValueError()).primary == "unexpected ValueError at ?"

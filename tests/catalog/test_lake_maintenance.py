@@ -100,5 +100,5 @@ def test_errors_that_are_forgotten_leave_the_counts(
 ) -> None:
     for each in (done(rel, EXPIRY, 5), failed(rel, EXPIRY, 9), failed(rel, COMPACTION, 9)):
         store.add_lake_upkeep(each)
-    store.forget_upkeep_errors(rel.srsubid, rel.srrelid)
+    store.forget_maintenance_errors(rel.srsubid, rel.srrelid)
     assert store.lake_upkeep(rel.srsubid) == [done(rel, EXPIRY, 5)]

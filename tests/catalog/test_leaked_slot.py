@@ -18,8 +18,8 @@ def test_a_message_names_the_slot_and_the_reason() -> None:
 
 
 def test_only_a_sync_slot_has_a_number_of_its_own() -> None:
-    assert SYNC_SLOT.has_own_number
-    assert not MAIN_SLOT.has_own_number
+    assert SYNC_SLOT.has_subscription_number
+    assert not MAIN_SLOT.has_subscription_number
 
 
 def test_a_sync_slot_is_dropped_through_any_connection_string() -> None:

@@ -10,12 +10,12 @@ import pytest
 from catalog.errcodes import (
     AdminShutdown,
     ConnectionFailure,
-    FamilyProcessGone,
     LakeBroken,
     NumericValueOutOfRange,
     ObjectInUse,
     ReplicationError,
     ReplicationGap,
+    RequiredProcessGone,
 )
 from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
 from catalog.pg_subscription import SubCreate, Subscription
@@ -222,7 +222,7 @@ def test_an_error_of_a_sync_worker_disables(run: Ended) -> None:
     [
         (ConnectionFailure("could not connect to the publisher"), False),
         (ReplicationGap("the slot is gone", sqlstate="42704"), False),
-        (FamilyProcessGone("lost the lake server while writing"), True),
+        (RequiredProcessGone("lost the lake server while writing"), True),
         (AdminShutdown("terminating"), True),
         (WorkerExit("its table left"), True),
     ],
@@ -243,7 +243,7 @@ def test_a_lake_server_that_cannot_go_on_is_told_of(run: Ended, relid: int) -> N
     assert run.worker(error, relid=relid) == EXIT_ERROR
     assert run.link.calls[-1] == "lake_broken"
     assert run.enabled
-    run.worker(FamilyProcessGone("lost the lake server"), relid=relid)
+    run.worker(RequiredProcessGone("lost the lake server"), relid=relid)
     assert run.link.calls[-1] == "attach"
 
 

@@ -79,7 +79,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
-from catalog.errcodes import AdminShutdown, FamilyProcessGone, InternalError
+from catalog.errcodes import AdminShutdown, InternalError, RequiredProcessGone
 from catalog.pg_lsn import LSN
 from config.limits import (
     LAUNCHER_LAKE_SECONDS,
@@ -151,7 +151,7 @@ class LauncherLink:
             die_with_parent()
         sock = dial(data_dir)
         if sock is None:
-            raise FamilyProcessGone("the launcher is gone")
+            raise RequiredProcessGone("the launcher is gone")
         sock.setblocking(False)
         link = cls(sock, slot, generation, on_lost or _exit_process)
         if threading.current_thread() is threading.main_thread():
@@ -234,7 +234,7 @@ class LauncherLink:
                 return self._lake_url
         if self.shutdown_requested.is_set():
             raise AdminShutdown("terminating worker due to administrator command")
-        raise FamilyProcessGone(
+        raise RequiredProcessGone(
             "the lake server is not running",
             detail=f"It did not come up within {timeout:g} s.",
             hint="See the log in the data directory.",
@@ -278,7 +278,7 @@ class LauncherLink:
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.lost.is_set() or self._closing:
-                raise FamilyProcessGone("the launcher is gone")
+                raise RequiredProcessGone("the launcher is gone")
             self._next_id += 1
             number = self._next_id
             self._replies[number] = future
@@ -289,7 +289,7 @@ class LauncherLink:
         except FutureTimeoutError:
             with self._lock:
                 self._replies.pop(number, None)
-            raise FamilyProcessGone("the launcher does not answer") from None
+            raise RequiredProcessGone("the launcher does not answer") from None
 
     # -- the thread ----------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class LauncherLink:
                     self._send()
                 if state & ~select.POLLOUT:
                     self._receive(reader)
-        except (FamilyProcessGone, ConnectionError):
+        except (RequiredProcessGone, ConnectionError):
             self._lose()
         except Exception as error:
             worker_log.report(worker_log.unexpected(error), action="launcher_link")
@@ -355,7 +355,7 @@ class LauncherLink:
     def _receive(self, reader: LineReader) -> None:
         data = self._sock.recv(SOCKET_CHUNK_BYTES)
         if not data:
-            raise FamilyProcessGone("the launcher is gone")
+            raise RequiredProcessGone("the launcher is gone")
         for message in reader.feed(data):
             if "id" in message:
                 self._take_reply(message)
@@ -406,7 +406,7 @@ class LauncherLink:
         if not closing:
             self._on_lost()
         for future in waiting:
-            future.set_exception(FamilyProcessGone("the launcher is gone"))
+            future.set_exception(RequiredProcessGone("the launcher is gone"))
         self.latch.set()
 
 

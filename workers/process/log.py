@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import InternalError, IoError, ReplicationError
+from catalog.errcodes import IoError, ReplicationError, internal_error
 from catalog.namespace import printable
 
 LOG_DIRECTORY: Final = "log"
@@ -96,18 +96,7 @@ def unexpected(error: Exception) -> ReplicationError:
     if isinstance(error, ReplicationError):
         return error
     log.debug("action=bug", exc_info=error)
-    return InternalError(f"unexpected {type(error).__name__} at {_innermost(error)}")
-
-
-def _innermost(error: BaseException) -> str:
-    """The innermost frame of a traceback, as file:line."""
-    where = "?"
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        where = f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return where
+    return internal_error(error)
 
 
 class _FdHandler(logging.Handler):

@@ -99,7 +99,7 @@ def check_same_publisher(made_on: Subscription, now: Subscription | None) -> Non
     """Raise ``WorkerExit`` if the subscription goes on from another server than the copy's."""
     if now is None:
         raise WorkerExit(f'subscription "{made_on.subname}" was removed')
-    if not made_on.same_world(now):
+    if not made_on.has_same_publisher(now):
         raise WorkerExit(
             f"the copy was made on {_place(made_on)}, the subscription goes on from {_place(now)}; "
             "the copy starts again"
@@ -109,7 +109,7 @@ def check_same_publisher(made_on: Subscription, now: Subscription | None) -> Non
 def check_own_server(conn: IdentityConn, sub: Subscription) -> None:
     """Raise ``WorkerExit`` if ``conn`` reached another publisher than the apply worker did."""
     reached = replace(sub, **conn.identify_system().stored())
-    if not sub.same_world(reached):
+    if not sub.has_same_publisher(reached):
         raise WorkerExit(
             f"its connection reached {_place(reached)}, the apply worker streams from "
             f"{_place(sub)}; it is tried again"

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from catalog.errcodes import SERIALIZATION_FAILURE, FamilyProcessGone, ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -182,7 +182,7 @@ class LakeWriter:
                 self._tables.abandon_branch(relid)
             elif to_publish:
                 self.publish(self.write({relid: []}, ready.lsn), ready.lsn)
-        except FamilyProcessGone:
+        except RequiredProcessGone:
             raise
         except ReplicationError as error:
             self._tables.abandon_branch(relid)  # the branch holds rewrites only, no rows are lost

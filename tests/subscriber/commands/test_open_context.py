@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, FamilyProcessGone, LakeBroken, ReplicationError
+from catalog.errcodes import ConnectionFailure, LakeBroken, ReplicationError, RequiredProcessGone
 from catalog.store_sqlite import CatalogStore
 from config.load import from_stored
 from subscriber.commands import open_context
@@ -27,7 +27,7 @@ def store() -> Iterator[CatalogStore]:
     ("error", "told"),
     [
         (LakeBroken("the lake server cannot go on"), 1),
-        (FamilyProcessGone("lost the lake server"), 0),
+        (RequiredProcessGone("lost the lake server"), 0),
         (ConnectionFailure("could not connect to the publisher"), 0),
     ],
 )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
-from catalog.remedies import SPOOL_FULL, UPKEEP_FAILED
+from catalog.remedies import MAINTENANCE_FAILED, SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.overview import overview
 from tests.subscriber.status.subscribed import rows, subscribed
@@ -109,7 +109,7 @@ def test_upkeep_that_fails_is_shown_until_it_goes_well(store: CatalogStore) -> N
         f"""
 subscription "mysub", at 2025-11-13 02:13:21+00:
 WARNING:  upkeep of lake table "{rel.lake_schema}.{rel.lake_table}" failed: {both}
-HINT:  {UPKEEP_FAILED}
+HINT:  {MAINTENANCE_FAILED}
 """
     )
     store.add_lake_upkeep(LakeUpkeep(*of, AUTOVACUUM, 1, at + 2 * 10**6))

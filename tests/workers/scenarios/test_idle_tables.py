@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
+from catalog.errcodes import LakeBroken, ReplicationError, RequiredProcessGone
 from catalog.lake_maintenance import COMPACTION
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
@@ -193,9 +193,9 @@ def test_what_cannot_be_shown_is_no_error_of_the_subscription(
     assert world.store.in_flight(world.sub.oid) == []
 
 
-@pytest.mark.parametrize("kind", [FamilyProcessGone, LakeBroken])
+@pytest.mark.parametrize("kind", [RequiredProcessGone, LakeBroken])
 def test_without_a_lake_server_there_is_no_worker(
-    world: Subscribed, kind: type[FamilyProcessGone], monkeypatch: pytest.MonkeyPatch
+    world: Subscribed, kind: type[RequiredProcessGone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resting = World(world)
     resting.play()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from catalog.errcodes import FamilyProcessGone
+from catalog.errcodes import RequiredProcessGone
 from workers.lake.api.connection import connect
 from workers.lake.api.java_api import JavaApi
 from workers.lake.connect.errors import as_replication_error
@@ -61,7 +61,7 @@ class Gateway:
                 java_error = JavaError(error)  # reads the causes through the gateway
                 raise as_replication_error(java_error, what) from None
         except (Py4JError, OSError):
-            raise FamilyProcessGone(
+            raise RequiredProcessGone(
                 f"lost the lake server while {what}", detail="Its gateway did not answer."
             ) from None
 

@@ -3,7 +3,7 @@
 A failed call has one of two outcomes:
 
 * The server answered with an error. The operation has ended.
-* No answer came (``FamilyProcessGone``). The operation may still be running, so the worker closes
+* No answer came (``RequiredProcessGone``). The operation may still be running, so the worker closes
   the session on the server before the next attempt (see ``session``).
 """
 
@@ -24,11 +24,11 @@ from catalog.errcodes import (
     CONNECTION_FAILURE,
     DISK_FULL,
     SYSTEM_ERROR,
-    FamilyProcessGone,
     IoError,
     LakeBroken,
     ObjectNotInPrerequisiteState,
     ReplicationError,
+    RequiredProcessGone,
 )
 from config.limits import COMMIT_ATTEMPTS
 from workers.lake.copy_task import TASK_ERROR
@@ -100,7 +100,7 @@ _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "
 """Packages with messages about files, tables and snapshots, never about rows."""
 
 
-class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
+class LakeFailure(ReplicationError):  # noqa: N818 - as in RequiredProcessGone
     """An error with which the lake server answered a call.
 
     ``message`` is the server's whole text, for recognising a refusal. The text may quote rows, so
@@ -110,11 +110,11 @@ class LakeFailure(ReplicationError):  # noqa: N818 - as in FamilyProcessGone
     message: str = ""
 
 
-class FileMissing(IoError):  # noqa: N818 - as in FamilyProcessGone
+class FileMissing(IoError):  # noqa: N818 - as in RequiredProcessGone
     """A file that the table's metadata names is missing, for example deleted by an expiry."""
 
 
-class SessionClosed(FamilyProcessGone):
+class SessionClosed(RequiredProcessGone):
     """The session was released from outside: a successor has taken this worker's place."""
 
 
@@ -167,7 +167,7 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             detail="The session was closed for good: a successor took this worker's place.",
         )
     if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
-        return FamilyProcessGone(
+        return RequiredProcessGone(
             f"lost the lake server while {what}", detail=_connection_detail(error, text, code)
         )
     if broken := _BROKEN.search(text) or _BROKEN.search(trace):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from catalog.errcodes import FamilyProcessGone, LakeBroken, ReplicationError
+from catalog.errcodes import LakeBroken, ReplicationError, RequiredProcessGone
 from catalog.lake_maintenance import LakeUpkeep
 from workers.process.log import unexpected
 from workers.tables.open_table import OpenTable
@@ -98,7 +98,7 @@ class Outcomes:
         """Log the error. Record the error, too, unless the lake server went away."""
         rel = table.rel
         _log_failure(rel.srrelid, error)
-        if not isinstance(error, FamilyProcessGone):
+        if not isinstance(error, RequiredProcessGone):
             at = self._microseconds()
             # The primary message alone: a DETAIL may be long, and is in the log.
             self._store(LakeUpkeep(rel.srsubid, rel.srrelid, kind, failed=at, error=error.primary))

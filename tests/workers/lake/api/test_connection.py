@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import FamilyProcessGone
+from catalog.errcodes import RequiredProcessGone
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.table import LakeIdent
@@ -48,7 +48,7 @@ def test_a_call_without_an_answer_is_not_made_again_and_nothing_is_logged(
     mute: tuple[int, list[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
     port, calls = mute
-    with pytest.raises(FamilyProcessGone), Gateway(port, SECRET).api(WHAT):
+    with pytest.raises(RequiredProcessGone), Gateway(port, SECRET).api(WHAT):
         raise AssertionError("the gateway answered")
     assert len(calls) == 1
     assert caplog.records == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.errcodes import FamilyProcessGone
+from catalog.errcodes import RequiredProcessGone
 from tests.fix_lake import Lake
 from workers.lake.api import gateway
 from workers.lake.api.gateway import Gateway, gateway_of
@@ -30,7 +30,7 @@ def test_a_url_says_where_the_gateway_is(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("left_sockets")
 def test_where_nobody_listens_the_lake_server_is_gone(closed_port: int) -> None:
     alone = Gateway(closed_port, SECRET)
-    with pytest.raises(FamilyProcessGone) as error, alone.api("reading"):
+    with pytest.raises(RequiredProcessGone) as error, alone.api("reading"):
         raise AssertionError("the gateway answered")
     assert error.value.code == "08006"
     assert error.value.primary == "lost the lake server while reading"
@@ -43,7 +43,7 @@ def test_where_nobody_listens_the_lake_server_is_gone(closed_port: int) -> None:
 def test_one_with_another_secret_gets_no_answer(lake_server: Lake) -> None:
     port = lake_server.url.split(f";{GATEWAY}=")[1].split(".")[0]
     stranger = Gateway(int(port), SECRET)
-    with pytest.raises(FamilyProcessGone), stranger.api("reading"):
+    with pytest.raises(RequiredProcessGone), stranger.api("reading"):
         raise AssertionError("the gateway answered")
     stranger.close()
 

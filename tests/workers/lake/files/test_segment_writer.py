@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.errcodes import FamilyProcessGone, ReplicationError
+from catalog.errcodes import ReplicationError, RequiredProcessGone
 from tests.workers.lake.contract import (
     COLUMNS,
     PUBLISHED,
@@ -249,7 +249,7 @@ def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
     """What became of the first commit is not known, or its branch is not published."""
 
     def lost(*args: Any, **more: Any) -> None:
-        raise FamilyProcessGone("lost")
+        raise RequiredProcessGone("lost")
 
     staged = table.own_rows(MANY)
     segments = [Segment(PUBLISHED, ("id",), append=staged)]

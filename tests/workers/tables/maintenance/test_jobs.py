@@ -10,10 +10,10 @@ import pytest
 
 from catalog.errcodes import (
     ConnectionFailure,
-    FamilyProcessGone,
     IoError,
     LakeBroken,
     ReplicationError,
+    RequiredProcessGone,
 )
 from catalog.lake_maintenance import AUTOVACUUM, COMPACTION, EXPIRY, LakeUpkeep
 from tests.workers.maintained import Expiring, recorded
@@ -74,7 +74,9 @@ def test_what_fails_is_told_without_its_detail_until_it_goes_well(
     assert recorded(world)[EXPIRY] == LakeUpkeep(*of, EXPIRY, 1, 122_000_000)
 
 
-@pytest.mark.parametrize(("error", "told"), [(FamilyProcessGone, False), (ConnectionFailure, True)])
+@pytest.mark.parametrize(
+    ("error", "told"), [(RequiredProcessGone, False), (ConnectionFailure, True)]
+)
 def test_a_server_that_went_away_is_no_failure_of_upkeep(
     world: Subscribed, error: type[ReplicationError], told: bool
 ) -> None:

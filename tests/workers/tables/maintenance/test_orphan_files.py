@@ -14,10 +14,10 @@ import pytest
 
 from catalog.errcodes import (
     ConnectionFailure,
-    FamilyProcessGone,
     IoError,
     LakeBroken,
     ReplicationError,
+    RequiredProcessGone,
 )
 from catalog.lake_maintenance import COMPACTION, LakeMaintenance, LakeUpkeep
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
@@ -252,7 +252,7 @@ def test_a_bug_is_told_without_what_it_touched_and_ends_nothing(
 def test_a_lake_server_that_is_lost_is_told(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost = FamilyProcessGone("lost the lake server", detail="gRPC status UNAVAILABLE.")
+    lost = RequiredProcessGone("lost the lake server", detail="gRPC status UNAVAILABLE.")
     worker.dest.answer = _failing(lost)
     worker.remove()
     assert "08006" in caplog.text
