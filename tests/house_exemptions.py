@@ -72,11 +72,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "lake_url": BY_ITS_ROOM,
     },
     "workers/lake/files": {
-        "branch_files": BY_ITS_ROOM,
-        "deletion_vectors": BY_ITS_ROOM,
-        "merge_delete_files": BY_ITS_ROOM,
-        "position_deletes": BY_ITS_ROOM,
-        "table_layout": BY_ITS_ROOM,
         "tables": BY_ITS_ROOM,
     },
     "workers/lake/iceberg": {

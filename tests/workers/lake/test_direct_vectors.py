@@ -10,7 +10,7 @@ import pytest
 from catalog.errcodes import IoError
 from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, append, merge, rows_to_append, stamp
-from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb
+from tests.workers.lake.files.test_merge_delete_files import by_pyiceberg_and_duckdb
 from tests.workers.lake.watched import Watched, delete, update
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.effects import Counts, FileSizes
@@ -207,7 +207,7 @@ def test_what_is_not_looked_up_here_is_merged_by_spark(
         patch.setattr("workers.lake.files.segment_writer.RowLookup", unreadable)
         assert table.batch([merge(table.dest, [delete(2), update(3)])], 41).merged == 2
     with monkeypatch.context() as patch:
-        patch.setattr("workers.lake.api.table_api.LISTED_FILES", 1)
+        patch.setattr("workers.lake.api.file_commits.LISTED_FILES", 1)
         assert table.batch([merge(table.dest, [delete(4), update(5)])], 42).merged == 2
     assert table.by_spark() == 2
     assert table.batch([merge(table.dest, [delete(6), update(7)])], 43).merged == 2

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workers.lake.contract import Make, stamp
-from tests.workers.lake.files.test_data_files import known, metadata, staged, written
+from tests.workers.lake.files.layouts import known, metadata, staged, written
 from workers.lake.effects import FileSizes
 from workers.lake.files.data_files import as_rows
 from workers.lake.segment import RowsOf, Segment

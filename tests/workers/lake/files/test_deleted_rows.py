@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import numpy as np
 import pytest
 
 from catalog.errcodes import ReplicationError
-from tests.workers.lake.files.test_data_files import known, metadata
+from tests.workers.lake.files.layouts import deleting, known, metadata, places
 from workers.lake.files.branch_files import Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.deletion_vectors import read_vector, write_vectors
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
@@ -27,17 +25,9 @@ def table(tmp_path: Path) -> TableLayout:
     return known(metadata(location=str(tmp_path)))
 
 
-def places(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.int64)
-
-
 def living(dead: DeletedRowsCache, file: LiveFile) -> list[int]:
     found = dead.living(LocalStore(), file, np.arange(file.rows))
     return np.flatnonzero(found).tolist()
-
-
-def deleting(table: TableLayout, of: str, *groups: Sequence[int]) -> tuple[NewFile, ...]:
-    return tuple(write_deletes(table, {of: places(*each), "other": places(0)}) for each in groups)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 20])
@@ -100,51 +90,6 @@ def test_a_commit_of_ours_is_known_without_reading(table: TableLayout) -> None:
     found = [living(dead, file) for file in after.files]
     every = list(range(9))
     assert found == [[0, 3, 4, 5, 6, 7, 8], every[1:8], every, [0, 1, 2, 3, 4]]
-
-
-def test_behind_another_commit_nothing_is_known() -> None:
-    live, dead = FileList(7, (LiveFile("a", 1),)), DeletedRowsCache()
-    assert after_commit(live, FileTotals(0, 0, 9, 8), [], Deletes(), dead) is None
-    assert after_commit(None, FileTotals(0, 0, 9, 7), [], Deletes(), dead) is None
-    assert after_commit(FileList(7, None), FileTotals(0, 0, 9, 7), [], Deletes(), dead) is None
-    assert after_commit(live, FileTotals(0, 0, 9, 7), [], Deletes(), dead) == replace(live, tip=9)
-
-
-def test_what_was_deleted_in_a_file_by_another_name_is_not_known() -> None:
-    live, deletes = FileList(7, (LiveFile("file:/a", 1),)), Deletes({"/a": places(0)})
-    assert after_commit(live, FileTotals(0, 0, 9, 7), [], deletes, DeletedRowsCache()) is None
-
-
-# -- vectors --------------------------------------------------------------------------------------
-
-
-def test_a_vector_holds_all_that_its_data_file_has_lost(table: TableLayout) -> None:
-    far = 5_000_000_000  # beyond what 32 bits tell
-    first = write_vectors(table, {"a": places(1, 70_000, far), "b": places(0)}, {})
-    assert [(each.of, each.rows) for each in first] == [("a", 3), ("b", 1)]
-    assert len({each.path for each in first}) == 1
-    (shared,) = deleting(table, "a", [4])
-    again = write_vectors(table, {"a": places(2, 70_000)}, {"a": [first[0], shared]})
-    assert [each.rows for each in again] == [5]
-    assert read_vector(LocalStore(), again[0])["a"].tolist() == [1, 2, 4, 70_000, far]
-    assert read_vector(LocalStore(), first[1])["b"].tolist() == [0]
-    many = write_vectors(table, {"a": np.arange(0, 300_000, 3)}, {})
-    assert read_vector(LocalStore(), many[0])["a"].tolist() == list(range(0, 300_000, 3))
-
-
-@pytest.mark.parametrize("at", [0, 3, 5, 12, -1])
-def test_a_damaged_vector_is_not_believed(table: TableLayout, at: int) -> None:
-    (vector,) = write_vectors(table, {"a": places(1, 2, 3)}, {})
-    assert vector.vector is not None
-    start, size = vector.vector
-    content = bytearray(local_path(vector.path).read_bytes())
-    content[start + (at if at >= 0 else size + at)] ^= 1
-    local_path(vector.path).write_bytes(content)
-    with pytest.raises(Unreadable):
-        read_vector(LocalStore(), vector)
-    local_path(vector.path).write_bytes(content[: start + size - 1])
-    with pytest.raises(Unreadable):
-        read_vector(LocalStore(), vector)
 
 
 @pytest.mark.parametrize("beyond", [8, 40])

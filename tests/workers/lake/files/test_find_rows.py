@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
-from tests.workers.lake.files.test_data_files import a_list, known, metadata, written
+from tests.workers.lake.files.layouts import a_list, known, metadata, written
 from workers.lake.files import find_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.find_rows import RowLookup, is_found_here

@@ -12,7 +12,11 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, Table, append, merge, stamp
-from tests.workers.lake.test_direct_deletes import by_pyiceberg_and_duckdb, delete_files, keys
+from tests.workers.lake.files.test_merge_delete_files import (
+    by_pyiceberg_and_duckdb,
+    delete_files,
+    keys,
+)
 from tests.workers.lake.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake.effects import Counts, FileSizes

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import IoError
-from tests.workers.lake.files.test_data_files import (
+from tests.workers.lake.files.layouts import (
     IDENT,
     in_folder,
     known,
