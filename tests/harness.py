@@ -28,8 +28,8 @@ from config.load import Config, from_stored
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
+from workers.parent_death import die_with_parent
 from workers.process.launcher_client import query_launcher
-from workers.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -92,7 +92,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/process": {
         "failpoints": BY_ITS_ROOM,
-        "parent_death": BY_ITS_ROOM,
         "worker_exit": BY_ITS_ROOM,
     },
     "workers/proto": {
@@ -134,7 +133,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/lake/metadata/table_state.py": "both ways to read a table return the class",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
     "workers/lake/storage/choose_store.py": "knows both stores, which know the Protocol",
-    "workers/process/parent_death.py": "each kind of child process calls the function",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
     "workers/tables/parallel.py": "the room's modules share the function",
 }

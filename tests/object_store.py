@@ -14,7 +14,7 @@ from typing import Any
 from pyarrow import fs
 
 from tests.waiting import wait_until
-from workers.process.parent_death import die_with_parent
+from workers.parent_death import die_with_parent
 
 REGION = "eu-central-1"
 """Not the one that a client takes when it is told of none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 
-from workers.process.parent_death import die_with_parent
+from workers.parent_death import die_with_parent
 
 die_with_parent()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

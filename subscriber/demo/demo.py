@@ -39,8 +39,8 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.demo.progress import Meter
 from subscriber.demo.proof import Verdict, lake_query, publisher_query, verdicts
 from subscriber.demo.workload import PUBLICATION, SCHEMA, TABLES, Workload, fill
+from workers.parent_death import die_with_parent
 from workers.process.launcher_client import query_launcher
-from workers.process.parent_death import die_with_parent
 
 SUBSCRIPTION: Final = "shop_sub"
 ROLE: Final = "replicator"

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import fcntl
 import importlib.metadata
 import os
@@ -52,13 +51,13 @@ from subscriber.demo.postgres_programs import (
     server_user,
     wheel_programs,
 )
+from workers.parent_death import child_dies_with_parent
 
 STOP_SIGNALS: Final = {
     "smart": signal.SIGTERM,
     "fast": signal.SIGINT,
     "immediate": signal.SIGQUIT,
 }
-PR_SET_PDEATHSIG: Final = 1
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -273,7 +272,7 @@ class EmbeddedPublisher:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir,
                 start_new_session=True,  # the terminal's Ctrl-C reaches the starting process alone
-                preexec_fn=_die_with_parent(os.getpid()), **_unprivileged(),
+                preexec_fn=child_dies_with_parent(signal.SIGQUIT), **_unprivileged(),
             )  # fmt: skip
 
     def _await_ready(self) -> None:
@@ -381,20 +380,6 @@ def _give_to_server(path: Path) -> None:
     user = server_user()
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
-
-
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """A function for the child before ``exec``: immediate shutdown after the parent's death."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def preexec() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
-        if os.getppid() != parent:  # the parent died before the line above
-            os._exit(1)
-
-    return preexec
 
 
 @contextlib.contextmanager

@@ -30,9 +30,9 @@ from multiprocessing.connection import wait
 from typing import Any, Final
 
 from catalog.errcodes import ReplicationError
+from workers.parent_death import die_with_parent
 from workers.process import log as server_log
 from workers.process.log import CONSOLE_ENV
-from workers.process.parent_death import die_with_parent
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
+from workers.parent_death import die_with_parent
 from workers.process.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
-from workers.process.parent_death import die_with_parent
 
 LATER: Final = "apply.branch_rewritten"
 """Came when seeds were known by what they draw, and each has its place by its number."""

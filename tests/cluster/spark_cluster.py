@@ -26,7 +26,7 @@ from workers.lake.server.jars import ivy_home, resolve, resolved_jars, spark_hom
 from workers.lake.server.java import Java, find_java
 from workers.lake.server.lake_server import prepare_catalog
 from workers.lake.server.server_conf import embedded_catalog
-from workers.process.parent_death import die_with_parent
+from workers.parent_death import die_with_parent
 
 PATIENCE: Final = 300.0
 """Seconds in which each process has to be up, on however busy a machine."""

@@ -14,7 +14,7 @@ from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.load import Config
 from subscriber.launcher.launcher import Launcher
-from workers.lake.server.lake_server import die_with_parent
+from workers.parent_death import child_dies_with_parent
 from workers.process.worker_slots import LogicalRepWorker
 
 IDLE = "import signal; signal.pause()"
@@ -58,7 +58,7 @@ class FakeStarter:
             [sys.executable, "-c", IDLE],
             pass_fds=tuple(pass_fds),
             start_new_session=True,
-            preexec_fn=die_with_parent(),
+            preexec_fn=child_dies_with_parent(),
         )
         return FakeLake(process, None if self.hangs else f"sc://localhost:{number}")
 

@@ -17,8 +17,8 @@ import psutil
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from tests.waiting import wait_until
+from workers.parent_death import die_with_parent
 from workers.process.launcher_client import LauncherStatus, query_launcher
-from workers.process.parent_death import die_with_parent
 from workers.process.worker_slots import LogicalRepWorker
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -87,10 +87,10 @@ from config.limits import (
     REPORT_SECONDS,
     SOCKET_CHUNK_BYTES,
 )
+from workers.parent_death import die_with_parent
 from workers.process import log as worker_log
 from workers.process.latch import Latch
 from workers.process.launcher_socket import LineReader, dial, encode, reply_error
-from workers.process.parent_death import die_with_parent
 from workers.process.worker_slots import REPORTED, LogicalRepWorker
 
 

@@ -17,7 +17,6 @@ launcher's main thread (the death signal is tied to the thread that forked).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -47,9 +46,9 @@ from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java
 from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
+from workers.parent_death import child_dies_with_parent
 
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
-_PR_SET_PDEATHSIG: Final = 1
 
 _LOG4J: Final = """\
 status = OFF
@@ -151,7 +150,7 @@ class LakeServer:
                 env=_environment(token) | gateway.environment(),
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
-                preexec_fn=die_with_parent(),
+                preexec_fn=child_dies_with_parent(),
             )
         return cls(process, log_path, token, archive, gateway, offset, output_offset)
 
@@ -254,24 +253,6 @@ def prepare_catalog(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path, timeout=LAKE_CATALOG_BUSY_SECONDS)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(_CATALOG_TABLES)
-
-
-def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None] | None:
-    """A ``preexec_fn`` that makes the kernel send ``signum`` when the parent dies.
-
-    Linux only; elsewhere None, and the parent has to stop the children.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def arm() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signum)
-        if os.getppid() != parent:  # the parent died before the call took effect
-            os.kill(os.getpid(), signum)
-
-    return arm
 
 
 def _cores() -> int:
