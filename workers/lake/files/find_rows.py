@@ -51,8 +51,8 @@ from workers.lake.files.read_rows import (
     TooLargeToFetch,
     as_type,
     check_rows,
-    names_of,
-    number_of,
+    field_id,
+    names_by_field_id,
     open_file,
     rows_at,
 )
@@ -60,7 +60,7 @@ from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import LiveFile
 from workers.lake.table import SOURCE_COLUMN
 
-_Ends = tuple[Any, Any] | None
+_Bounds = tuple[Any, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
 class RowLookup:
     """Searches a table's files for keys: ``k, b0…`` in the order of the columns ``key``.
 
-    ``source``: find only rows of this source of a shared table. ``known``: the cache of keys.
+    ``source``: find only rows of this source of a shared table. ``cache``: the cache of keys.
     """
 
     def __init__(
@@ -96,49 +96,52 @@ class RowLookup:
         key: Sequence[str],
         keys: pa.Table,
         source: str = "",
-        known: KeyCache | None = None,
+        cache: KeyCache | None = None,
     ) -> None:
         """Raises Unreadable if a key is no value of the table's column type."""
         self._fields = [table.schema.field(name) for name in key]
         self._source = table.schema.field(SOURCE_COLUMN) if source else None
         self._read_fields = [*self._fields, *([self._source] if self._source else [])]
-        self._of = source
+        self._source_name = source
         self._table = table
         columns = [as_type(keys[f"b{n}"], each.type) for n, each in enumerate(self._fields)]
         named = {f"b{n}": column for n, column in enumerate(columns)}
         self._keys = pa.table({"k": keys["k"].combine_chunks(), **named}).drop_null()
         columns = [self._keys[name].combine_chunks() for name in named]
         numbers = numbers_of(columns)
-        self._search = KeyNumbers(numbers)
-        self._exact = self._search.distinct and is_own_number([each.type for each in self._fields])
-        self._ends = _ends(columns[0])
-        self._known = known if self._exact and not source else None
-        self._ascending = numbers if self._known is None else np.sort(numbers)
+        self._searched = KeyNumbers(numbers)
+        self._exact = self._searched.distinct and is_own_number(
+            [each.type for each in self._fields]
+        )
+        self._bounds = _bounds_of(columns[0])
+        self._cache = cache if self._exact and not source else None
+        self._ascending = numbers if self._cache is None else np.sort(numbers)
 
     def find(
-        self, files: Sequence[LiveFile], dead: DeletedRowsCache, own: Sequence[str] = ()
+        self, files: Sequence[LiveFile], deleted: DeletedRowsCache, fetched: Sequence[str] = ()
     ) -> pa.Table:
-        """Find the rows. Returns ``k, f, p`` of each row and the columns ``own`` as ``o0…``.
+        """Find the rows. Returns ``k, f, p`` of each row and the columns ``fetched`` as ``o0…``.
 
-        Raises Unreadable if Spark has to search, TooLargeToFetch if ``own`` takes too much memory.
+        Raises Unreadable if Spark has to search, TooLargeToFetch if the values of
+        ``fetched`` take too much memory.
         """
         parts = [
             part.append_column("file", pa.array(np.full(part.num_rows, n, np.int32)))
-            for n, found_there in self._in_files(files, dead)
+            for n, found_there in self._search_files(files, deleted)
             for part in found_there
         ]
         if not parts:
-            return self._found(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS, files, own)
+            return self._result(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS, files, fetched)
         found = pa.concat_tables(parts)
         at = found["k"].to_numpy()
         if not self._exact:
-            at, rows = self._joined(found)
+            at, rows = self._compare_keys(found)
             found = found.take(pa.array(rows, pa.int64()))
         of, positions = found["file"].to_numpy(), found["p"].to_numpy()
         numbers = self._keys["k"].to_numpy()
-        return self._found(numbers[at], of, positions, files, own)
+        return self._result(numbers[at], of, positions, files, fetched)
 
-    def _joined(self, found: pa.Table) -> tuple[Array, Array]:
+    def _compare_keys(self, found: pa.Table) -> tuple[Array, Array]:
         """Compare the keys of found rows: equal hashes need not mean equal keys."""
         numbered = found.append_column("row", pa.array(np.arange(found.num_rows)))
         keys = self._keys.set_column(0, "at", pa.array(np.arange(self._keys.num_rows)))
@@ -148,21 +151,26 @@ class RowLookup:
         )
         return joined["at"].to_numpy(), joined["row"].to_numpy()
 
-    def _found(
-        self, at: Array, of: Array, positions: Array, files: Sequence[LiveFile], own: Sequence[str]
+    def _result(
+        self,
+        at: Array,
+        of: Array,
+        positions: Array,
+        files: Sequence[LiveFile],
+        fetched: Sequence[str],
     ) -> pa.Table:
         names = pa.array([file.path for file in files], pa.string())
         paths = pa.DictionaryArray.from_arrays(of.astype(np.int32), names)
-        kept = self._own(of, positions, files, own)
+        kept = self._read_columns(of, positions, files, fetched)
         return pa.table({"k": pa.array(at), "f": paths, "p": pa.array(positions), **kept})
 
-    def _own(
-        self, of: Array, positions: Array, files: Sequence[LiveFile], own: Sequence[str]
+    def _read_columns(
+        self, of: Array, positions: Array, files: Sequence[LiveFile], fetched: Sequence[str]
     ) -> dict[str, Any]:
         """Read further columns of the found rows, in the order of the found rows."""
-        if not own:
+        if not fetched:
             return {}
-        fields = [self._table.schema.field(name) for name in own]
+        fields = [self._table.schema.field(name) for name in fetched]
         order = np.lexsort((positions, of))
         parts = [pa.table({f"o{n}": pa.array([], each.type) for n, each in enumerate(fields)})]
         starts = np.searchsorted(of[order], np.arange(len(files) + 1))
@@ -178,12 +186,12 @@ class RowLookup:
         rows = RowsInOrder(rows, np.argsort(order)).some(slice(0, len(order)))
         return dict(zip(rows.column_names, rows.columns, strict=True))
 
-    def _in_files(
-        self, files: Sequence[LiveFile], dead: DeletedRowsCache
+    def _search_files(
+        self, files: Sequence[LiveFile], deleted: DeletedRowsCache
     ) -> list[tuple[int, list[pa.Table]]]:
         """Search each file. Of a large table several files are searched at a time, in pieces."""
         if sum(file.rows for file in files) < PARALLEL_LOOK_UP_ROWS:
-            return [(n, self._in_file(file, dead)) for n, file in enumerate(files)]
+            return [(n, self._search_file(file, deleted)) for n, file in enumerate(files)]
         threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
         pieces = [
             (n, file, Piece(number, count))
@@ -192,78 +200,79 @@ class RowLookup:
             for number in range(count)
         ]
         with ThreadPoolExecutor(threads) as pool:
-            found = pool.map(lambda each: self._in_file(each[1], dead, each[2]), pieces)
+            found = pool.map(lambda each: self._search_file(each[1], deleted, each[2]), pieces)
             return [(n, parts) for (n, _, _), parts in zip(pieces, found, strict=True)]
 
     # -- in one file ------------------------------------------------------------------------------
 
-    def _in_file(
-        self, file: LiveFile, dead: DeletedRowsCache, piece: Piece = _WHOLE
+    def _search_file(
+        self, file: LiveFile, deleted: DeletedRowsCache, piece: Piece = _WHOLE
     ) -> list[pa.Table]:
         key = self._fields[0]
-        of = file.path, file.rows, number_of(key), str(key.type), piece
-        known = None if self._known is None else self._known.get(of)
-        if known is not None:
-            parts = [part for packed in known for part in self._in_packed(packed)]
+        of = file.path, file.rows, field_id(key), str(key.type), piece
+        remembered = None if self._cache is None else self._cache.get(of)
+        if remembered is not None:
+            parts = [part for packed in remembered for part in self._search_packed(packed)]
         else:
-            parts = self._read(file, piece, of)
+            parts = self._read_and_search(file, piece, of)
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
-        living = dead.living(self._table.store, file, found["p"].to_numpy())
+        living = deleted.living(self._table.store, file, found["p"].to_numpy())
         return [found.filter(pa.array(living))] if living.any() else []
 
-    def _in_packed(self, packed: Packed) -> Iterator[pa.Table]:
-        for positions, at in packed.search(self._search, self._ascending):
+    def _search_packed(self, packed: Packed) -> Iterator[pa.Table]:
+        for positions, at in packed.search(self._searched, self._ascending):
             if len(positions):
                 yield pa.table({"p": pa.array(positions), "k": pa.array(at)})
 
-    def _read(self, file: LiveFile, piece: Piece, of: Hashable) -> list[pa.Table]:
+    def _read_and_search(self, file: LiveFile, piece: Piece, of: Hashable) -> list[pa.Table]:
         """Search a piece of a file, and store the keys in the cache as ``of`` if possible."""
         parts: list[pa.Table] = []
-        known = self._known
-        if known is not None and not known.takes(of, file.rows // piece.count):
-            known = None
+        cache = self._cache
+        if cache is not None and not cache.takes(of, file.rows // piece.count):
+            cache = None
         packed: list[Packed] = []
         with open_file(self._table.store, file.path) as parquet:
             check_rows(parquet, file)
-            names = names_of(parquet)
-            if any(number_of(each) not in names for each in self._read_fields):
+            names = names_by_field_id(parquet)
+            if any(field_id(each) not in names for each in self._read_fields):
                 return []  # a column that was added later is NULL in all rows
-            ends = None if known is not None and file.rows <= ALWAYS_READ_ROWS else self._ends
-            for start, arrays in self._batches(parquet, names, piece, ends):
+            reads_all = cache is not None and file.rows <= ALWAYS_READ_ROWS
+            bounds = None if reads_all else self._bounds
+            for start, arrays in self._batches(parquet, names, piece, bounds):
                 if not arrays:
-                    known = None
+                    cache = None
                     continue
                 numbers = numbers_of(arrays[: len(self._fields)])
-                if known is not None:
+                if cache is not None:
                     some = None if arrays[0].null_count else pack(numbers, start)
                     size = sum(each.size for each in packed)
-                    if some is not None and some.size + size <= known.max_bytes:
+                    if some is not None and some.size + size <= cache.max_bytes:
                         packed.append(some)
                     else:
-                        known.put(of, None)
-                        known, packed = None, []
-                found = self._in_batch(arrays, numbers, start)
+                        cache.put(of, None)
+                        cache, packed = None, []
+                found = self._search_batch(arrays, numbers, start)
                 if found.num_rows:
                     parts.append(found)
-        if known is not None:
-            known.put(of, packed)
+        if cache is not None:
+            cache.put(of, packed)
         return parts
 
     def _batches(
-        self, parquet: Any, names: dict[bytes, str], piece: Piece, ends: _Ends
+        self, parquet: Any, names: dict[bytes, str], piece: Piece, bounds: _Bounds
     ) -> Iterator[tuple[int, list[Any]]]:
         """Yield the key columns in parts, each with the first position; [] for a skipped group."""
         fields = self._read_fields
-        columns = [names[number_of(each)] for each in fields]
+        columns = [names[field_id(each)] for each in fields]
         start = 0
         for group in range(parquet.num_row_groups):
             footer = parquet.metadata.row_group(group)
             at, start = start, start + footer.num_rows
             if not piece.has(group, parquet.num_row_groups):
                 continue
-            if _excludes_keys(footer, columns[0], ends):
+            if _excludes_keys(footer, columns[0], bounds):
                 yield at, []
                 continue
             for batch in parquet.iter_batches(
@@ -273,16 +282,18 @@ class RowLookup:
                 yield at, [as_type(column, each.type) for column, each in found]
                 at += batch.num_rows
 
-    def _in_batch(self, arrays: Sequence[Any], numbers: Numbers, start: int) -> pa.Table:
+    def _search_batch(self, arrays: Sequence[Any], numbers: Numbers, start: int) -> pa.Table:
         columns = arrays[: len(self._fields)]
-        rows, at = self._search.search(numbers)
+        rows, at = self._searched.search(numbers)
         keep = np.ones(len(rows), np.bool_)
         if len(rows):
             for column in columns:
                 if column.null_count:
                     keep &= column.is_valid().to_numpy(zero_copy_only=False)[rows]
             if self._source:
-                came = pc.is_in(arrays[-1], value_set=pa.array([self._of], self._source.type))
+                came = pc.is_in(
+                    arrays[-1], value_set=pa.array([self._source_name], self._source.type)
+                )
                 keep &= came.to_numpy(zero_copy_only=False)[rows]
         rows, at = rows[keep], at[keep]
         found = {"p": pa.array(rows + start), "k": pa.array(at)}
@@ -292,7 +303,7 @@ class RowLookup:
         return pa.table(found)
 
 
-def _ends(keys: Any) -> _Ends:
+def _bounds_of(keys: Any) -> _Bounds:
     """The least and the greatest key, for types whose bounds in the footer are exact."""
     if not (pa.types.is_integer(keys.type) or pa.types.is_date32(keys.type)) or not len(keys):
         return None
@@ -300,9 +311,9 @@ def _ends(keys: Any) -> _Ends:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _excludes_keys(footer: Any, column: str, ends: _Ends) -> bool:
-    """Do the footer's bounds exclude all keys between the ends?"""
-    if ends is None:
+def _excludes_keys(footer: Any, column: str, bounds: _Bounds) -> bool:
+    """Do the bounds in the footer exclude all searched keys?"""
+    if bounds is None:
         return False
     for at in range(footer.num_columns):
         chunk = footer.column(at)
@@ -311,7 +322,7 @@ def _excludes_keys(footer: Any, column: str, ends: _Ends) -> bool:
             if statistics is None or not statistics.has_min_max:
                 return False
             try:
-                return bool(statistics.min > ends[1] or statistics.max < ends[0])
+                return bool(statistics.min > bounds[1] or statistics.max < bounds[0])
             except OverflowError:  # a date outside Python's range
                 return False
     return False

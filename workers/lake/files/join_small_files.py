@@ -34,7 +34,7 @@ from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.data_files import write_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.read_rows import Unreadable, rows_of
+from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
@@ -156,7 +156,7 @@ def _living(
     """The rows that are not deleted, with the table's present columns."""
     for file in small:
         places = np.arange(file.rows)
-        for part in rows_of(
+        for part in iter_rows_at(
             files.store, file, places[dead.living(files.store, file, places)], list(files.schema)
         ):
             for batch in part.to_batches():

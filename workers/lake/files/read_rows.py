@@ -85,18 +85,18 @@ def check_rows(parquet: Any, file: LiveFile) -> None:
         raise Unreadable
 
 
-def number_of(field: pa.Field[Any]) -> bytes:
+def field_id(field: pa.Field[Any]) -> bytes:
     """The column's field id in Iceberg's schema."""
     found: bytes = (field.metadata or {})[FIELD_ID]
     return found
 
 
-def names_of(parquet: Any) -> dict[bytes, str]:
+def names_by_field_id(parquet: Any) -> dict[bytes, str]:
     """The names of the columns in the file, by field id."""
     fields = list(parquet.schema_arrow)
     if not all(FIELD_ID in (each.metadata or {}) for each in fields):
         raise Unreadable
-    return {number_of(each): each.name for each in fields}
+    return {field_id(each): each.name for each in fields}
 
 
 def as_type(column: Any, type: pa.DataType) -> Any:
@@ -112,14 +112,14 @@ def as_type(column: Any, type: pa.DataType) -> Any:
 def rows_at(
     store: TableStore, file: LiveFile, positions: Array, fields: Sequence[pa.Field[Any]]
 ) -> list[pa.Table]:
-    """Read all rows of ``rows_of``. Raises Unreadable, TooLargeToFetch.
+    """Read all rows of ``iter_rows_at``. Raises Unreadable, TooLargeToFetch.
 
     A row that is older than the file has the row number in the file. Otherwise the position gives
     the row number.
     """
     parts: list[pa.Table] = []
     kept = 0
-    for part in rows_of(store, file, positions, fields):
+    for part in iter_rows_at(store, file, positions, fields):
         parts.append(part)
         kept += part.nbytes
         if kept > FETCHED_BYTES:
@@ -132,7 +132,7 @@ def rows_at(
     return parts
 
 
-def rows_of(
+def iter_rows_at(
     store: TableStore, file: LiveFile, positions: Array, fields: Sequence[pa.Field[Any]]
 ) -> Iterator[pa.Table]:
     """Yield columns ``o0…`` of the rows at ascending positions, in parts. Raises Unreadable."""
@@ -140,20 +140,20 @@ def rows_of(
         return
     with open_file(store, file.path) as parquet:
         check_rows(parquet, file)
-        names = names_of(parquet)
-        columns = [names[number_of(each)] for each in fields if number_of(each) in names]
+        names = names_by_field_id(parquet)
+        columns = [names[field_id(each)] for each in fields if field_id(each) in names]
         start = 0
         for group in range(parquet.num_row_groups):
             end = start + parquet.metadata.row_group(group).num_rows
             low, high = np.searchsorted(positions, [start, end])
             if low < high:
-                yield from _taken(
+                yield from _decode(
                     parquet, group, columns, positions[low:high] - start, fields, names
                 )
             start = end
 
 
-def _taken(
+def _decode(
     parquet: Any,
     group: int,
     columns: Sequence[str],
@@ -172,8 +172,8 @@ def _taken(
         if low < high:
             taken = batch.take(pa.array(positions[low:high] - start))
             arrays = [
-                as_type(taken.column(names[number_of(each)]), each.type)
-                if number_of(each) in names
+                as_type(taken.column(names[field_id(each)]), each.type)
+                if field_id(each) in names
                 else pa.nulls(taken.num_rows, each.type)
                 for each in fields
             ]

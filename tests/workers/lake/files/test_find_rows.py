@@ -136,13 +136,13 @@ def test_row_groups_without_a_key_are_not_read(
         stored.add(range(100), ["x"] * 100, deleted=[[50, 51], [55]])
     assert pq.read_metadata(local_path(stored.files[0].path)).num_row_groups == 10
     read: list[int] = []
-    searched = RowLookup._in_batch
+    searched = RowLookup._search_batch
 
     def counted(self: RowLookup, arrays: Any, numbers: Any, start: int) -> Any:
         read.append(start)
         return searched(self, arrays, numbers, start)
 
-    monkeypatch.setattr(RowLookup, "_in_batch", counted)
+    monkeypatch.setattr(RowLookup, "_search_batch", counted)
     expected = [(n, 0, 50 + n, "x") for n in range(20) if n not in (0, 1, 5)]
     assert stored.find(range(50, 70), own="b", again=False) == expected
     assert read == [50, 60]
@@ -168,13 +168,13 @@ def test_a_small_file_that_cannot_be_packed_is_read_whole_once(
     stored = a_table(tmp_path, "long", "string")
     stored.add(keys, ["x", "y"])
     searched: list[int] = []
-    search = RowLookup._in_batch
+    search = RowLookup._search_batch
 
     def counted(self: RowLookup, *given: Any) -> Any:
         searched.append(1)
         return search(self, *given)
 
-    monkeypatch.setattr(RowLookup, "_in_batch", counted)
+    monkeypatch.setattr(RowLookup, "_search_batch", counted)
     for _ in range(3):
         assert stored.find([2**41]) == []
     assert searched == [1]

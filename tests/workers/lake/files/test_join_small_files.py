@@ -22,7 +22,7 @@ from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files import merge_delete_files as deletes
 from workers.lake.files.join_small_files import choose, choose_small
-from workers.lake.files.read_rows import Unreadable, rows_of
+from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.interfaces.table_api import FileChange
 from workers.lake.segment import Segment
 from workers.lake.staged_rows import LiveFile
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_here_is_left_to_spark(
         write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
     before = table.on_disk()
     read: list[Any] = []
-    real = rows_of
+    real = iter_rows_at
 
     def second_fails(*given: Any) -> Any:
         read.append(given)
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_here_is_left_to_spark(
             raise Unreadable
         return real(*given)
 
-    monkeypatch.setattr("workers.lake.files.join_small_files.rows_of", second_fails)
+    monkeypatch.setattr("workers.lake.files.join_small_files.iter_rows_at", second_fails)
     assert compact(table, branch) == 8
     assert table.by_spark() == 1
     assert len(table.on_disk()) == len(before) + 1
