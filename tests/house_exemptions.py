@@ -74,9 +74,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/lake/files": {
         "tables": BY_ITS_ROOM,
     },
-    "workers/lake/iceberg": {
-        "branch_writer": BY_ITS_ROOM,
-    },
     "workers/lake/memory": {
         "destination": BY_ITS_ROOM,
     },
@@ -128,7 +125,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/fork_server_preload.py": "the fork server imports the module before it forks",
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
     "workers/lake/connect/lake_url.py": "the room's modules share the function",
-    "workers/lake/iceberg/choose_writer.py": "the one place that asks whether there is a gateway",
     "workers/lake/iceberg/new_table.py": "a rule of its own, without a server",
     "workers/lake/metadata/table_state.py": "both ways to read a table return the class",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",

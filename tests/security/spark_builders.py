@@ -17,9 +17,9 @@ from catalog.pg_lsn import LSN
 from config.guc import Settings
 from workers.lake.effects import FileSizes
 from workers.lake.files.merge_delete_files import list_data, list_deletes
-from workers.lake.iceberg.branch_writer import BranchWriter
 from workers.lake.iceberg.destination import IcebergDestination
 from workers.lake.iceberg.expiry import expire_snapshots
+from workers.lake.interfaces.segment_writer import CommitNames
 from workers.lake.sql import copied_keys, orphan_files, status_tables
 from workers.lake.sql.find_rows import (
     count_repeated,
@@ -40,6 +40,8 @@ from workers.lake.sql.other_writers import (
     look_for_others,
 )
 from workers.lake.sql.rewrite_files import compact
+from workers.lake.sql.row_queries import RowQueries
+from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.sql.statements import (
     OWNER,
     branch_path,
@@ -154,10 +156,10 @@ def sql_tables(session: Any) -> SqlTableApi:
     return SqlTableApi(cast("Any", SimpleNamespace(get=lambda: session)))
 
 
-def writer(session: Any, names: Names) -> BranchWriter:
+def writer(session: Any, names: Names) -> MergeSegmentWriter:
     staging = Staging("", Settings().local_relation_rows)
-    ranges = KeyRanges(ident(names), ())
-    return BranchWriter(session, sql_tables(session), staging, ident(names), BRANCH, (), ranges)
+    queries = RowQueries(session, staging, ident(names), BRANCH, KeyRanges(ident(names), ()))
+    return MergeSegmentWriter(sql_tables(session), queries, (), CommitNames())
 
 
 def table(**values: list[Any]) -> pa.Table:
@@ -245,9 +247,9 @@ BUILDERS: dict[str, Build] = {
         history(n[2]),
     ),
     "roll back": lambda n: on_lake(lambda dest: dest.rollback(ident(n), 7)),
-    "truncate": lambda n: asked(lambda session: writer(session, n)._truncate("", {})),
-    "truncate of a source": lambda n: asked(lambda session: writer(session, n)._truncate(n[3], {})),
-    "append": lambda n: asked(lambda session: writer(session, n).append_empty({})),
+    "truncate": lambda n: asked(lambda session: writer(session, n).truncate("").run({})),
+    "truncate of a source": lambda n: asked(lambda s: writer(s, n).truncate(n[3]).run({})),
+    "append": lambda n: asked(lambda session: writer(session, n).commit_empty({})),
     "branch to write to": lambda n: writer(None, n).target(),
     "delete a source": lambda n: delete_source(ident(n), BRANCH, n[3]),
     "select a source": lambda n: select_source(ident(n), BRANCH, n[3]),

@@ -16,18 +16,20 @@ import pyarrow as pa
 from config.limits import IDLE_DELETE_FILES
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
+from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.data_files import write_whole
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
-from workers.lake.files.segment_writer import DirectWriter
+from workers.lake.files.segment_writer import FileSegmentWriter
 from workers.lake.files.table_layout import TableLayout, lacks, table_files
 from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
-from workers.lake.sql.key_bounds import KeyRanges
+from workers.lake.sql.other_writers import OtherWriters
+from workers.lake.sql.row_queries import RowQueries
 from workers.lake.staged_rows import NewFile, OwnFiles, Staged
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
@@ -50,11 +52,9 @@ class SparkTables:
         del rows_of, changes_of
         return self._staging.stage(batches, schema)
 
-    def writer(
-        self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges
-    ) -> DirectWriter | None:
-        """The writer of a batch's part of the table, or None where Spark has to write."""
-        del session, ident, branch, ranges
+    def writer(self, queries: RowQueries, others: OtherWriters) -> FileSegmentWriter | None:
+        """The file writer for a batch on the queries' branch, or None if Spark has to write."""
+        del queries, others
         return None
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
@@ -117,16 +117,15 @@ class DirectTables(SparkTables):
             raise changed_meanwhile(rows_of.ident)
         return self._staging.stage(batches, schema, partial(_write, files, rows_of))
 
-    def writer(
-        self, session: LakeSession, ident: LakeIdent, branch: str, ranges: KeyRanges
-    ) -> DirectWriter | None:
-        """What writes a batch's part of the table, where that is done here."""
+    def writer(self, queries: RowQueries, others: OtherWriters) -> FileSegmentWriter | None:
+        """The file writer for a batch on the queries' branch, or None if Spark has to write."""
+        ident, branch = queries.ident, queries.branch
         files = self.files(ident)
         if files is None:
             return None
         known = self._known_files(ident, branch)
-        where = (self._commits, session, self._staging, ident, branch)
-        return DirectWriter(*where, files, ranges, known, self._dead, self._keys)
+        target = BranchCommits(self._commits, ident, branch, files, known, self._dead)
+        return FileSegmentWriter(target, queries, self._keys, others)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Make one file of what each data file has of them; False where Spark has to."""

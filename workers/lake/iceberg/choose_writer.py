@@ -1,14 +1,26 @@
-"""Chooses the way a worker commits to the lake: only here is the gateway asked for."""
+"""Choose how a worker commits to the lake. Only this module asks whether there is a gateway.
+
+``choose_table_api`` and ``choose_tables`` choose once per destination, ``writers_for`` once per
+table and batch.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from workers.lake.api.gateway import gateway_of
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.sessions import Sessions
 from workers.lake.files.tables import DirectTables, SparkTables
+from workers.lake.interfaces.segment_writer import CommitNames, SegmentWriter
 from workers.lake.interfaces.table_api import FileCommits, TableApi
+from workers.lake.sql.other_writers import OtherWriters
+from workers.lake.sql.row_queries import RowQueries
+from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.staging import Staging
+from workers.lake.table import MAIN, LakeColumn
 
 
 def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommits | None]:
@@ -27,3 +39,37 @@ def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommit
 def choose_tables(commits: FileCommits | None, staging: Staging) -> SparkTables:
     """The tables for which a worker writes the files, given ``commits``; else no table."""
     return SparkTables(staging) if commits is None else DirectTables(commits, staging)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The writers of a batch. The first of ``in_order`` that accepts a segment applies the segment.
+
+    ``merge`` is the last writer. Only Spark truncates, and only Spark looks up keys that may be
+    new. ``names`` are for all commits of the batch.
+    """
+
+    in_order: Sequence[SegmentWriter]
+    merge: MergeSegmentWriter
+    names: CommitNames
+
+
+def writers_for(
+    file_tables: SparkTables,
+    tables: TableApi,
+    queries: RowQueries,
+    columns: Sequence[LakeColumn],
+    other_writers: OtherWriters,
+) -> Writers:
+    """The writers for a batch on the queries' branch.
+
+    Files first, then Spark; Spark alone if this process cannot write the table's files, and for
+    ``main``.
+    """
+    names = CommitNames()
+    merge = MergeSegmentWriter(tables, queries, columns, names, other_writers)
+    files = None if queries.branch == MAIN else file_tables.writer(queries, other_writers)
+    if files is None:
+        return Writers((merge,), merge, names)
+    merge.before_commit = files.forget_files
+    return Writers((files, merge), merge, names)

@@ -38,7 +38,7 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
 from workers.lake.iceberg.branch_writer import BranchWriter
-from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables
+from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables, writers_for
 from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.new_table import is_unfinished
@@ -60,6 +60,7 @@ from workers.lake.sql.other_writers import (
     look_for_others,
 )
 from workers.lake.sql.rewrite_files import compact
+from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.statements import OWNER, TABLE_PROPERTIES
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging
@@ -283,7 +284,7 @@ class IcebergDestination(Destination):
         session = self._sessions.get()
         self._tips.pop((ident, branch), None)
         self._check_generated(session, ident, plan.generated)
-        rows = run_copy(self._writer(session, ident, branch), plan, progress)
+        rows = run_copy(session, self._writer(session, ident, branch), plan, progress)
         if plan.stamp is not None:
             self._tips[ident, branch] = plan.stamp
         return rows
@@ -397,9 +398,9 @@ class IcebergDestination(Destination):
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
         others = self._others.get(ident, NO_OTHER_WRITERS)
-        direct = None if branch == MAIN else self._direct.writer(session, ident, branch, ranges)
-        where = session, self._tables, self._staging, ident, branch
-        return BranchWriter(*where, columns, ranges, others, direct)
+        queries = RowQueries(session, self._staging, ident, branch, ranges)
+        writers = writers_for(self._direct, self._tables, queries, columns, others)
+        return BranchWriter(self._tables, ident, branch, writers)
 
     def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
         return self._note_columns(ident, self._tables.columns(ident))

@@ -29,7 +29,6 @@ from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
 from workers.lake.files import segment_writer
 from workers.lake.files.read_rows import TooLargeToFetch
-from workers.lake.iceberg import branch_writer
 from workers.lake.segment import Segment
 from workers.lake.sql.staged_frame import frame
 from workers.lake.sql.statements import sql_text, table_path
@@ -323,8 +322,8 @@ def test_changes_stay_in_memory_where_they_are_made_here(
         return frame(session, staged)
 
     if left_to_spark:
-        monkeypatch.setattr(segment_writer.DirectWriter, "takes", lambda *_: False)
-        monkeypatch.setattr(branch_writer, "frame", framed)
+        monkeypatch.setattr(segment_writer.FileSegmentWriter, "accepts", lambda *_: False)
+        monkeypatch.setattr("workers.lake.sql.segment_writer.frame", framed)
     counts = table.batch([segment], 30)
     assert counts == Counts(merged=260, update_missing=20, delete_missing=20)
     assert read == [True] * left_to_spark

@@ -35,7 +35,7 @@ def test_a_url_without_one(tmp_path: Any) -> None:
     rows = pa.table({"c0": [1, 2]})
     assert chosen.stage(rows.to_batches(), rows.schema, None, None).rows == 2
     nothing: Any = None
-    assert chosen.writer(nothing, IDENT, "b", nothing) is None
+    assert chosen.writer(nothing, nothing) is None
     assert not chosen.merge_deletes(nothing, IDENT, "b")
     assert chosen.join_small(nothing, IDENT, "b", nothing) is None
     chosen.forget(IDENT)

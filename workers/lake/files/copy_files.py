@@ -1,0 +1,70 @@
+"""Write the rows of a copy as data files, inside Spark's executors.
+
+Each task reads its ranges of the publisher's table and writes data files into the lake table's
+folder. What comes back to the worker is the list of files, which one commit adds to the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.errcodes import ReplicationError
+from workers.lake.copy_task import CopyTask, CopyTaskError
+from workers.lake.files.data_files import write_whole
+from workers.lake.files.table_layout import TableLayout
+from workers.lake.staged_rows import NewFile
+from workers.lake.table import LakeIdent
+
+_WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
+    ("path", pa.string()),
+    ("size", pa.int64()),
+    ("n", pa.int64()),
+    ("unbounded", pa.list_(pa.int32())),
+]
+WRITTEN: Final = pa.schema(_WRITTEN)
+"""The columns in which a task describes the files that it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFiles:
+    """``mapInArrow``'s function if tasks write data files: task numbers in, ``WRITTEN`` out.
+
+    A task that Spark runs again writes other files; the first ones stay unused.
+    """
+
+    task: CopyTask
+    ident: LakeIdent
+    table: TableLayout
+    columns: tuple[str, ...]
+    source: str
+    attempt: str
+
+    def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor."""
+        files: list[NewFile] = []
+        how = (self.columns, files.append, self.source, self.attempt)
+        try:
+            write_whole(self.table, self.ident, self.task(numbered), *how)
+        except ReplicationError as error:
+            raise CopyTaskError(error.code, error.primary, error.detail, error.hint) from None
+        yield pa.RecordBatch.from_pydict(
+            {
+                "path": [file.path for file in files],
+                "size": [file.size for file in files],
+                "n": [file.rows for file in files],
+                "unbounded": [list(file.unbounded) for file in files],
+            },
+            WRITTEN,
+        )
+
+
+def written_files(found: pa.Table) -> list[NewFile]:
+    """The files that all tasks wrote."""
+    return [
+        NewFile(path, size, rows, unbounded=tuple(unbounded))
+        for path, size, rows, unbounded in zip(*found.to_pydict().values(), strict=True)
+    ]

@@ -1,0 +1,98 @@
+"""The rows that updates leave: the values that the publisher sent, and those of the old row.
+
+An update sends the published columns, but not a large value that did not change. The new row needs
+these values and the columns that only the lake has, so they are fetched from the old row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from config.limits import ROW_GROUP_BYTES
+from workers.lake.files.data_files import as_rows
+from workers.lake.files.read_rows import RowsInOrder
+from workers.lake.files.table_layout import ROW_NUMBER, TableLayout
+from workers.lake.segment import Segment
+from workers.lake.sql.merge import UPDATE
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.staging import staged_batches, staged_columns
+from workers.lake.table import SOURCE_COLUMN
+
+
+def unsent_columns(files: TableLayout, segment: Segment) -> list[str]:
+    """Columns whose values updates of the segment keep, in all rows or in some."""
+    sent = set(segment.columns) - set(segment.unchanged)
+    if segment.source:
+        sent.add(SOURCE_COLUMN)
+    return [name for name in files.names if name not in sent]
+
+
+def keeps_old_values(files: TableLayout, segment: Segment) -> bool:
+    """Do updates of the segment write values again that only the old rows have?"""
+    if segment.merge is None or not segment.merge.rows or not unsent_columns(files, segment):
+        return False
+    op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
+    return bool((op == UPDATE).any())
+
+
+def columns_to_fetch(files: TableLayout, segment: Segment) -> list[str]:
+    """The columns of the old row that an update's new row needs."""
+    numbers = [ROW_NUMBER.name] if files.has_vectors else []
+    return [*unsent_columns(files, segment), *numbers]
+
+
+def layout_of_updated_rows(files: TableLayout) -> TableLayout:
+    """How rows are written that were in the table before: with their numbers, in format 3."""
+    return files.numbered() if files.has_vectors else files
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedRows:
+    """The new rows of a segment's updates. ``fetched`` are the columns of the old rows."""
+
+    files: TableLayout
+    segment: Segment
+    fetched: Sequence[str]
+
+    def batches(self, staged: Staged, at: Any, old: RowsInOrder) -> Iterator[pa.RecordBatch]:
+        """The new rows, some at a time.
+
+        ``at`` holds the numbers of the updates among the staged changes, in ascending order;
+        ``old`` has the values of the old rows in the same order.
+        """
+        most = max(1, ROW_GROUP_BYTES * old.rows.num_rows // max(1, old.rows.nbytes))
+        start = 0
+        for batch in staged_batches(staged):
+            low, high = np.searchsorted(at, [start, start + batch.num_rows])
+            for first in range(low, high, most):
+                some = slice(first, min(first + most, high))
+                is_whole = some.stop - first == batch.num_rows
+                sent = batch if is_whole else batch.take(pa.array(at[some] - start))
+                yield self._rows(sent, old.some(some))
+            start += batch.num_rows
+
+    def _rows(self, sent: pa.RecordBatch, old: pa.Table) -> pa.RecordBatch:
+        segment = self.segment
+        masks = {name: f"m{segment.columns.index(name)}" for name in segment.unchanged}
+        layout = layout_of_updated_rows(self.files)
+        rows = as_rows(layout, sent, segment.columns, segment.source)
+        columns = list(rows.columns)
+        for n, name in enumerate(self.fetched):
+            place = rows.schema.get_field_index(name)
+            values = one_chunk(old[f"o{n}"]).cast(rows.schema.field(place).type)
+            if name in masks:
+                values = pc.if_else(sent.column(masks[name]), values, columns[place])
+            columns[place] = values
+        whole: pa.RecordBatch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        return whole
+
+
+def one_chunk(column: Any) -> Any:
+    """A chunked array as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
