@@ -1,0 +1,206 @@
+"""The order of a batch's commits, and the choice of a writer, with writers that only take notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
+from workers.lake.copy_plan import CopyPlan
+from workers.lake.effects import Counts, Merge
+from workers.lake.iceberg.branch_writer import BranchWriter
+from workers.lake.iceberg.choose_writer import Writers
+from workers.lake.interfaces.segment_writer import (
+    Barrier,
+    Commit,
+    CommitNames,
+    CopyRun,
+    Declined,
+    NewRows,
+    Properties,
+    SegmentWriter,
+    Step,
+    WriterEffect,
+)
+from workers.lake.metadata.snapshots import LSN_KEY, OPERATION
+from workers.lake.segment import NO_KEY_FOUND, KeyLookup, Segment
+from workers.lake.sql.segment_writer import MergeSegmentWriter
+from workers.lake.table import LakeIdent, Stamp
+
+IDENT = LakeIdent("s", "t")
+STAMP = Stamp("pg_1", LSN(30), "e", LSN(5))
+
+
+def segment(name: str, **more: Any) -> Segment:
+    return Segment((name,), **more)
+
+
+@dataclass(slots=True)
+class NoteTaker(SegmentWriter):
+    """Each segment is one commit; ``log`` gets what is done, and whether it has the position."""
+
+    name: str
+    log: list[str]
+    refuses: Sequence[str] = ()
+    declines: Sequence[str] = ()
+    hands_back: Sequence[str] = ()
+    done: Counts = field(default_factory=Counts)
+    merges: tuple[Merge, ...] = ()
+
+    def note(self, what: str, properties: Properties) -> None:
+        named = OPERATION in properties
+        assert named != (LSN_KEY in properties)
+        self.log.append(f"{self.name}: {what}{'' if named else ' at the position'}")
+
+    def accepts(self, segment: Segment) -> bool:
+        return segment.columns[0] not in self.refuses
+
+    def steps(self, segment: Segment) -> Iterator[Step]:
+        name = segment.columns[0]
+        if name in self.declines:
+            yield Barrier()
+            self.log.append(f"{self.name}: declines {name}")
+            raise Declined
+        yield Commit(partial(self.note, name))
+        if name in self.hands_back:
+            yield NewRows(Segment((f"rows of {name}",)))
+
+    def commit_empty(self, properties: Properties) -> None:
+        self.note("nothing", properties)
+
+    def accepts_copy(self, plan: CopyPlan) -> bool:
+        return False
+
+    def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
+        raise AssertionError
+
+    def effect(self) -> WriterEffect:
+        return WriterEffect(self.done, self.merges)
+
+    def truncate(self, source: str) -> Commit:
+        def run(properties: Properties) -> None:
+            self.log.append(f"{self.name}: truncate{source}")
+
+        return Commit(run, carries_properties=False)
+
+    def find_keys(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
+        self.log.append(f"{self.name}: looks up keys of {segment.columns[0]}")
+        return NO_KEY_FOUND
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def files(log: list[str]) -> NoteTaker:
+    return NoteTaker("files", log)
+
+
+@pytest.fixture
+def spark(log: list[str]) -> NoteTaker:
+    return NoteTaker("spark", log)
+
+
+@pytest.fixture
+def writer(files: NoteTaker, spark: NoteTaker) -> BranchWriter:
+    merge = cast("MergeSegmentWriter", spark)
+    return BranchWriter(
+        cast("Any", None), IDENT, "b", Writers((files, spark), merge, CommitNames())
+    )
+
+
+def test_only_the_last_commit_has_the_position(writer: BranchWriter, log: list[str]) -> None:
+    writer.write([segment("a"), segment("b")], STAMP)
+    assert log == ["files: a", "files: b at the position"]
+
+
+def test_a_batch_of_nothing_is_an_empty_commit(writer: BranchWriter, log: list[str]) -> None:
+    writer.write([], STAMP)
+    assert log == ["files: nothing at the position"]
+
+
+def test_what_comes_before_a_truncate_is_left_out(writer: BranchWriter, log: list[str]) -> None:
+    batch = [segment("a"), segment("b", truncate=True), segment("c"), segment("d", truncate=True)]
+    writer.write(batch, STAMP)
+    assert log == ["spark: truncate", "files: d at the position"]
+
+
+def test_a_truncate_cannot_have_the_position(
+    writer: BranchWriter, log: list[str], files: NoteTaker, spark: NoteTaker
+) -> None:
+    files.refuses = spark.refuses = ["a"]
+    writer.write([segment("a", truncate=True, source=" one")], STAMP)
+    assert log == ["spark: truncate one", "files: nothing at the position"]
+
+
+def test_the_first_that_accepts_writes(
+    writer: BranchWriter, log: list[str], files: NoteTaker
+) -> None:
+    files.refuses = ["b"]
+    writer.write([segment("a"), segment("b"), segment("c")], STAMP)
+    assert log == ["files: a", "spark: b", "files: c at the position"]
+
+
+def test_a_writer_that_declines_has_seen_all_before_it(
+    writer: BranchWriter, log: list[str], files: NoteTaker
+) -> None:
+    files.declines = ["b"]
+    writer.write([segment("a"), segment("b")], STAMP)
+    assert log == ["files: a", "files: declines b", "spark: b at the position"]
+
+
+def test_new_rows_beside_changes_are_anybody_s(
+    writer: BranchWriter, log: list[str], files: NoteTaker, spark: NoteTaker
+) -> None:
+    files.declines, spark.hands_back = ["a"], ["a"]
+    writer.write([segment("a")], STAMP)
+    assert log == ["files: declines a", "spark: a", "files: rows of a at the position"]
+    log.clear()
+    files.refuses = ["rows of a"]
+    writer.write([segment("a")], STAMP)
+    assert log == ["files: declines a", "spark: a", "spark: rows of a at the position"]
+
+
+def test_keys_are_looked_up_behind_all_before_them(writer: BranchWriter, log: list[str]) -> None:
+    def decide(found: pa.Table) -> Segment:
+        assert found.num_rows == 0
+        log.append("decided")
+        return segment("c")
+
+    lookup = KeyLookup(None, decide)
+    writer.write([segment("a"), segment("b", key_lookup=lookup)], STAMP)
+    assert log == ["files: a", "spark: looks up keys of b", "decided", "files: c at the position"]
+
+
+def test_an_error_of_a_decision_leaves_no_position(writer: BranchWriter, log: list[str]) -> None:
+    def decide(found: pa.Table) -> Segment:
+        raise ReplicationError("a key is there", sqlstate="23505")
+
+    batch = [segment("a"), segment("b", key_lookup=KeyLookup(None, decide)), segment("c")]
+    with pytest.raises(ReplicationError):
+        writer.write(batch, STAMP)
+    assert log == ["files: a", "spark: looks up keys of b"]
+
+
+def test_the_effect_is_that_of_both(
+    writer: BranchWriter, files: NoteTaker, spark: NoteTaker
+) -> None:
+    files.done = Counts(appended=1, merged=2, rows=10, dead=3)
+    spark.done, spark.merges = Counts(appended=4, update_origin_differs=1), (Merge(5, 2),)
+    effect = writer.write([], STAMP)
+    assert (effect.ident, effect.branch, effect.merges) == (IDENT, "b", spark.merges)
+    assert effect.counts == Counts(appended=5, merged=2, update_origin_differs=1)
+    assert (effect.counts.rows, effect.counts.dead) == (10, 3)
+
+
+def test_each_commit_has_a_name_of_its_own() -> None:
+    names, others = CommitNames(), CommitNames()
+    assert len({names.next(), names.next(), others.next(), others.next()}) == 4
