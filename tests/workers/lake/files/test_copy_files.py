@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.workers.lake.files.test_data_files import known, metadata
+from tests.workers.lake.files.layouts import known, metadata
 from workers.lake.copy_task import CopyTask, CopyTaskError
 from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
 from workers.lake.table import LakeIdent

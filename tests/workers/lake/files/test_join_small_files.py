@@ -17,7 +17,7 @@ from tests.workers.lake.files.test_merge_delete_files import (
     delete_files,
     keys,
 )
-from tests.workers.lake.test_direct_sequences import Part, Writer
+from tests.workers.lake.scenarios.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files import merge_delete_files as deletes

@@ -1,0 +1,76 @@
+"""Data files that were written before their commit: who removes them, and when no longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import RequiredProcessGone
+from tests.workers.lake.contract import (
+    PUBLISHED,
+    Make,
+    append,
+    merge,
+    stamp,
+)
+from tests.workers.lake.watched import Watched, update
+from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.effects import Counts
+from workers.lake.segment import Segment
+from workers.lake.storage.local_store import local_path
+from workers.lake.table import LakeIdent
+
+
+@pytest.fixture
+def table(iceberg: Make, lake_ident: LakeIdent) -> Watched:
+    return Watched(iceberg(local_relation_rows=10), lake_ident)
+
+
+MANY = [(n, "x", None) for n in range(20)]
+
+
+def test_files_that_no_commit_was_given_are_removed(table: Watched) -> None:
+    before = table.on_disk()
+    staged = table.own_rows(MANY)
+    assert len(table.on_disk()) == len(before) + 1
+    table.dest.discard(staged)
+    table.dest.discard(staged)
+    assert table.on_disk() == before
+    # Nor is one that failed before there was anything to commit.
+    table.batch([append(table.dest, [(50, "a", None)] * 2)], 20)
+    before = table.on_disk()
+    staged = table.own_rows(MANY)
+    table.refused([replace(merge(table.dest, [update(50)]), append=staged)])
+    table.dest.discard(staged)
+    assert table.on_disk() == before
+
+
+def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
+    table: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of the first commit is not known, or its branch is not published."""
+
+    def lost(*args: Any, **more: Any) -> None:
+        raise RequiredProcessGone("lost")
+
+    staged = table.own_rows(MANY)
+    segments = [Segment(PUBLISHED, ("id",), append=staged)]
+    with monkeypatch.context() as patch:
+        patch.setattr(GatewayTableApi, "commit_files", lost)
+        table.refused(segments)
+    table.dest.discard(staged)
+    assert table.dest.write(table.ident, table.branch(), segments, stamp(20)).appended == 20
+    table.dest.drop_branches(table.ident)
+    assert table.batch(segments, 30) == Counts(appended=20)
+    table.dest.discard(staged)
+    table.dest.discard(staged)
+    assert [row[:3] for row in table.rows()] == MANY
+    # Under another name each time: the branch that it was given first may be expired.
+    assert len(table.on_disk()) == 3
+    [(shown,)] = table.query("file_path", "data_files")
+    table.dest.drop_branches(table.ident)
+    for path in table.on_disk() - {local_path(shown).name}:
+        (local_path(shown).parent / path).unlink()
+    assert len(table.rows()) == 20
