@@ -1,13 +1,12 @@
-"""Copied rows whose key the lake table has already: counted, and put in the place of its rows.
+"""Copied rows with a key that an existing row has: count the keys, or overwrite existing rows.
 
-A copy is one append to its branch. So its rows are what Iceberg reads between two snapshots, the
-branch's tip and that one's parent, and what they may meet is the table as of that parent. Both are
-read by column: for counting only the key's, in one Spark job however many rows and ranges there
-were.
+A copy is a single append to a branch. So the copied rows are the rows that Iceberg reads between
+the branch's tip and the tip's parent, and the existing rows are the table as of the parent.
+Counting reads only the columns of the key, in a single Spark job for any number of rows and ranges.
 
 Trace, with ``overwrite``: the table has rows 1 and 2 in file A, the copy brought 2 and 3 in file
-B. One pair meets. One MERGE by position gives A's row 2 the values that B's has, which keeps what
-columns of the lake's own hold, and deletes B's: 1, 2 as copied, 3.
+B. Row 2 is in both. A MERGE by position gives row 2 in file A the copied values, so columns that
+only the lake has keep their values, and deletes row 2 in file B. The table has 1, 2 as copied, 3.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from workers.lake.sql.statements import name_of, sql_text, table_path
 from workers.lake.sql.table_metadata import read_history
 from workers.lake.table import LakeIdent
 
-_HELD: Final = "b"
-"""What begins the names of a row's key that the table held, as in a MERGE's source."""
+_EXISTING: Final = "b"
+"""Begins the names of an existing row's key columns, as in a MERGE's source."""
 _COPIED: Final = "k"
 
 
@@ -40,13 +39,13 @@ def count_existing_keys(
     session: LakeSession, ident: LakeIdent, branch: str, key: Sequence[str]
 ) -> ExistingKeys:
     """See ``Destination.existing_keys``."""
-    held, copied = _held_and_copied(session, ident, branch, key)
+    existing, copied = _existing_and_copied(session, ident, branch, key)
     keys = [F.col(name) for name in numbered(_COPIED, key)]
-    met = held.join(copied, _equal(key)).agg(
+    shared = existing.join(copied, _equal(key)).agg(
         F.count_distinct(*keys).alias("copied"), F.count("*").alias("existing")
     )
     what = f'looking for copied keys in lake table "{ident}"'
-    found = session.query("SELECT copied, existing FROM s", what, s=met).to_pylist()[0]
+    found = session.query("SELECT copied, existing FROM s", what, s=shared).to_pylist()[0]
     return ExistingKeys(found["copied"], found["existing"])
 
 
@@ -60,24 +59,24 @@ def overwrite_existing_rows(
 ) -> None:
     """See ``Destination.overwrite_existing``."""
     own = used_beside(columns, generated)
-    held, copied = _held_and_copied(session, ident, branch, key, columns, own)
+    existing, copied = _existing_and_copied(session, ident, branch, key, columns, own)
     values = [F.col(name) for name in numbered("c", columns)]
     beside = numbered("o", own)
-    updates = held.join(copied, _equal(key)).select(
-        F.col("held_file").alias("f"),
-        F.col("held_pos").alias("p"),
+    updates = existing.join(copied, _equal(key)).select(
+        F.col("existing_file").alias("f"),
+        F.col("existing_pos").alias("p"),
         _op(UPDATE),
         *values,
         *map(F.col, beside),
     )
-    deletes = copied.join(held, _equal(key), "left_semi").select(
+    deletes = copied.join(existing, _equal(key), "left_semi").select(
         F.col("copied_file").alias("f"),
         F.col("copied_pos").alias("p"),
         _op(DELETE),
         *values,
         *(F.lit(None).alias(name) for name in beside),
     )
-    session.set_properties({OPERATION: uuid.uuid4().hex})  # that it is ours
+    session.set_properties({OPERATION: uuid.uuid4().hex})  # marks a commit of pgsub
     session.command(
         merge_by_position(
             ident,
@@ -92,7 +91,7 @@ def overwrite_existing_rows(
     )
 
 
-def _held_and_copied(
+def _existing_and_copied(
     session: LakeSession,
     ident: LakeIdent,
     branch: str,
@@ -100,29 +99,32 @@ def _held_and_copied(
     columns: Sequence[str] = (),
     own: Sequence[str] = (),
 ) -> tuple[Any, Any]:
-    """The table before the branch's last commit, ``own`` of its columns too; the rows of that."""
+    """Rows from before the branch's last commit, and rows of the commit.
+
+    ``own`` are further columns of the existing rows.
+    """
     tip = read_history(session, ident).tip(branch)
     if tip is None or tip.parent_id is None:
         raise InternalError(f'branch "{branch}" of lake table "{ident}" holds no copy')
     whole = sql_text("SELECT * FROM", table_path(ident), f"VERSION AS OF {tip.parent_id}")
-    held = session.frame(SQL(whole)).select(
-        *renamed(key, _HELD), *renamed(own, "o"), *_place("held")
+    existing = session.frame(SQL(whole)).select(
+        *renamed(key, _EXISTING), *renamed(own, "o"), *_position("existing")
     )
     appended = (
         session.spark.read.option("start-snapshot-id", str(tip.parent_id))
         .option("end-snapshot-id", str(tip.snapshot_id))
         .table(name_of(table_path(ident)))
     )
-    copied = appended.select(*renamed(key, _COPIED), *renamed(columns, "c"), *_place("copied"))
-    return held, copied
+    copied = appended.select(*renamed(key, _COPIED), *renamed(columns, "c"), *_position("copied"))
+    return existing, copied
 
 
-def _place(whose: str) -> list[Any]:
+def _position(whose: str) -> list[Any]:
     return [F.col(FILE).alias(f"{whose}_file"), F.col(POSITION).alias(f"{whose}_pos")]
 
 
 def _equal(key: Sequence[str]) -> Any:
-    pairs = zip(numbered(_HELD, key), numbered(_COPIED, key), strict=True)
+    pairs = zip(numbered(_EXISTING, key), numbered(_COPIED, key), strict=True)
     return reduce(lambda one, other: one & other, (F.col(h) == F.col(c) for h, c in pairs))
 
 

@@ -1,4 +1,7 @@
-"""Find rows of a branch by their keys, in Spark SQL."""
+"""Queries that find rows of a branch: by keys, by whole rows, and the key ranges of files.
+
+The source is the view ``s``, as in ``merge``.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from sqlglot import exp
 from workers.lake.sql.merge import (
     TARGET,
     KeyBounds,
-    _aliased,
-    _came_from,
-    _column,
-    _place,
+    aliased,
     by_key,
+    came_from,
+    position_columns,
     source_column,
     target_column,
+    view_column,
 )
 from workers.lake.sql.statements import branch_path, identifier, sql_text, table_path
 from workers.lake.table import LakeIdent
@@ -24,17 +27,17 @@ from workers.lake.table import LakeIdent
 def find_positions(
     ident: LakeIdent, branch: str | None, columns: Sequence[str], of: str = ""
 ) -> str:
-    """Up to ``n`` rows of the table that equal each source row, NULLs equal: image, f, p."""
+    """For every source row up to ``n`` equal rows of the table, NULLs equal: image, f, p."""
     equal: list[exp.Expression] = [
         exp.NullSafeEQ(this=target_column(name), expression=source_column(f"c{n}"))
         for n, name in enumerate(columns)
-    ] + _came_from(of)
+    ] + came_from(of)
     matches = sql_text(
         "SELECT",
-        _aliased(source_column("image"), "image"),
+        aliased(source_column("image"), "image"),
         ",",
-        _aliased(source_column("n"), "n"),
-        *_place(),
+        aliased(source_column("n"), "n"),
+        *position_columns(),
         "FROM",
         branch_path(ident, branch),
         f"AS {TARGET} JOIN s ON",
@@ -58,19 +61,19 @@ def find_keys(
     *,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """``k`` of the source's keys ``b0…`` that are in the table, once per row that has one.
+    """``k`` of the source's keys ``b0…`` in the table, once per row with such a key.
 
-    With ``columns`` (of the table, maybe none) also the row's place ``f, p`` and its values in the
-    columns: ``o0…``.
+    With ``columns`` (a list of the table's columns, maybe empty) also the row's position ``f, p``
+    and values ``o0…``.
     """
     selected: list[str | exp.Expr] = []
     if columns is not None:
-        selected += _place()
+        selected += position_columns()
         for n, name in enumerate(columns):
-            selected += [",", _aliased(target_column(name), f"o{n}")]
+            selected += [",", aliased(target_column(name), f"o{n}")]
     return sql_text(
         "SELECT",
-        _aliased(source_column("k"), "k"),
+        aliased(source_column("k"), "k"),
         *selected,
         "FROM",
         branch_path(ident, branch),
@@ -82,30 +85,30 @@ def find_keys(
 def find_any_key(
     ident: LakeIdent, branch: str | None, keys: Sequence[tuple[str, Sequence[str]]], of: str = ""
 ) -> str:
-    """Rows of the table that have a key of one of the sources: which of each, or NULL.
+    """Rows of the table with a key of any source: the key's number in every source, or NULL.
 
-    ``keys`` are a source's view (its columns are ``k, b0…``) and the table's columns. A source
-    without columns finds nothing and is not read.
+    ``keys`` are pairs of a source's view (with columns ``k, b0…``) and the table's columns. A
+    source without columns is not read, and finds no row.
     """
     sources = [(view, columns) for view, columns in keys if columns]
     numbers: list[str | exp.Expr] = []
     for at, (view, columns) in enumerate(keys):
-        number = _column(view, "k") if columns else exp.Var(this="CAST(NULL AS BIGINT)")
-        numbers += [*([","] if at else []), _aliased(number, f"k{at}" if at else "k")]
+        number = view_column(view, "k") if columns else exp.Var(this="CAST(NULL AS BIGINT)")
+        numbers += [*([","] if at else []), aliased(number, f"k{at}" if at else "k")]
     joins: list[str | exp.Expr] = []
     for view, columns in sources:
         equal = [
-            exp.EQ(this=target_column(name), expression=_column(view, f"b{n}"))
+            exp.EQ(this=target_column(name), expression=view_column(view, f"b{n}"))
             for n, name in enumerate(columns)
         ]
         joins += [f"LEFT JOIN {view} ON", exp.and_(*equal)]
     found = exp.or_(
         *(
-            exp.Not(this=exp.Is(this=_column(view, "k"), expression=exp.Null()))
+            exp.Not(this=exp.Is(this=view_column(view, "k"), expression=exp.Null()))
             for view, _ in sources
         )
     )
-    where = exp.and_(exp.Paren(this=found), *_came_from(of))
+    where = exp.and_(exp.Paren(this=found), *came_from(of))
     return sql_text(
         "SELECT",
         *numbers,
@@ -119,7 +122,7 @@ def find_any_key(
 
 
 def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of: str = "") -> str:
-    """How many values of a key, NULL in none of its columns, more than one row has: ``n``."""
+    """The number ``n`` of key values, without a NULL, that more than one row has."""
     columns = [target_column(name) for name in key]
     there: list[exp.Expression] = [
         exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())) for column in columns
@@ -131,7 +134,7 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
         "SELECT count(*) AS n FROM (SELECT 1 FROM",
         branch_path(ident, branch),
         f"AS {TARGET} WHERE",
-        exp.and_(*there, *_came_from(of)),
+        exp.and_(*there, *came_from(of)),
         "GROUP BY",
         *grouped,
         "HAVING count(*) > 1)",
@@ -139,13 +142,13 @@ def count_repeated(ident: LakeIdent, branch: str | None, key: Sequence[str], of:
 
 
 def find_ranges(ident: LakeIdent, column: str) -> str:
-    """Rows and key range of every data file of main, from the manifests."""
+    """Rows and key range of every data file of ``main``, from the manifests."""
     ends = exp.Dot(this=identifier("readable_metrics"), expression=identifier(column))
     return sql_text(
         "SELECT record_count,",
-        _aliased(exp.Dot(this=ends.copy(), expression=identifier("lower_bound")), "low"),
+        aliased(exp.Dot(this=ends.copy(), expression=identifier("lower_bound")), "low"),
         ",",
-        _aliased(exp.Dot(this=ends, expression=identifier("upper_bound")), "high"),
+        aliased(exp.Dot(this=ends, expression=identifier("upper_bound")), "high"),
         "FROM",
         table_path(ident, "data_files"),
     )

@@ -1,4 +1,4 @@
-"""Which types generated columns have, and whether Spark can compute them: analysed, never run."""
+"""Types of generated columns. Spark analyses the expressions, but does not run a query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.lake.table import LakeColumn, LakeIdent
 
 
 class Analysing(Protocol):
-    """What is needed of a ``LakeSession``."""
+    """The part of a ``LakeSession`` that the check needs."""
 
     def schema(self, sql: str, what: str) -> Any:
         """The Spark schema of a query, without running it."""
@@ -25,11 +25,12 @@ class Analysing(Protocol):
 def generated_types(
     session: Analysing, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
 ) -> tuple[LakeColumn, ...]:
-    """See ``Destination.generated_columns``: Spark analyses the expressions and runs nothing.
+    """The generated columns with types; see ``Destination.generated_columns``.
 
-    The query's columns have other names than the table's: a name that was overlooked is not found
-    here, and cannot stand for an old value in a MERGE. It joins because a join's condition has to
-    be deterministic, and has room for no aggregate and no generator.
+    The query's columns have different names than the table's columns: Spark refuses a name that
+    ``read_generated`` overlooked, so the name cannot stand for an old value in a MERGE. The query
+    is a join, because a join's condition has to be deterministic and may hold no aggregate and no
+    generator.
     """
     check_uses(generated, [column.name for column in columns], ident)
     ordinals = {column.name: n for n, column in enumerate(columns)}

@@ -1,4 +1,4 @@
-"""Rows of a MERGE by position with what is generated computed beside them: ``g0…``."""
+"""Compute generated columns for the rows of a MERGE by position: ``g0…``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.lake.table import LakeIdent
 
 
 def used_beside(columns: Sequence[str], generated: Generated) -> list[str]:
-    """Columns that only the table has and that the expressions use, in order."""
+    """Unpublished columns of the table that the expressions use, in order."""
     used = {name for each in read_generated(generated) for name in each.uses}
     return sorted(used - set(columns))
 
@@ -25,15 +25,16 @@ def used_beside(columns: Sequence[str], generated: Generated) -> list[str]:
 def with_generated(
     rows: Any, columns: Sequence[str], own: Sequence[str], generated: Generated
 ) -> Any:
-    """``rows`` have ``op``, ``c0…`` and the values that stay, ``o0…`` in the order of ``own``.
+    """The rows with the generated columns ``g0…``.
 
-    Nothing is computed for a row that only goes. Columns are named with their table, ``s.c0``: an
-    expression may have a parameter ``c0`` of its own.
+    ``rows`` have ``op``, ``c0…`` and the kept values ``o0…`` in the order of ``own``. A deleted row
+    gets NULL. Columns are written with the table's name, ``s.c0``, because an expression may have
+    a parameter ``c0``.
     """
     names = {
         name: f"{SOURCE}.{new}" for name, new in zip(columns, numbered("c", columns), strict=True)
     }
-    names |= {name: f"{SOURCE}.{held}" for name, held in zip(own, numbered("o", own), strict=True)}
+    names |= {name: f"{SOURCE}.{old}" for name, old in zip(own, numbered("o", own), strict=True)}
     return rows.alias(SOURCE).select(
         "*",
         *(
@@ -51,21 +52,21 @@ def generated_at(
     columns: Sequence[str],
     generated: Generated,
 ) -> Any:
-    """The same for rows at positions ``f``, ``p`` of the branch, which has the values that stay."""
+    """``with_generated`` for rows at positions ``f``, ``p``; the branch has the kept values."""
     own = used_beside(columns, generated)
     if own:
-        held = session.frame(SQL(sql_text("SELECT * FROM", branch_path(ident, branch)))).select(
-            F.col(FILE).alias("held_file"),
-            F.col(POSITION).alias("held_pos"),
+        old = session.frame(SQL(sql_text("SELECT * FROM", branch_path(ident, branch)))).select(
+            F.col(FILE).alias("old_file"),
+            F.col(POSITION).alias("old_pos"),
             *renamed(own, "o"),
         )
-        there = (F.col("f") == F.col("held_file")) & (F.col("p") == F.col("held_pos"))
-        rows = rows.join(held, there, "left").drop("held_file", "held_pos")
+        there = (F.col("f") == F.col("old_file")) & (F.col("p") == F.col("old_pos"))
+        rows = rows.join(old, there, "left").drop("old_file", "old_pos")
     return with_generated(rows, columns, own, generated)
 
 
 def renamed(columns: Sequence[str], prefix: str) -> list[Any]:
-    """The table's columns under the names of a source."""
+    """The table's columns under the names of a source: prefix and number."""
     return [
         F.col(name_of(identifier(column))).alias(name)
         for column, name in zip(columns, numbered(prefix, columns), strict=True)
@@ -73,5 +74,5 @@ def renamed(columns: Sequence[str], prefix: str) -> list[Any]:
 
 
 def numbered(prefix: str, columns: Sequence[str]) -> list[str]:
-    """The names of a source's columns."""
+    """The names of a source's columns: prefix and number."""
     return [f"{prefix}{n}" for n in range(len(columns))]

@@ -1,9 +1,9 @@
-"""Whether literal key bounds help a MERGE, and which.
+"""Decide whether literal key bounds help a MERGE, and choose the bounds.
 
-``t.id BETWEEN lo AND hi`` in the ON clause lets Iceberg skip the files whose key ranges lie
-outside: 1.0 s instead of 3.4 s where a batch's keys lie close together. Bounds that exclude
-nothing cost half as much again in planning. So the files' own key ranges are looked at, at most
-once in a while per table: they decide speed and never which rows match.
+``t.id BETWEEN lo AND hi`` in the ON clause lets Iceberg skip all files with key ranges outside:
+1.0 s instead of 3.4 s if a batch's keys lie close together. Bounds that exclude no file make
+planning half as long again. So the key ranges of the table's files are read, at most once in a
+while per table. Old ranges cost time, but never change the matched rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from workers.lake.table import LakeColumn, LakeIdent
 
 @dataclass(slots=True)
 class FileRanges:
-    """Per file: its rows and the ends of its key range (None: not known)."""
+    """The rows and the ends of the key range of every file (None if unknown)."""
 
     rows: list[int]
     low: list[Any]
     high: list[Any]
 
     def share(self, low: Bound, high: Bound) -> float:
-        """The part of all rows that lies in files a range touches."""
+        """The share of all rows in files that a key range touches."""
         total = touched = 0
         for rows, lowest, highest in zip(self.rows, self.low, self.high, strict=True):
             total += rows
@@ -45,7 +45,7 @@ class FileRanges:
 
 @dataclass(slots=True)
 class KeyRanges:
-    """What is known of one table's key ranges, and when it was read."""
+    """The key ranges of a table's files, and the time of reading."""
 
     ident: LakeIdent
     columns: Sequence[LakeColumn]
@@ -54,7 +54,7 @@ class KeyRanges:
     _ranges: dict[str, FileRanges] = field(default_factory=dict)
 
     def get(self, session: LakeSession, column: str) -> FileRanges | None:
-        """The files' ranges of a key column on main; None for a type that is not looked at."""
+        """The files' ranges of a key column on ``main``; None for a type without usable order."""
         if not any(c.name == column and boundable(c.type) for c in self.columns):
             return None
         now = self.clock()
@@ -75,7 +75,7 @@ def _lists(rows: pa.Table) -> list[list[Any]]:
 
 
 def boundable(type: pa.DataType) -> bool:
-    """Types whose order is the same in PostgreSQL, Arrow and Iceberg's file statistics."""
+    """Does the type have the same order in PostgreSQL, Arrow and Iceberg's file statistics?"""
     return bool(
         pa.types.is_int32(type)
         or pa.types.is_int64(type)
@@ -87,7 +87,7 @@ def boundable(type: pa.DataType) -> bool:
 def choose_bounds(
     session: LakeSession, ranges: KeyRanges, key: Sequence[str], staged: Staged
 ) -> KeyBounds | None:
-    """Bounds on the first key column if they leave out enough of the table."""
+    """Bounds on the first key column, or None if bounds exclude too little of the table."""
     known = ranges.get(session, key[0]) if key else None
     if known is None or sum(known.rows) < SCANNED_TABLE_ROWS:
         return None

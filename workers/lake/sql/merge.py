@@ -1,10 +1,9 @@
-"""MERGE statements, as syntax trees: matched rows only, on the key or on row positions.
+"""MERGE statements, as syntax trees: matched rows only, by key or by row position.
 
-The source is always the view ``s`` (staged columns ``op``, ``b0…``, ``c0…``, ``m0…``, whose names
-are ours) and the target ``TARGET``. There is never a NOT MATCHED branch: rows that are new are
-appended, because a full outer MERGE shuffles the whole target. ``CASE`` appears only for columns
-some of whose values did not travel (unchanged out-of-line values), because it makes Spark read the
-target's old column.
+The source is always the view ``s`` with staged columns (``op``, ``b0…``, ``c0…``, ``m0…``), the
+target is always ``TARGET``. There is never a NOT MATCHED branch: new rows are appended, because a
+full outer MERGE shuffles the whole target. ``CASE`` makes Spark read the target's old column, so it
+appears only for columns with unsent values (unchanged out-of-line values).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 SOURCE: Final = "s"
 TARGET: Final = "_pgsub_t"
-"""Not ``t``: where the table has a column of that name, ``t._file`` is a field of it to Spark."""
+"""Not ``t``: if the table has a column ``t``, Spark takes ``t._file`` for a field of the column."""
 UPDATE: Final = 0
 DELETE: Final = 1
 
@@ -35,7 +34,7 @@ Bound = int | str | date | datetime
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Literal bounds on one key column of the target, so that whole files need not be read."""
+    """Literal bounds on a key column of the target, so that Spark can skip whole files."""
 
     column: str
     low: Bound
@@ -65,11 +64,11 @@ def merge_by_key(
     of: str = "",
     generated: Generated = (),
 ) -> str:
-    """Update or delete the rows whose key is the source's base key ``b0…``.
+    """Update or delete the rows with the source's base key ``b0…``.
 
-    ``of``, here and below: rows of a shared table that came from there, and no others.
-    ``deletes`` and ``updates`` say which of the two the source holds; a clause for what it does
-    not hold is left out.
+    ``of``, here and below, limits a shared table's rows to a source.
+    ``deletes`` and ``updates`` say whether the source holds deletes and updates; the statement
+    has no clause for the missing kind.
     """
     assignments = _assignments(columns, unchanged, generated)
     whens = _whens(assignments, deletes=deletes, updates=updates)
@@ -87,66 +86,70 @@ def merge_by_position(
 ) -> str:
     """Update or delete the rows at the source's ``f`` (file) and ``p`` (position).
 
-    Iceberg 1.11 fails on a MERGE by position in which Spark must cast something ("Field _spec_id
-    not found in source schema"). So what is ``generated`` was computed by the source: ``g0…``.
+    Iceberg 1.11 fails on a MERGE by position in which Spark has to cast a value ("Field _spec_id
+    not found in source schema"). So the source has the ``generated`` columns computed: ``g0…``.
     """
     values = [(f"c{n}", name) for n, name in enumerate(columns)]
     values += [(f"g{n}", name) for n, name in enumerate(generated)]
     assignments = [
-        exp.EQ(this=identifier_of(name), expression=source_column(value)) for value, name in values
+        exp.EQ(this=assigned_column(name), expression=source_column(value))
+        for value, name in values
     ]
     whens = _whens(assignments, deletes=deletes, updates=updates)
     return _merge(ident, branch, by_position(), whens)
 
 
-def identifier_of(name: str) -> exp.Column:
-    """The target of an assignment: always the table's column, whatever the source's are called."""
+def assigned_column(name: str) -> exp.Column:
+    """The left side of an assignment: the table's column, never a source's of the same name."""
     return target_column(name)
 
 
 def by_key(
     key: Sequence[str], bounds: KeyBounds | None = None, of: str = ""
 ) -> list[exp.Expression]:
-    """The row has the source's base key."""
+    """The condition that a row has the source's base key."""
     on: list[exp.Expression] = [
         exp.EQ(this=target_column(name), expression=source_column(f"b{n}"))
         for n, name in enumerate(key)
     ]
-    on += _came_from(of)
+    on += came_from(of)
     return on if bounds is None else [*on, _between(bounds)]
 
 
 def by_position() -> list[exp.Expression]:
-    """The row is at the source's place."""
+    """The condition that a row is at the source's position."""
     return [
         exp.EQ(this=target_column(FILE), expression=source_column("f")),
         exp.EQ(this=target_column(POSITION), expression=source_column("p")),
     ]
 
 
-def _came_from(of: str) -> list[exp.Expression]:
+def came_from(of: str) -> list[exp.Expression]:
+    """The condition that a shared table's row came from a source; none without a source."""
     if not of:
         return []
     return [exp.EQ(this=target_column(SOURCE_COLUMN), expression=exp.Literal.string(of))]
 
 
-def _place() -> list[str | exp.Expr]:
-    """Where a row of the table is, behind other columns: ``f, p``."""
-    return [",", _aliased(target_column(FILE), "f"), ",", _aliased(target_column(POSITION), "p")]
+def position_columns() -> list[str | exp.Expr]:
+    """The position of a table's row, for the end of a list of columns: ``f, p``."""
+    return [",", aliased(target_column(FILE), "f"), ",", aliased(target_column(POSITION), "p")]
 
 
-def _column(view: str, name: str) -> exp.Column:
+def view_column(view: str, name: str) -> exp.Column:
+    """A column of a source's view."""
     return exp.Column(this=identifier(name), table=identifier(view))
 
 
-def _aliased(node: exp.Expression, name: str) -> exp.Expression:
+def aliased(node: exp.Expression, name: str) -> exp.Expression:
+    """``node AS name``."""
     return exp.Alias(this=node, alias=identifier(name))
 
 
 def _assignments(
     columns: Sequence[str], unchanged: Collection[str], generated: Generated
 ) -> list[exp.EQ]:
-    """What an UPDATE sets; what is generated, over the row as it will be."""
+    """The assignments of an UPDATE; generated columns are computed over the new values."""
     new = {name: _new_value(n, name, name in unchanged) for n, name in enumerate(columns)}
 
     def value_of(name: str) -> str:
@@ -155,7 +158,7 @@ def _assignments(
     values = new | {
         each.column: exp.Var(this=each.over(value_of)) for each in read_generated(generated)
     }
-    return [exp.EQ(this=identifier_of(name), expression=value) for name, value in values.items()]
+    return [exp.EQ(this=assigned_column(name), expression=value) for name, value in values.items()]
 
 
 def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression:
@@ -168,9 +171,9 @@ def _new_value(ordinal: int, name: str, maybe_unchanged: bool) -> exp.Expression
 
 
 def _whens(assignments: list[exp.EQ], *, deletes: bool, updates: bool) -> list[exp.Expression]:
-    """DELETE and UPDATE clauses; with only one kind in the source no condition is needed.
+    """DELETE and UPDATE clauses, without a condition if the source holds a single kind.
 
-    The literal has the type of ``op``: where Spark has to cast a condition, Iceberg 1.11 fails on
+    The literal has the type of ``op``: if Spark has to cast in a condition, Iceberg 1.11 fails on
     a MERGE by position.
     """
     whens: list[exp.Expression] = []
@@ -194,7 +197,7 @@ def _merge(
     on: Sequence[exp.Expression],
     whens: Sequence[exp.Expression],
 ) -> str:
-    # Put together from nodes: sqlglot's table node has room for three names, a branch needs four.
+    # Not a table node of sqlglot: there is room for three names only, and a branch needs four.
     return sql_text(
         "MERGE INTO", branch_path(ident, branch), f"AS {TARGET} USING s ON", exp.and_(*on), *whens
     )
@@ -211,7 +214,7 @@ def _between(bounds: KeyBounds) -> exp.Expression:
 def _literal(value: Bound) -> exp.Expression:
     if isinstance(value, datetime):
         kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
-        # Not strftime: its %Y does not pad a year before 1000, which Spark cannot read then.
+        # Not strftime: %Y does not pad a year before 1000, and Spark cannot read "999".
         stamp = value.isoformat(sep=" ", timespec="microseconds")
         return exp.Var(this=f"{kind} '{stamp}'")
     if isinstance(value, date):

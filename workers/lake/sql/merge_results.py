@@ -1,15 +1,16 @@
-"""What MERGEs did, asked of the commits they made.
+"""Read the results of MERGEs from the snapshots that the MERGEs made.
 
-A MERGE answers nothing, but its snapshot's summary counts rows. To read one is a Spark job, a sixth
-of what a MERGE of 200 rows takes; so those of several tables are read by one query.
+Spark returns no counts for a MERGE, but the snapshot's summary has counts. Reading a summary is a
+Spark job and takes a sixth of the time of a MERGE of 200 rows, so a single query reads the
+summaries of several tables.
 
-Two of a summary's figures count the rows of the table that were matched, and each may count too
-many. A merge-on-read commit writes one position delete for each such row; it also rewrites the
-deletes that a data file had before, together with its own, and removes the old ones, so the
-difference counts matched rows. But where the rows of one data file end in two tasks, each task
-rewrites the file's old deletes: once removed, twice added. Spark's own count (4.1 and later) knows
-nothing of old deletes, but counts a task again that is run again. The smaller one is right unless
-both happen at once.
+Two figures of a summary count the matched rows, and either figure may be too large. A
+merge-on-read commit writes a position delete for every matched row. The commit also rewrites the
+earlier deletes of a data file together with the new deletes, and removes the earlier delete files;
+so added minus removed deletes is the number of matched rows. But if two tasks change rows of the
+same data file, both tasks rewrite the file's earlier deletes: removed once, added twice. The second
+figure, Spark's count (4.1 and later), leaves earlier deletes out, but counts the rows of a repeated
+task twice. The smaller figure is right unless both happen at once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _READ: Final = (
 def read_outcomes(
     session: LakeSession, operations: Mapping[LakeIdent, Sequence[str]]
 ) -> dict[str, Outcome]:
-    """The commits that carry these operation names, from their snapshots' summaries; one call."""
+    """The outcomes of the commits with the given names, from snapshot summaries; a single call."""
     read = ", ".join(_summary(name) for name in (OPERATION, *_READ))
     parts = (
         sql_text(
@@ -55,9 +56,9 @@ def read_outcomes(
 
 
 def count(session: Callable[[], LakeSession], effects: Sequence[Effect]) -> list[Counts]:
-    """What was done in each; a key that is there twice is an error (23505).
+    """The counts of every effect; 23505 if a change matched more rows than expected.
 
-    One call in ``session``, which is not asked for where nothing was merged.
+    A single call in ``session``, and no call for effects without a MERGE.
     """
     operations: dict[LakeIdent, list[str]] = {}
     for effect in effects:

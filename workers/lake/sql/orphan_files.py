@@ -1,27 +1,26 @@
-"""Files in a table's folder that no snapshot knows: what a killed batch, or copy, had written.
+"""Remove orphan files: files in a table's folder that no snapshot has, of a killed batch or copy.
 
-``remove_orphan_files`` compares a listing of the folder with the files of all snapshots, of
-whatever ref and of none. Paths are compared without scheme and authority where the metadata has
-none, so ``file:/x``, ``file:///x`` and ``/x`` are one file; a scheme that differs is an error and
-nothing is removed. It cannot know what it cannot see, and that is looked at here first:
+``remove_orphan_files`` compares a listing of the folder with the files of all snapshots, of every
+ref and of no ref. Paths are compared without scheme and authority if the metadata have none, so
+``file:/x``, ``file:///x`` and ``/x`` are the same file. A different scheme is an error, and no file
+is removed. The procedure cannot notice some dangers, so this module checks first:
 
-- A table that was dropped and made anew, by another subscription or data directory, has the name
-  of ours and is not. It says whose it is.
-- A folder may hold more than the table: other tables below it, or another catalog's entry for the
-  same files. So only folders that were named by us are looked into; their names were never used
-  before.
-- A folder may have two names: a table that was moved, behind a link. Each file is then known by
-  another name than it is listed by. So every file that the metadata knows must be in the folder
-  by the name that the table gives it. A folder that is a link is not ours to look into.
-- A file belongs to no snapshot before its commit, and the first file of a copy may be days older
-  than that. A table that is copied alone is not looked at; in a shared one the branch tells
-  that a source is being copied: it is made before the first file is written and dropped at the
-  end. Everything else is written and committed within the minimum age, which Iceberg does not let
-  be less than a day.
+- A table that was dropped and created anew, by another subscription or data directory, has the
+  same name and another owner. The table's property names the owner.
+- A folder may hold more than the table: tables in subfolders, or another catalog's entry for the
+  same files. So only folders with a name from pgsub are listed; pgsub never uses a name twice.
+- A folder may have two names: a table was moved, and a link stands at the earlier place. Then the
+  listing has different names than the metadata. So every file in the metadata must be in the folder
+  by the name in the metadata, and a folder behind a link is left alone.
+- A file belongs to no snapshot before the commit, and the first file of a copy may be days older
+  than the commit. A table with a single owner is left alone during the copy. In a shared table a
+  branch tells of the copy: the worker creates the branch before the first file and drops the
+  branch at the end. All remaining files are written and committed within the minimum age, and
+  Iceberg refuses a minimum age below a day.
 
-Trace: a source of a shared table is copied for four days, into its branch. At the third day its
-first files are older than the minimum age; the branch is there, nothing is removed. At the fifth
-day the copy is published, and its files belong to a snapshot.
+Trace: a source of a shared table is copied for four days, into a branch. On the third day the first
+files are older than the minimum age; the branch exists, so no file is removed. On the fifth day the
+copy is published, and the files belong to a snapshot.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ from workers.lake.sql.table_metadata import read_properties
 from workers.lake.table import BRANCH_PREFIX, LakeIdent
 
 _COPYING: Final = re.compile(rf"{BRANCH_PREFIX}[0-9a-f]{{32}}_[1-9][0-9]*_.*", re.S)
-"""A branch of a sync worker of a shared table (``shared_targets.branches_of``)."""
+"""A branch of a sync worker of a shared table (``sources.branches_of``)."""
 _KNOWN: Final[Mapping[str, str]] = {
     "all_files": "file_path",
     "all_manifests": "path",
     "snapshots": "manifest_list",
     "metadata_log_entries": "file",
 }
-"""Metadata table → its column of paths: everything that is compared with the listing."""
+"""Metadata table → column of paths: all paths that are compared with the listing."""
 _TRUE: Final = "true"
 
 
 def remove_orphans(
     session: LakeSession, ident: LakeIdent, *, owner: str, older_than: float
 ) -> Orphans:
-    """Remove what no snapshot knows and was last changed before ``older_than`` (Unix time).
+    """Remove files that no snapshot has and that were last changed before a Unix time.
 
-    One call lists the folder and reads all manifests; it commits nothing. A worker of another
-    source may expire snapshots meanwhile, and delete manifests that are still to be read: nothing
-    was removed then, and it is tried once more.
+    A single call lists the folder and reads all manifests, and commits nothing. A worker of another
+    source may expire snapshots meanwhile, and delete manifests before the call reads them: then no
+    file was removed, and the second try follows.
     """
     for _ in range(2):
         with suppress(FileMissing):
@@ -87,10 +86,10 @@ def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: floa
         call(
             "remove_orphan_files",
             ident,
-            location=folder,  # no other than what was looked at
+            location=folder,  # exactly the folder that was checked
             older_than=exp.Var(this=f"TIMESTAMP '{before}'"),
             prefix_listing=exp.Boolean(this=lists_by_prefix(folder)),
-            # The answer names 20,000 files at most; all are removed.
+            # The answer names 20,000 files at most; the call removes all.
             stream_results=exp.true(),
         ),
         what,
@@ -99,9 +98,9 @@ def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: floa
 
 
 def _folder(session: LakeSession, ident: LakeIdent, what: str) -> str:
-    """Where the table writes: its newest metadata file is in ``metadata`` there.
+    """The table's folder: the parent of the ``metadata`` folder with the newest metadata file.
 
-    Spark shows a table's location only among the words of DESCRIBE, where a column may have any.
+    Spark shows a table's location only in the text of DESCRIBE, and columns may have any name.
     """
     newest = f"max_by({name_of(identifier('file'))}, {name_of(identifier('timestamp'))})"
     rows = session.query(
@@ -127,13 +126,14 @@ def _not_ours(session: LakeSession, ident: LakeIdent, folder: str, owner: str) -
 
 
 def _is_linked(folder: str) -> bool:
-    """Where we can see it: the server's listing of a link is the link, again and again.
+    """Is the folder a link, or ``data`` or ``metadata`` inside? Only for folders on this machine.
 
-    What is not there is no link. Raises ``OSError`` where that cannot be told.
+    A link inside a listing leads back to the folder, again and again. A missing folder is no link.
+    Raises ``OSError`` if the folder cannot be read.
     """
     top = Path(folder.removeprefix("file://").removeprefix("file:"))
     if not top.is_absolute():
-        return False  # an object store's
+        return False  # an object store
     for path in (top, top / "data", top / "metadata"):
         with suppress(FileNotFoundError):
             if S_ISLNK(path.lstat().st_mode):
@@ -142,10 +142,10 @@ def _is_linked(folder: str) -> bool:
 
 
 def lists_by_prefix(folder: str) -> bool:
-    """Whether the table's own FileIO lists the folder, or Hadoop's file system.
+    """Does the table's FileIO list the folder, rather than Hadoop's file system?
 
-    Hadoop may not know an object store that the catalog has a FileIO for. On a local disk that
-    would never come to an end with a link to a folder; Hadoop goes 2,000 levels down and gives up.
+    Hadoop may not know an object store for which the catalog has a FileIO. On a local disk a FileIO
+    would list a link to a folder without end; Hadoop goes 2,000 levels down and gives up.
     """
     scheme, separator, _ = folder.partition("://")
     return bool(separator) and scheme != "file"
@@ -161,12 +161,12 @@ def _being_copied(session: LakeSession, ident: LakeIdent, what: str) -> str | No
 
 
 def _elsewhere(session: LakeSession, ident: LakeIdent, folder: str, what: str) -> str | None:
-    """``folder`` with a slash at its end: a name that goes on is another."""
+    """Files outside of ``folder``, which ends in a slash: ``/lake/t2`` is not in ``/lake/t``."""
     known = " UNION ALL ".join(
         sql_text("SELECT", identifier(column), "AS p FROM", table_path(ident, table))
         for table, column in _KNOWN.items()
     )
-    # As startswith it would be Iceberg's to look for, which sees no manifest that does not.
+    # Not startswith: Iceberg would take the condition over, and skip manifests by the condition.
     inside = sql_text("left(p, length(", text(folder), ")) =", text(folder))
     rows = session.query(sql_text("SELECT count(*) FROM (", known, ") WHERE NOT", inside), what)
     outside = int(rows.column(0)[0].as_py())

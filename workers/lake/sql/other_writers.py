@@ -1,19 +1,19 @@
-"""Who changed a row of a lake table last: this project, or somebody else.
+"""Find out who changed a row of a lake table last: pgsub, or another writer.
 
-PostgreSQL asks a row's commit for its origin, where ``track_commit_timestamp`` is on. A row of an
-Iceberg table of format 3 has a lineage: the sequence number of the commit that changed it last,
-which stays with it when files are written together. Each of our commits that brings rows bears a
-mark in its summary, so a commit without one is somebody else's, unless it only moved rows.
+With ``track_commit_timestamp``, PostgreSQL knows the origin of the transaction that changed a row
+last. A row of an Iceberg table of format 3 has a lineage: the sequence number of the last commit
+that changed the row. Compaction keeps the number. Every commit of pgsub with rows has a mark in the
+summary. So a commit without a mark is another writer's, unless the commit only moved rows.
 
-Snapshots expire, and with them what says whose a commit was. So the sequence numbers of the
-others' commits are kept in a property of the table, and looked for among the snapshots whenever
-a branch was made: a worker needs a new one when ``main`` turned out to be elsewhere. Of a table
-that is adopted, all numbers up to then are kept. While there are no others a batch has nothing to
-look for.
+Snapshots expire, and the marks with the snapshots. So a property of the table keeps the sequence
+numbers of other writers' commits. A worker looks for new commits whenever a branch was created:
+after another commit to ``main`` the worker needs a new branch anyway. For an adopted table the
+property keeps all numbers up to the adoption. A table without other writers costs a batch nothing.
 
-Trace: we append rows 1 and 2 (commit 7), somebody updates row 2 (commit 8). Our next publication
-is refused, a new branch is made: 8 has no mark, it is remembered. The batch is written anew, its
-UPDATE of 1 and 2 meets one row of commit 8: one update_origin_differs, and both rows are updated.
+Trace: pgsub appends rows 1 and 2 (commit 7), another writer updates row 2 (commit 8). The next
+publication is refused, and the worker creates a new branch: 8 has no mark, so the property keeps 8.
+The batch is written again. The UPDATE of 1 and 2 matches a row of commit 8: update_origin_differs
+is 1, and both rows are updated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from workers.lake.table import LakeIdent
 log = logging.getLogger(__name__)
 
 SINCE: Final = 3
-"""The table format whose rows have a lineage."""
+"""The first table format with a lineage of rows."""
 OTHERS: Final = "pgsub.others"
 
 _SEQUENCE: Final = "_last_updated_sequence_number"
@@ -57,9 +57,10 @@ _HIGHEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class OtherWriters:
-    """Sequence numbers of somebody else's commits to a table: all up to one, and these.
+    """Sequence numbers of other writers' commits to a table.
 
-    ``snapshots`` are those that are kept and were looked at; only a worker's memory has them.
+    ``all_up_to``: all numbers up to and including this number; ``sequences``: further numbers.
+    ``snapshots`` are existing snapshots that the worker has looked at already, in memory only.
     """
 
     all_up_to: int = 0
@@ -70,11 +71,11 @@ class OtherWriters:
         return bool(self.all_up_to or self.sequences)
 
     def within(self, kept: OtherWriters) -> bool:
-        """Whether all that is known here is kept."""
+        """Does ``kept`` have all of these numbers?"""
         return all(number <= kept.all_up_to for number in self.sequences - kept.sequences)
 
     def property(self) -> dict[str, str]:
-        """What the table remembers of them: ``..7,12,15``."""
+        """The table property with the numbers: ``..7,12,15``."""
         return {OTHERS: ",".join([f"..{self.all_up_to}", *map(str, sorted(self.sequences))])}
 
 
@@ -84,26 +85,26 @@ NO_OTHER_WRITERS: Final = OtherWriters()
 def look_for_others(
     session: LakeSession, ident: LakeIdent, known: OtherWriters | None
 ) -> OtherWriters:
-    """What somebody else committed to the table; two calls, two more where that is news.
+    """The commits of other writers to the table. Two calls, and two more for new commits.
 
-    ``known`` is what this found before, None at first. What is remembered of the table counts, not
-    that: it may have been adopted since, or made again. A table whose rows have no lineage is told
-    of, the first time.
+    ``known`` is the previous answer, None at first. The table's property wins over ``known``: the
+    table may have been adopted since, or created again. A table without lineage gets a warning in
+    the log, the first time.
     """
     properties = read_properties(session, ident)
     if not _has_lineage(properties):
         if known is None:
-            _tell_of_format(ident)
+            _warn_of_format(ident)
         return NO_OTHER_WRITERS
     kept = _remembered(properties)
-    # Another worker of a shared table may have stored its list over ours: then all are looked at.
+    # Another worker of a shared table may have replaced the property: then look at all snapshots.
     looked_at = known.snapshots if known is not None and known.within(kept) else frozenset()
     try:
         snapshots, there = _looked(session, ident, looked_at)
     except ConnectionFailure:
         raise
     except ReplicationError as error:
-        # A manifest that only old snapshots need may be gone: rows matter more than who wrote them.
+        # A manifest of an old snapshot may be missing: rows matter more than the origin of rows.
         log.warning("action=no_row_origin sqlstate=%s %s", error.code, error.primary)
         return OtherWriters(kept.all_up_to, kept.sequences, looked_at)
     sequences = kept.sequences | {number for number in there if number > kept.all_up_to}
@@ -118,9 +119,9 @@ def look_for_others(
 def _looked(
     session: LakeSession, ident: LakeIdent, looked_at: frozenset[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The snapshots there are, and the sequence numbers of those that were not ``looked_at``.
+    """All snapshots that may be other writers', and the sequence numbers of the new snapshots.
 
-    Once more where a manifest is gone: an expiry went on beside.
+    A missing manifest means that an expiry ran meanwhile: the second try reads the rest.
     """
     with suppress(FileMissing):
         snapshots = _snapshots(session, ident)
@@ -130,9 +131,9 @@ def _looked(
 
 
 def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
-    """The property of a table that is adopted: whatever it holds is somebody else's.
+    """The property of an adopted table: all rows of the table are another writer's.
 
-    Nothing where its rows have no lineage, or it has none.
+    Empty for a table without lineage, or without rows.
     """
     if not _has_lineage(read_properties(session, ident)):
         return {}
@@ -144,7 +145,10 @@ def all_others(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
 def count_rows_of_others(
     ident: LakeIdent, branch: str, on: Sequence[exp.Expression], others: OtherWriters
 ) -> str:
-    """How many rows (``n``) that others changed last a MERGE on this condition meets, by ``op``."""
+    """The number ``n`` of rows, by ``op``, that a MERGE matches and another writer changed last.
+
+    ``on`` is the condition of the MERGE.
+    """
     lineage = target_column(_SEQUENCE)
     until = exp.LTE(this=lineage, expression=exp.Literal.number(others.all_up_to))
     listed = [exp.Literal.number(number) for number in sorted(others.sequences)]
@@ -173,7 +177,7 @@ def _remembered(properties: Mapping[str, str]) -> OtherWriters:
         kept = OtherWriters(int(all_up_to.removeprefix("..")), frozenset(map(int, numbers)))
         if all(0 <= number <= _HIGHEST for number in (kept.all_up_to, *kept.sequences)):
             return kept
-    return NO_OTHER_WRITERS  # somebody changed it
+    return NO_OTHER_WRITERS  # a property of another form: a person changed the property
 
 
 def _remembering(ident: LakeIdent) -> str:
@@ -181,7 +185,7 @@ def _remembering(ident: LakeIdent) -> str:
 
 
 def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
-    """Those without a mark of ours that may hold rows of somebody else."""
+    """Snapshots without a mark of pgsub that may have brought rows."""
     marks = [f"summary[{text(key).sql(dialect='spark')}] IS NULL" for key in MARKS]
     sql = sql_text(
         "SELECT snapshot_id FROM",
@@ -194,7 +198,7 @@ def _snapshots(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
 
 
 def _sequences(session: LakeSession, ident: LakeIdent, snapshots: frozenset[int]) -> frozenset[int]:
-    """The numbers of those of their commits that brought rows, which are in the manifests only."""
+    """The sequence numbers of the snapshots that brought rows. Only manifests have the numbers."""
     if not snapshots:
         return frozenset()
     listed = ", ".join(str(snapshot) for snapshot in sorted(snapshots))
@@ -208,7 +212,7 @@ def _sequences(session: LakeSession, ident: LakeIdent, snapshots: frozenset[int]
     return frozenset(found)
 
 
-def _tell_of_format(ident: LakeIdent) -> None:
+def _warn_of_format(ident: LakeIdent) -> None:
     log.warning(
         'action=no_row_origin sqlstate=55000 who wrote a row of lake table "%s" is not known',
         ident,

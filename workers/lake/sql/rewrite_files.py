@@ -1,24 +1,20 @@
-"""Keeping a table small to read and its metadata short, without losing its position.
+"""Compaction and vacuum through Spark: fewer files to read, without losing the table's position.
 
-Each batch leaves files of its own, and what a MERGE costs grows with their number: in a table of
-some thousand rows a batch took 0.3 s at first and 3.5 s after thirty. So the small files are
-written together now and then, on the branch, between two batches: the next one is published with
-it. Files of some size stay as they are, until a share of their rows is deleted: in format 2 every
-MERGE reads the deletes of the files it meets and writes them again, so that the tenth of twelve
-batches of 100,000 random updates in 3 M rows took twice as long as the sixth. Those are
-rewritten a few at a time, no more than the worker can spare between two batches.
+Every batch adds files, and the cost of a MERGE grows with the number of files: in a table of some
+thousand rows a batch took 0.3 s at first and 3.5 s after thirty batches. So compaction merges small
+files now and then, on the branch, between two batches; the next batch publishes the result. Larger
+files stay unchanged until a share of the rows is deleted. In format 2 every MERGE reads the deletes
+of the files with matched rows and writes the deletes again: the tenth of twelve batches of 100,000
+random updates in 3 M rows took twice as long as the sixth. Vacuum rewrites such files, no more at
+a time than the worker can spare between two batches.
 
-What is written together leaves files of deletes that apply to nothing any more. Iceberg drops those
-that are older than every data file, but only in manifests that a commit has to read anyway: 14 of
-30 stayed in each turn, 900 after half an hour of small updates. A DELETE whose condition no row can
-meet has it read them all, on the branch, without reading a row. In a table of format 3 the deletes
-of a file are one vector, which goes with it. Where the files of deletes are our own
-(``delete_files``), those of one data file become one, and a commit drops what is of no file.
-
-The position of a table is in a snapshot's summary; if the last snapshot that carries one expires,
-nothing says any more what the table holds. So expiry keeps the newest carrier whatever it is asked
-to keep, and all that came since. That is decided before Spark is asked, so batches may go on
-beside it: theirs are younger.
+Merged files leave delete files that apply to no data file any more. Iceberg drops delete files
+older than every data file, but only in manifests that a commit has to read anyway: 14 of 30 stayed
+in each turn, 900 after half an hour of small updates. A DELETE with a condition that no row can
+meet makes Iceberg read all manifests of the branch, without reading a row. In a table of format 3
+the deletes of a file are a single vector, and go with the file. If pgsub wrote the delete files
+(``merge_delete_files``), the delete files of a data file become a single file, and a commit drops
+idle delete files.
 """
 
 from __future__ import annotations
@@ -42,8 +38,6 @@ from workers.lake.sql.statements import (
 )
 from workers.lake.table import LakeColumn, LakeIdent
 
-"""Expires a table's snapshots from before a Unix time, but for so many; and what that is called."""
-
 
 def compact(
     session: LakeSession,
@@ -54,17 +48,17 @@ def compact(
     dead_share: float | None = None,
     merge_deletes: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Write the branch's small data files together, without the rows deleted from them.
+    """Merge the branch's small data files, without deleted rows. Returns the replaced files.
 
-    With ``dead_share`` those instead that hold that share of deleted rows, as many as ``sizes``
-    says. What a busy table leaves in a batch should not be small: to write all of that again took
-    as long as three batches.
-    ``merge_deletes`` writes the files of deletes together, where it does not answer False.
-    Leaves snapshots without a stamp on the branch, or none. Returns how many files went.
+    With ``dead_share`` instead rewrite files in which at least that share of the rows is deleted,
+    as many as ``sizes`` allows. The files of a busy table's batches should not count as small: to
+    write all of them again took as long as three batches.
+    ``merge_deletes`` merges the delete files, and answers False if it cannot.
+    The new snapshots on the branch carry no stamp.
     """
     options: dict[str, float] = {
         "target-file-size-bytes": sizes.whole,
-        "max-file-size-bytes": 2**62,  # nothing is split
+        "max-file-size-bytes": 2**62,  # no file is split
     }
     if dead_share is None:
         options |= {
@@ -79,7 +73,7 @@ def compact(
             "delete-ratio-threshold": min(max(dead_share, 0.01), 1),
             "max-files-to-rewrite": max(1, sizes.at_once // _usual_size(session, ident)),
         }
-        merge_deletes()  # files are chosen by deletes that are of one file
+        merge_deletes()  # Spark chooses files by delete files that belong to a single data file
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
     session.set_properties({})
     found = session.call(
@@ -93,8 +87,10 @@ def compact(
 
 
 def _usual_size(session: LakeSession, ident: LakeIdent) -> int:
-    """Bytes of the file that a byte of the table lies in, on average: few large files among many
-    small ones count for what they hold."""
+    """The size of a file in bytes, averaged over the table's bytes.
+
+    A few large files among many small files count by their share of the table's bytes.
+    """
     sql = sql_text(
         "SELECT CAST(sum(1D * file_size_in_bytes * file_size_in_bytes)"
         " / sum(file_size_in_bytes) AS BIGINT) AS n FROM",
@@ -117,10 +113,10 @@ def _drop_dangling_deletes(
 
 
 def _never(column: LakeColumn) -> str | None:
-    """A condition on the column that is true for no value, and looks to Spark as if it could be.
+    """A condition on the column that no value meets, though Spark cannot tell.
 
-    Two that exclude each other: under a partition by truncate(10, id) Iceberg rounds the least
-    value down, past the end to the greatest, and holds ``id < least`` for true of every file.
+    Two parts that exclude each other: in a partition by truncate(10, id) Iceberg rounds the least
+    value down, past the end to the greatest value, and takes ``id < least`` for true in every file.
     """
     name = name_of(identifier(column.name))
     if pa.types.is_int32(column.type):
@@ -135,7 +131,7 @@ def _never(column: LakeColumn) -> str | None:
 
 
 def _idle_deletes(session: LakeSession, ident: LakeIdent, branch: str) -> int:
-    """How many files of deletes the branch has more than data files: each of those has one."""
+    """The number of delete files beyond one per data file, on the branch."""
     counts = " - ".join(
         f"coalesce(CAST(s.summary['total-{kind}-files'] AS INT), 0)" for kind in ("delete", "data")
     )

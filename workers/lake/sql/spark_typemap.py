@@ -1,4 +1,4 @@
-"""The Spark type of a lake type."""
+"""Spark types and Arrow types of lake columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from catalog.errcodes import FeatureNotSupported
 
 
 def spark_ddl(type: pa.DataType) -> str:
-    """The type in Spark's SQL; raises 0A000 for one the lake has no use for."""
+    """The type in Spark SQL; 0A000 for a type that no lake column has."""
     for test, name in _SPARK_NAMES:
         if test(type):
             return name
@@ -24,7 +24,7 @@ def spark_ddl(type: pa.DataType) -> str:
 
 
 def spark_ddl_or_void(type: pa.DataType) -> str:
-    """The same; a type nothing is published to takes an untyped NULL."""
+    """The Spark type, or VOID for a column of a type without published values."""
     return "VOID" if pa.types.is_null(type) else spark_ddl(type)
 
 
@@ -45,15 +45,15 @@ _SPARK_NAMES: Final[tuple[tuple[Any, str], ...]] = (
 
 
 def schema_ddl(schema: pa.Schema) -> str:
-    """A staged schema as the DDL string of a DataFrame reader; its names are c0, b1, op, …"""
+    """A staged schema as the DDL string of a DataFrame reader; names are c0, b1, op, …"""
     return ", ".join(f"{field.name} {spark_ddl(field.type)}" for field in schema)
 
 
 def arrow_type(spark: Any) -> pa.DataType:
-    """The Arrow type of a Spark type as it is read from a table that exists.
+    """The Arrow type of a column of an existing table.
 
-    A type no published column can have (struct, map) reads as null type: such a column may be
-    there, but nothing is written to it.
+    A type that no published column can have (struct, map) becomes the null type: an existing table
+    may have the column, but pgsub writes no values to the column.
     """
     name = spark.typeName()
     if name == "decimal":

@@ -15,7 +15,7 @@ _STRICT: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 
 def frame(session: LakeSession, staged: Staged) -> Any:
-    """Staged rows as a DataFrame."""
+    """The rows as a DataFrame: sent with the plan, or read from staged files."""
     if staged.table is not None:
         return session.local(staged.table)
     reader = session.spark.read.schema(schema_ddl(staged_schema(staged))).options(**_STRICT)

@@ -1,8 +1,8 @@
-"""The lake's SQL other than MERGE: built from syntax tree nodes, never from quoted strings.
+"""The lake's SQL except MERGE: built from syntax tree nodes, never from quoted strings.
 
-Names come from the publisher and may hold anything: quotes, backticks, newlines, semicolons. So a
-name only ever enters a statement as an ``Identifier`` node, a value as a ``Literal`` node, and
-sqlglot writes them down.
+Names come from the publisher and may hold quotes, backticks, newlines, semicolons. So a name enters
+a statement only as an ``Identifier`` node, a value only as a ``Literal`` node, and sqlglot writes
+the text of both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark  # by a name alone each worker would import it by itself
+from sqlglot.dialects.spark import Spark  # given by name, every worker would import the class
 
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.sql.spark_typemap import spark_ddl
@@ -26,31 +26,31 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "write.merge.distribution-mode": "none",
     "write.update.distribution-mode": "none",
     "write.delete.distribution-mode": "none",
-    # Every commit writes a metadata file; without these their size grows as the square.
+    # Every commit writes a metadata file; without limits the files grow as the square.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # One writer per branch: nothing to check a MERGE against but its own snapshot.
+    # A branch has a single writer: a MERGE need not be checked against later snapshots.
     "write.merge.isolation-level": "snapshot",
     "write.update.isolation-level": "snapshot",
     "write.delete.isolation-level": "snapshot",
 }
-"""Properties of every table written here; none of them changes what a reader sees."""
+"""Properties of every table of pgsub. Readers see the same rows with and without them."""
 
 NEW_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    # Two million rows in 3.15 s instead of 3.8, the files 6 percent larger; a dictionary of 2 MB,
-    # the default, is mostly given up after it was filled with keys.
+    # Two million rows in 3.15 s instead of 3.8, the files 6 percent larger. The default dictionary
+    # has 2 MB: Parquet fills the dictionary with keys and then mostly gives the dictionary up.
     "write.parquet.dict-size-bytes": str(128 << 10),
     "write.parquet.compression-level": "1",
-    # A task of a MERGE reads files until their weights come to 16 MB, and leaves a file of rows. By
-    # default each file weighs 4 MB, and as much again for its deletes, so two small files were a
-    # task: 43 files after ten batches of 200 rows instead of 11, and each has its deletes written
-    # again in the next. At this weight up to sixteen of them are one task.
+    # A task of a MERGE reads files up to a weight of 16 MB, and writes a data file. By default a
+    # file weighs 4 MB, and 4 MB more for deletes, so a task had two small files: 43 files after ten
+    # batches of 200 rows instead of 11, and the next MERGE writes the deletes of all files again.
+    # At the weight set here a task has up to sixteen small files.
     "read.split.open-file-cost": str(512 << 10),
 }
-"""What a table made here has besides; an adopted one keeps its own."""
+"""More properties of a table that pgsub creates. An adopted table keeps its settings."""
 
 FORMAT_VERSION: Final = "format-version"
-"""An adopted table keeps this too."""
+"""An adopted table keeps its format version too."""
 OWNER: Final = "pgsub.owner"
 
 
@@ -73,12 +73,12 @@ def text(value: str) -> exp.Expression:
 
 
 def sql_text(*parts: str | exp.Expr) -> str:
-    """A statement of keywords (ours) and nodes (anybody's)."""
+    """The text of a statement: keywords as strings, names and values as nodes."""
     return " ".join(p if isinstance(p, str) else p.sql(dialect=Spark) for p in parts)
 
 
 def table_path(ident: LakeIdent, *more: str) -> exp.Expression:
-    """``lake.schema.table``, with a metadata table's or a branch selector's name behind it."""
+    """``lake.schema.table``, maybe with the name of a metadata table or of a branch behind."""
     return path(CATALOG, ident.schema, ident.table, *more)
 
 
@@ -90,7 +90,7 @@ def branch_path(ident: LakeIdent, branch: str | None) -> exp.Expression:
 
 
 def name_of(node: exp.Expression) -> str:
-    """A path as text, for the places that take a name and not a statement."""
+    """A path as text, for calls that take a name and not a statement."""
     return node.sql(dialect=Spark)
 
 
@@ -100,7 +100,7 @@ def create_namespace(ident: LakeIdent) -> str:
 
 
 def new_table_properties(owner: str, format_version: int) -> dict[str, str]:
-    """All that a table made here begins with."""
+    """All properties of a new table."""
     version = {FORMAT_VERSION: str(format_version)}
     return {**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, **version, OWNER: owner}
 
@@ -112,7 +112,7 @@ def create_table(
     properties: Mapping[str, str],
     location: str | None,
 ) -> str:
-    """CREATE TABLE with every column nullable or not as said."""
+    """CREATE TABLE with the columns, nullable or NOT NULL."""
     definitions: list[str] = []
     for column in columns:
         parts = [name_of(identifier(column.name)), spark_ddl(column.type)]
@@ -135,9 +135,9 @@ def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
 
 
 def create_branch(ident: LakeIdent, branch: str, at: int | None = None) -> str:
-    """A branch at a snapshot or at main's tip, in place of one of that name.
+    """CREATE OR REPLACE BRANCH at a snapshot, or at the tip of ``main``.
 
-    No expiry drops it for its age, whatever the table says of branches.
+    No expiry drops the branch because of its age, whatever the table's properties say.
     """
     version = [] if at is None else ["AS OF VERSION", exp.Literal.number(at)]
     verb = "CREATE OR REPLACE BRANCH"
@@ -151,12 +151,12 @@ def drop_branch(ident: LakeIdent, branch: str) -> str:
 
 
 def delete_source(ident: LakeIdent, branch: str, source: str) -> str:
-    """DELETE of all rows that came from a source."""
+    """DELETE of all rows of a source."""
     return sql_text("DELETE FROM", branch_path(ident, branch), "WHERE", _came_from(source))
 
 
 def select_source(ident: LakeIdent, branch: str, source: str) -> str:
-    """All rows that came from a source."""
+    """SELECT of all rows of a source."""
     return sql_text("SELECT * FROM", branch_path(ident, branch), "WHERE", _came_from(source))
 
 

@@ -1,11 +1,11 @@
 """The status views as tables of the lake, ``lake.pg_catalog.<view>``.
 
-They are nobody's data: no branch, no fence, no position. Whoever writes one replaces all its rows
-in one commit, so a reader sees one state of the view or another; where the table is missing, or
-has the columns of another version, that commit makes it anew. It carries a digest of what it
-holds: what has not changed is not written again, whoever wrote it last.
+The tables hold no replicated rows: no branch, no fence, no position. A write replaces all rows of a
+table in a single commit, so a reader sees a state of the view that was true at some moment. If the
+table is missing, or has the columns of a different version, the commit creates the table anew. The
+commit carries a digest of the rows: an unchanged view is not written again.
 
-Old snapshots go when twenty have gathered; removing them takes longer than writing.
+Old snapshots expire when there are twenty; expiring takes longer than writing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StatusTable:
-    """What a view shows, and digests of its columns and of its rows."""
+    """The rows of a view, and digests of the columns and of the rows."""
 
     rows: pa.Table
     columns_digest: str
@@ -49,22 +49,22 @@ class StatusTable:
 
     @property
     def digest(self) -> str:
-        """Both, as a snapshot carries them."""
+        """Both digests, as a snapshot carries them."""
         return f"{self.columns_digest} {self.rows_digest}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The digest that the table's last snapshot carries, and how many snapshots there are."""
+    """The digest in the table's last snapshot, and the number of snapshots."""
 
     digest: str | None
     snapshots: int
 
 
 def write_status_tables(url: str, tables: Mapping[str, StatusTable]) -> list[str]:
-    """Bring ``lake.pg_catalog.<name>`` of each table up to date; the names of those written.
+    """Bring ``lake.pg_catalog.<name>`` up to date for each table. Returns the names written.
 
-    Raises what the lake says (08006 and others); tables before that one are written.
+    Raises the lake's errors (08006 and more); the tables before the failed table are written.
     """
     sessions = Sessions(url, _USER_ID, lambda user_id, session_id: None)
     written: list[str] = []
@@ -95,7 +95,7 @@ def _bring_up_to_date(session: LakeSession, ident: LakeIdent, table: StatusTable
 
 
 def _read(session: LakeSession, ident: LakeIdent) -> _Written | None:
-    """What is there; None where there is no such table."""
+    """The digest and the number of snapshots; None if the table does not exist."""
     digest = text(DIGEST).sql(dialect="spark")
     sql = sql_text(
         f"SELECT max_by(summary[{digest}], committed_at), count(*) FROM",
