@@ -57,7 +57,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/lake": {
         "copy_plan": BY_ITS_ROOM,
-        "destination": BY_ITS_ROOM,
         "effects": BY_ITS_ROOM,
         "refusals": BY_ITS_ROOM,
         "segment": BY_ITS_ROOM,
@@ -143,7 +142,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/columnar/fold": 11.8,
     "workers/lake/files": 16.0,
     "workers/lake/iceberg": 14.3,
-    "workers/lake/sql": 13.8,
     "workers/sync": 12.8,
 }
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""

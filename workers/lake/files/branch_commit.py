@@ -1,4 +1,4 @@
-"""One commit of files to a branch, and what this process knows of the branch's files behind it."""
+"""Commit files to a branch, and keep the list of the branch's files up to date."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NONE: Final = Deletes()
 
 @dataclass(slots=True)
 class CommitParts:
-    """The parts of one commit, as they are collected.
+    """The collected parts of a commit.
 
-    ``files`` are data files that are written; ``batches`` are rows still to be written. ``staged``
-    are files that were staged before. ``deleted`` are positions of rows that the commit deletes.
+    ``files`` are data files already written, ``batches`` are rows still to be written, ``staged``
+    are the staged files among ``files``. ``deleted`` are positions of rows to delete.
     """
 
     files: list[NewFile] = field(default_factory=list)
@@ -42,7 +42,7 @@ class CommitParts:
 
 @dataclass(slots=True)
 class BranchCommits:
-    """Commits files to one branch. ``known`` and ``dead`` are kept up to date with each commit."""
+    """Commits files to a branch. A commit also updates ``known`` and ``dead``."""
 
     commits: FileCommits
     ident: LakeIdent
@@ -52,7 +52,7 @@ class BranchCommits:
     dead: DeletedRowsCache
 
     def write_deletes(self, parts: CommitParts, tip: int | None) -> Deletes:
-        """Write the delete files of a commit; ``tip`` is the snapshot of its positions."""
+        """Write the delete files of a commit; the positions are positions in snapshot ``tip``."""
         places = together(parts.deleted)
         if not places:
             return Deletes()
@@ -68,7 +68,7 @@ class BranchCommits:
         before = {file.path: file.deletes for file in live.files if file.path in places}
         try:
             vectors = write_vectors(self.files, places, before)
-        except Unreadable:  # the next look-up finds the same, and leaves the rows to Spark
+        except Unreadable:  # the next look-up fails too, and leaves the rows to Spark
             self.dead.forget(places)
             raise changed_meanwhile(self.ident) from None
         replaced = [each for path, known in before.items() for each in known if each.of == path]
@@ -81,7 +81,7 @@ class BranchCommits:
         tip: int | None = None,
         deletes: Deletes = _NONE,
     ) -> Counts:
-        """Make the commit; ``tip`` is the snapshot that the branch must still be at."""
+        """Make the commit; 40001 if the branch is not at ``tip`` any more."""
         for staged in parts.staged:
             staged.committed = True
         change = FileChange(
@@ -104,7 +104,7 @@ class BranchCommits:
         return replace(parts.counts, rows=totals.rows, dead=totals.deleted)
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
-        """The positions without those in data files that the branch no longer has, if known."""
+        """The positions, without positions in data files that the branch is known to have lost."""
         live = self.known.live
         if live is None or live.files is None or live.tip != tip:
             return places
@@ -113,6 +113,6 @@ class BranchCommits:
 
 
 def _numbers_rows(live: FileList | None) -> bool:
-    """Did the commit number rows without reporting the numbers? All rows without one get one."""
+    """Did the commit give numbers to rows? Iceberg numbers every unnumbered row, unreported."""
     files = () if live is None or live.files is None else live.files
     return any(file.first_row_id is None for file in files)

@@ -1,7 +1,7 @@
 """Write the rows of a copy as data files, inside Spark's executors.
 
-Each task reads its ranges of the publisher's table and writes data files into the lake table's
-folder. What comes back to the worker is the list of files, which one commit adds to the table.
+A task reads ranges of the publisher's table and writes data files into the lake table's folder.
+The worker gets the list of files and adds the files to the table in a single commit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
     ("unbounded", pa.list_(pa.int32())),
 ]
 WRITTEN: Final = pa.schema(_WRITTEN)
-"""The columns in which a task describes the files that it wrote."""
+"""The columns of a task's list of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFiles:
     """``mapInArrow``'s function if tasks write data files: task numbers in, ``WRITTEN`` out.
 
-    A task that Spark runs again writes other files; the first ones stay unused.
+    A task that Spark runs again writes new files; the files of the failed run stay unused.
     """
 
     task: CopyTask
@@ -63,7 +63,7 @@ class CopyFiles:
 
 
 def written_files(found: pa.Table) -> list[NewFile]:
-    """The files that all tasks wrote."""
+    """The files of all tasks."""
     return [
         NewFile(path, size, rows, unbounded=tuple(unbounded))
         for path, size, rows, unbounded in zip(*found.to_pydict().values(), strict=True)

@@ -1,14 +1,15 @@
 """Apply segments by writing files and committing them by name: no MERGE, no second writing.
 
-New rows become a data file as they are; the position of each row that is deleted or updated becomes
-a delete; one commit through Iceberg's Java API adds both to the table. The positions are looked up
-in the table's files (``find_rows``), or by a query if this process cannot read those. A MERGE does
-more: it reads the deletes that a data file has and writes them again with each batch. 1,000 random
-updates of 3 M rows after a million others took 2.2 s as a MERGE, and take 0.2 s here.
+New rows become a data file unchanged; the positions of deleted and updated rows become a delete
+file; a single commit through Iceberg's Java API adds both files to the table. The positions are
+looked up in the table's files (``find_rows``), or by a query if pgsub cannot read the files. A
+MERGE does more: every MERGE reads the earlier deletes of a data file and writes the deletes again.
+1,000 random updates of 3 M rows after a million earlier updates took 2.2 s as a MERGE, and take
+0.2 s as files.
 
-An UPDATE of a missing row adds none, as in a MERGE. Columns that only the table has, and large
+An UPDATE of a missing row adds no row, as in a MERGE. Columns that only the table has, and large
 values that the publisher did not send, are fetched together with the positions, so that the new row
-is whole. Rows are counted here one by one, so a key of two rows is noticed.
+is complete. The writer counts matched rows itself and so notices a key of two rows.
 
 Trace: keys 1, 2, 3 are updated, 9 is deleted, 4 is new. 1, 2 and 9 are found in files A and B. A
 delete file with these three positions, a data file with the new rows 1, 2 and 4: one commit. 3 is
@@ -71,10 +72,7 @@ from workers.lake.table import LakeIdent
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows that were looked up in the branch's snapshot ``tip``: ``k, f, p, o0…``.
-
-    ``fetched`` names the columns ``o0…``.
-    """
+    """Rows found in the branch's snapshot ``tip``: ``k, f, p, o0…``; ``fetched`` names ``o0…``."""
 
     rows: pa.Table
     fetched: Sequence[str]
@@ -83,7 +81,7 @@ class Found:
 
 @dataclass(slots=True)
 class FileSegmentWriter(SegmentWriter):
-    """Writes files for the segments of one batch, and commits the files by name."""
+    """Writes files for the segments of a batch, and commits the files by name."""
 
     target: BranchCommits
     queries: RowQueries
@@ -102,7 +100,7 @@ class FileSegmentWriter(SegmentWriter):
         return self.target.files
 
     def accepts(self, segment: Segment) -> bool:
-        """Can all that the segment does be done by files?"""
+        """Can files hold all changes of the segment?"""
         merged = 0 if segment.merge is None else segment.merge.rows
         appended = 0 if segment.append is None else segment.append.rows
         if not (merged or appended or segment.row_lookup is not None):
@@ -117,7 +115,7 @@ class FileSegmentWriter(SegmentWriter):
             return False
         changes = merged
         if segment.row_lookup is not None:
-            # With vectors each row has a number to keep, which a look-up by position cannot tell.
+            # Old values, or vectors, would have to be looked up by position.
             if unsent_columns(self.files, segment) or self.files.has_vectors:
                 return False
             changes += max(1, segment.row_lookup.images.rows)
@@ -126,14 +124,14 @@ class FileSegmentWriter(SegmentWriter):
         return not changes or (self.files.deletes and changes <= LOOK_UP_CHANGES)
 
     def steps(self, segment: Segment) -> Iterator[Step]:
-        """One commit; before it a look-up if that may still decline."""
+        """A single commit. If only a look-up can tell, the look-up comes first."""
         found = None
         if self._looks_up_first(segment):
             yield Barrier()
             try:
                 found = self._look_up(segment)
             except LakeFailure:
-                # The values may be too large for Spark to send; a MERGE keeps them there.
+                # The values may be too large for Spark to send. A MERGE does not send values.
                 raise Declined from None
             if found is None:
                 raise Declined
@@ -144,7 +142,7 @@ class FileSegmentWriter(SegmentWriter):
         self.target.commit(CommitParts(), properties)
 
     def effect(self) -> WriterEffect:
-        """What was counted row by row."""
+        """The counts of all commits."""
         return WriterEffect(self._counts)
 
     def forget_files(self) -> None:
@@ -154,7 +152,7 @@ class FileSegmentWriter(SegmentWriter):
     # -- copy -------------------------------------------------------------------------------------
 
     def accepts_copy(self, plan: CopyPlan) -> bool:
-        """Nothing may have to be computed for the copied rows."""
+        """Yes, unless the lake has to compute columns of the copied rows."""
         return not (plan.defaults or plan.generated)
 
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
@@ -181,17 +179,17 @@ class FileSegmentWriter(SegmentWriter):
     # -- looking rows up --------------------------------------------------------------------------
 
     def _looks_up_first(self, segment: Segment) -> bool:
-        """Does only a look-up tell whether files can do it?
+        """Does only a look-up tell whether files can hold the changes?
 
-        The values to be fetched may be too much, and only vectors that are known can be replaced.
+        The values to fetch may be too large, and only known vectors can be replaced.
         """
         changes = segment.merge is not None and segment.merge.rows
         return keeps_old_values(self.files, segment) or bool(changes and self.files.has_vectors)
 
     def _look_up(self, segment: Segment) -> Found | None:
-        """The rows that a segment changes; all earlier commits are on the branch.
+        """The existing rows that a segment changes, or None if Spark has to change the rows.
 
-        None if Spark has to change the rows.
+        All earlier commits are on the branch.
         """
         if segment.merge is None:
             return Found(FOUND_ROWS.empty_table(), (), self._tip())
@@ -200,7 +198,8 @@ class FileSegmentWriter(SegmentWriter):
         keys = _keys(segment, segment.merge)
         if not is_found_here(self.files, segment.key):
             tip = self._tip()
-            return Found(self._query(segment, segment.merge, keys, columns), columns, tip)
+            rows = self.queries.rows_with_keys(segment, segment.merge, keys, columns)
+            return Found(rows, columns, tip)
         live = self._list_files()
         if live.files is not None:
             try:
@@ -213,7 +212,8 @@ class FileSegmentWriter(SegmentWriter):
                 pass
         if self.files.has_vectors:
             return None
-        return Found(self._query(segment, segment.merge, keys, columns), columns, live.tip)
+        rows = self.queries.rows_with_keys(segment, segment.merge, keys, columns)
+        return Found(rows, columns, live.tip)
 
     def _list_files(self) -> FileList:
         known, target = self.target.known, self.target
@@ -225,16 +225,10 @@ class FileSegmentWriter(SegmentWriter):
         what = f'looking for rows in lake table "{self.ident}"'
         return self.target.commits.tip(self.ident, self.target.branch, what)
 
-    def _query(
-        self, segment: Segment, staged: Staged, keys: pa.Table, columns: Sequence[str]
-    ) -> pa.Table:
-        """The answer of ``RowLookup.find``, by a query."""
-        return self.queries.rows_with_keys(segment, staged, keys, columns)
-
     # -- writing ----------------------------------------------------------------------------------
 
     def _write(self, segment: Segment, found: Found | None, properties: Properties) -> None:
-        """Apply the segment in one commit. ``found``: rows that were looked up already."""
+        """Apply the segment in a single commit; ``found`` if rows were looked up already."""
         if lacks(self.files, segment.columns):
             raise changed_meanwhile(self.ident)
         parts = CommitParts()
@@ -268,7 +262,7 @@ class FileSegmentWriter(SegmentWriter):
             return
         if staged.own.shape != self.files.shape:
             raise changed_meanwhile(self.ident)
-        if staged.own.committed:  # with the branch of that commit it may be expired any moment
+        if staged.own.committed:  # an expiry may remove the file with that commit's branch
             parts.files += [linked(self.files, file) for file in staged.own.files]
         else:
             parts.files += staged.own.files
@@ -285,8 +279,8 @@ class FileSegmentWriter(SegmentWriter):
     ) -> None:
         """Add rows in the table's columns to a commit.
 
-        All rows of a commit are in one file, because a reader opens each file. But rows that bear
-        numbers are not in one file with rows that have none.
+        All rows of a commit go to a single file, because a reader opens every file. But numbered
+        and unnumbered rows go to separate files.
         """
         checked = (check_values(self.ident, batch) for batch in batches)
         if files is self.files:
@@ -301,7 +295,7 @@ class FileSegmentWriter(SegmentWriter):
     ) -> None:
         op = staged_columns(staged, ["op"])["op"].to_numpy()
         at = found.rows["k"].to_numpy()
-        # The found row of each change, -1 for a change whose row was not found.
+        # For every change the index of the found row, -1 for a missing row.
         row_of = np.full(staged.rows, -1, np.int64)
         row_of[at] = np.arange(len(at))
         if np.count_nonzero(row_of >= 0) < len(at):

@@ -1,7 +1,7 @@
-"""The rows that updates leave: the values that the publisher sent, and those of the old row.
+"""The new rows of updates: sent values, and values of the old row.
 
-An update sends the published columns, but not a large value that did not change. The new row needs
-these values and the columns that only the lake has, so they are fetched from the old row.
+An update sends the published columns except unchanged large values. The new row needs the unsent
+values, and the values of columns that only the lake has; both are fetched from the old row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def unsent_columns(files: TableLayout, segment: Segment) -> list[str]:
 
 
 def keeps_old_values(files: TableLayout, segment: Segment) -> bool:
-    """Do updates of the segment write values again that only the old rows have?"""
+    """Do updates of the segment write values again that only old rows have?"""
     if segment.merge is None or not segment.merge.rows or not unsent_columns(files, segment):
         return False
     op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
@@ -48,7 +48,7 @@ def columns_to_fetch(files: TableLayout, segment: Segment) -> list[str]:
 
 
 def layout_of_updated_rows(files: TableLayout) -> TableLayout:
-    """How rows are written that were in the table before: with their numbers, in format 3."""
+    """The layout of rows with an old row: in format 3 the new row keeps the old row's number."""
     return files.numbered() if files.has_vectors else files
 
 
@@ -94,5 +94,5 @@ class UpdatedRows:
 
 
 def one_chunk(column: Any) -> Any:
-    """A chunked array as one array."""
+    """A chunked array as a single array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,17 +1,17 @@
 """Write the segments of one batch to a branch, in order; the last commit carries the position.
 
-Not every commit can carry snapshot properties: appends, MERGEs and commits of files can, TRUNCATE
-(a metadata-only delete) cannot, and a segment may turn out to change nothing. So each commit is
-held back until it is known whether another one follows. A batch that does not end in a commit with
+Not every Spark operation can write snapshot properties: appends, MERGEs and commits of files can,
+TRUNCATE (a metadata-only delete) cannot, and a segment may turn out to change no row. So every
+commit is held back until the next step is known. A batch that does not end in a commit with
 properties ends in an empty commit.
 
-Each segment is asked once who writes it: the first of the table's writers that accepts the segment
-applies it. A writer that has to see the branch first may still decline; then the next one is asked.
-The last writer, Spark, accepts everything.
+A table has one or two writers, and the first writer that accepts a segment applies the segment. A
+writer that has to read the branch first may still decline; then the next writer is asked. The last
+writer, Spark, accepts every segment.
 
 Trace: segments [truncate, append 5] [merge 3], all through Spark. TRUNCATE and the append run
-without the position, the MERGE with it: three snapshots on the branch, and only the last says how
-far the table is.
+without the position, the MERGE with the position: three snapshots on the branch, and only the last
+carries the position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workers.lake.table import LakeIdent, Stamp
 
 @dataclass(slots=True)
 class BranchWriter:
-    """Writes one batch of one table, on one thread."""
+    """Writes a batch of a table, on a single thread."""
 
     tables: TableApi
     ident: LakeIdent
@@ -59,10 +59,10 @@ class BranchWriter:
         return self._effect()
 
     def sources(self, stamp: Stamp) -> Mapping[str, Stamp]:
-        """The positions of a shared table's sources, as this branch has them.
+        """The positions of a shared table's sources on the branch.
 
-        The positions on ``main`` may be newer by now, and the branch does not have their rows.
-        Empty if the stamp is of a table that has one owner.
+        The positions on ``main`` may be newer by now, but the branch lacks the newer rows.
+        Empty for a table with a single owner.
         """
         if not stamp.source:
             return {}

@@ -24,9 +24,9 @@ from workers.lake.table import MAIN, LakeColumn
 
 
 def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommits | None]:
-    """The API for tables of the lake server at ``url``, and the commits that name files.
+    """The ``TableApi`` for the lake server at ``url``, and the ``FileCommits`` if there are any.
 
-    The commits are None if Spark has to write all files.
+    Without ``FileCommits`` Spark has to write all files.
     """
     sql = SqlTableApi(sessions)
     gateway = gateway_of(url)
@@ -37,13 +37,13 @@ def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommit
 
 
 def choose_tables(commits: FileCommits | None, staging: Staging) -> SparkTables:
-    """The tables for which a worker writes the files, given ``commits``; else no table."""
+    """The tables of a destination. Only with ``commits`` can pgsub write files of a table."""
     return SparkTables(staging) if commits is None else DirectTables(commits, staging)
 
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """The writers of a batch. The first of ``in_order`` that accepts a segment applies the segment.
+    """The writers of a batch. The first in order that accepts a segment applies the segment.
 
     ``merge`` is the last writer. Only Spark truncates, and only Spark looks up keys that may be
     new. ``names`` are for all commits of the batch.
@@ -61,10 +61,9 @@ def writers_for(
     columns: Sequence[LakeColumn],
     other_writers: OtherWriters,
 ) -> Writers:
-    """The writers for a batch on the queries' branch.
+    """The writers for a batch on the queries' branch: files first, then Spark.
 
-    Files first, then Spark; Spark alone if this process cannot write the table's files, and for
-    ``main``.
+    Spark alone for tables whose files pgsub cannot write, and for ``main``.
     """
     names = CommitNames()
     merge = MergeSegmentWriter(tables, queries, columns, names, other_writers)

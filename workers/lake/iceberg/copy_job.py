@@ -1,7 +1,7 @@
-"""Copy a table by Spark tasks onto a branch: one commit for all ranges.
+"""Copy a table by Spark tasks to a branch: a single commit for all ranges.
 
-If this process writes the table's files, the tasks write data files, and what comes back is the
-list of files. Else the rows go on through Spark.
+If pgsub writes the table's files, the tasks write data files and return the list of files. If
+Spark writes the files, Spark appends the rows that the tasks return.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workers.lake.metadata.snapshots import OPERATION, stamp_properties
 _LOCAL: Final = re.compile(r"local\[([0-9]+)\]")
 
 for _module in (copy_task, text_values):
-    # Executors need not have this package: the task's code travels with the plan.
+    # Executors may lack pgsub: the task's code travels with the plan.
     cloudpickle.register_pickle_by_value(_module)
 
 
@@ -35,7 +35,7 @@ def run_copy(
     plan: CopyPlan,
     progress: Callable[[int, int], None],
 ) -> int:
-    """Copy every range and append the rows in one commit. Returns the number of rows."""
+    """Copy every range and append the rows in a single commit. Returns the number of rows."""
     total = len(plan.statements)
     tasks = number_of_tasks(session, plan)
     reported = -1
@@ -90,7 +90,7 @@ class ServerConf(Protocol):
 def number_of_tasks(session: ServerConf, plan: CopyPlan) -> int:
     """One task per range, unless Spark could run more tasks at a time than ``plan.workers``.
 
-    Then ``plan.workers`` tasks, and each takes several ranges, one after the other.
+    Then ``plan.workers`` tasks, and a task copies several ranges in turn.
     """
     total = len(plan.statements)
     if plan.workers is None or plan.workers >= total:

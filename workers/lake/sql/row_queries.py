@@ -1,7 +1,7 @@
-"""Look rows of a branch up by queries: keys, whole rows, rows with what they hold.
+"""Look rows of a branch up by queries: by key, by whole row, with or without values.
 
-``find_rows`` has the statements; here they run in the worker's session, with the staged rows as the
-source ``s``.
+``find_rows`` has the statements. This module runs the statements in the worker's session, with the
+staged rows as the source ``s``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workers.lake.table import LakeIdent
 
 @dataclass(frozen=True, slots=True)
 class RowQueries:
-    """Queries of one batch on one branch. ``key_ranges`` may save reading whole files."""
+    """Queries of a batch on a branch. ``key_ranges`` may save reading whole files."""
 
     session: LakeSession
     staging: Staging
@@ -37,7 +37,7 @@ class RowQueries:
         return choose_bounds(self.session, self.key_ranges, segment.key, staged)
 
     def keys(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
-        """Which of the keys rows of the branch have, as ``KeyLookup.decide`` expects them."""
+        """The keys that rows of the branch have: the argument of ``KeyLookup.decide``."""
         if lookup.others:
             return self._any_key(segment, lookup)
         if lookup.keys is None or not lookup.keys.rows:
@@ -65,7 +65,7 @@ class RowQueries:
         return found.cast(no_keys_found(len(lookup.others)).schema)
 
     def whole_rows(self, segment: Segment, images: Staged) -> pa.Table:
-        """Rows that equal the images, as ``WholeRowLookup.decide`` expects them."""
+        """Rows equal to the images: the argument of ``WholeRowLookup.decide``."""
         if not images.rows:
             return FOUND_ROWS.empty_table()
         found = self.session.query(
@@ -78,9 +78,9 @@ class RowQueries:
     def rows_with_keys(
         self, segment: Segment, staged: Staged, keys: pa.Table, columns: Sequence[str]
     ) -> pa.Table:
-        """Place and ``columns`` of the rows that have one of the keys: ``k, f, p, o0…``.
+        """Position and ``columns`` of the rows with the keys: ``k, f, p, o0…``.
 
-        ``keys`` are those of the ``staged`` changes: ``k, b0…``.
+        ``keys`` are the keys ``k, b0…`` of the ``staged`` changes.
         """
         bounds = self.bounds(segment, staged)
         with self.staging.for_spark(Staged(keys.num_rows, table=keys)) as sent:

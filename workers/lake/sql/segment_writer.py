@@ -1,8 +1,8 @@
 """Apply segments through Spark: a MERGE of the rows that change, then an append of the new ones.
 
 A MERGE only ever updates or deletes matched rows. New rows are appended by a second commit, because
-a MERGE with a NOT MATCHED clause shuffles the whole table. What a MERGE did is not in its answer;
-``merge_results`` reads it from the snapshot, which the MERGE's name finds.
+a MERGE with a NOT MATCHED clause shuffles the whole table. Spark returns no counts for a MERGE;
+``merge_results`` finds the snapshot by the MERGE's name and reads the counts there.
 
 Trace: segment [update 1, delete 9, append 4]. The MERGE is one commit. The new row comes back to
 the caller as ``NewRows``: where this process writes the table's files, the file writer appends it.
@@ -80,8 +80,8 @@ def _do_nothing() -> None: ...
 class MergeSegmentWriter(SegmentWriter):
     """Has Spark apply the segments. Accepts every segment.
 
-    ``other_writers`` have committed to the table; rows of theirs are counted. ``before_commit`` is
-    called before each commit that changes the branch's files.
+    ``other_writers`` have committed to the table; the effect counts changes of rows of other
+    writers. ``before_commit`` is called before every commit that changes the branch's files.
     """
 
     tables: TableApi
@@ -134,7 +134,7 @@ class MergeSegmentWriter(SegmentWriter):
             yield Commit(partial(self._append_branch, segment.from_branch, segment.source))
 
     def effect(self) -> WriterEffect:
-        """Rows appended and rows of others met; the MERGEs' own counts are read later."""
+        """Appended rows, and changed rows of other writers; counts of MERGEs are read later."""
         counts = Counts(
             appended=self._appended,
             update_origin_differs=self._rows_of_others[UPDATE],
@@ -143,7 +143,7 @@ class MergeSegmentWriter(SegmentWriter):
         return WriterEffect(counts, tuple(self._merges))
 
     def find_keys(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
-        """Which of the keys are in the branch's rows, as ``KeyLookup.decide`` expects them.
+        """The keys that rows of the branch have: the argument of ``KeyLookup.decide``.
 
         Called behind a ``Barrier``. Only Spark looks up keys that may be new; the file writer looks
         up rows that change.
@@ -223,7 +223,7 @@ class MergeSegmentWriter(SegmentWriter):
         return Commit(run)
 
     def _count_of_others(self, on: Sequence[exp.Expression]) -> str | None:
-        """The query that counts rows of other writers before a MERGE, if there are any writers."""
+        """The query that counts matched rows of other writers before a MERGE, if needed."""
         if not self.other_writers:
             return None
         return count_rows_of_others(self.ident, self.branch, on, self.other_writers)
@@ -284,7 +284,7 @@ class MergeSegmentWriter(SegmentWriter):
         return True
 
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
-        """Append what the tasks read; the snapshot says how many rows there were."""
+        """Append the rows of the tasks; the number of rows is in the snapshot's summary."""
         task, names = run.task, [column.name for column in plan.columns]
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -304,9 +304,9 @@ class MergeSegmentWriter(SegmentWriter):
         return read_outcomes(self.session, {self.ident: [operation]})[operation].added
 
     def _projected(self, rows: Any, columns: Sequence[str], given: Segment | CopyPlan) -> Any:
-        """Staged columns under the table's names; a column that only the lake has gets its default.
+        """Staged columns under the table's names; unpublished columns get the default or NULL.
 
-        Generated columns are computed over these, in a step of their own.
+        Generated columns are computed over the named columns, in a second step.
         """
         ordinals = {name: n for n, name in enumerate(columns)}
         defaults, generated = dict(given.defaults), dict(given.generated)
