@@ -140,8 +140,6 @@ POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/columnar/binary": 9.2,
     "workers/columnar/copy": 11.6,
     "workers/columnar/fold": 11.8,
-    "workers/lake/files": 16.0,
-    "workers/lake/iceberg": 14.3,
     "workers/sync": 12.8,
 }
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""
