@@ -13,7 +13,7 @@ five minutes, and every look-up opens all of them. So four files of similar size
 provided the result is not too many rows to join again. Files of a copy have more rows and stay.
 
 In format 3 a row has a number, which may stand in the file or follow from the position. Spark joins
-the files of such tables, and files that this room cannot read.
+the files of format 3, and every file that this room cannot read.
 
 Trace: files A, B and C have 3 rows each; the second row of B is deleted. D gets the remaining eight
 rows, and a commit replaces A, B and C by D. If the worker dies before the commit, D is an orphan.
@@ -142,8 +142,8 @@ def _choose_up_to(of: Iterable[Sized], room: int, rows: int | None = None) -> li
 def _unused_deletes(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
     """The delete files that concern no kept data file.
 
-    Iceberg drops some such delete files by itself: those older than all data files. So none of them
-    may stay in the list of the branch's delete files.
+    Iceberg drops delete files that are older than all data files by itself. So the list of the
+    branch's delete files must not keep any.
     """
     used = {each.path for file in kept for each in file.deletes}
     listed = {each.path: each for file in before for each in file.deletes}

@@ -1,8 +1,10 @@
-"""Which tables are written by files of their own, and how: what a destination knows of each.
+"""The tables of a destination: which tables this process writes, and the state kept for them.
 
-What it has is read again after anything failed on the table, and with the next branch: deletes that
-were committed to a branch are no deletes of another. What files have does not change: keys and
-deletes that were read of them are remembered whatever happens.
+Two kinds of state:
+
+* A table's layout and the list of a branch's files. Both are dropped after a failure on the table.
+  The list is dropped with the branch too: deletes on a branch do not apply to the next branch.
+* Keys and deleted rows, read from files. Files never change, so the caches stay valid.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from workers.lake.table import LakeIdent
 
 
 class SparkTables:
-    """The tables of one destination where Spark writes all files."""
+    """The tables of a destination for which Spark writes all files."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -58,14 +60,14 @@ class SparkTables:
         return None
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
-        """Merge the delete files of each data file into one; False where Spark has to."""
+        """Write a delete file for each data file; False if Spark has to merge."""
         del session, ident, branch
         return False
 
     def join_small(
         self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
     ) -> int | None:
-        """Join the branch's small files; how many were joined, or None where Spark has to."""
+        """Join the branch's small files. Returns their number, or None if Spark has to join."""
         del session, ident, branch, sizes
         return None
 
@@ -74,7 +76,7 @@ class SparkTables:
 
 
 class DirectTables(SparkTables):
-    """The tables of one destination where this process writes files and commits them by name."""
+    """The tables of a destination for which this process writes files and commits them by name."""
 
     def __init__(self, commits: FileCommits, staging: Staging) -> None:
         super().__init__(staging)
@@ -86,7 +88,7 @@ class DirectTables(SparkTables):
         self._known: dict[LakeIdent, tuple[str, BranchFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableLayout | None:
-        """How the table's files are written; None where Spark has to write them."""
+        """The table's layout; None if Spark has to write the table."""
         with self._lock:
             if ident in self._files:
                 return self._files[ident]
@@ -102,9 +104,9 @@ class DirectTables(SparkTables):
         rows_of: RowsOf | None,
         changes_of: LakeIdent | None,
     ) -> Staged:
-        """Many whole rows are written to the table's folder at once, others where all are.
+        """Write many new rows to data files at once; stage everything else as usual.
 
-        Changes that are made here are only read here.
+        Changes to a table that this process writes stay in memory: Spark never reads them.
         """
         if changes_of is not None:
             known = self.files(changes_of)
@@ -128,7 +130,7 @@ class DirectTables(SparkTables):
         return FileSegmentWriter(target, queries, self._keys, others)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
-        """Make one file of what each data file has of them; False where Spark has to."""
+        """Write a delete file for each data file; False if Spark has to merge."""
         files = self.files(ident)
         if files is None or not files.deletes or files.has_vectors:
             return False
@@ -141,7 +143,7 @@ class DirectTables(SparkTables):
     def join_small(
         self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
     ) -> int | None:
-        """Make one file of the branch's small ones, and how many went; None where Spark has to."""
+        """Join the branch's small files. Returns their number, or None if Spark has to join."""
         files = self.files(ident)
         if files is None or not files.deletes or files.has_vectors:
             return None
@@ -167,7 +169,7 @@ class DirectTables(SparkTables):
         return known
 
     def forget(self, ident: LakeIdent) -> None:
-        """Read the table and the branch's files anew."""
+        """Read the table and the branch's files again before the next use."""
         with self._lock:
             self._files.pop(ident, None)
             self._known.pop(ident, None)
