@@ -1,4 +1,7 @@
-"""Where a worker process begins: attach to the launcher, run, and end with a status it reads."""
+"""The start of a worker process: attach to the launcher, run, and end with an exit status.
+
+The launcher reads the exit status and decides when the worker starts again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the worker that the launcher's arguments describe; its exit status."""
+    """Run the worker of the launcher's arguments, and return the exit status."""
     parser = argparse.ArgumentParser(prog="pgsub worker")
     parser.add_argument("kind", choices=["apply", "tablesync"])
     parser.add_argument("--data-dir", type=Path, required=True)
@@ -46,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _attach(args: argparse.Namespace) -> WorkerProcess:
-    """Take the slot the launcher has kept; before that nobody may rely on this process."""
+    """Take the reserved worker slot. Before, no process may rely on the worker."""
     link = LauncherLink.connect(args.data_dir, args.slot, args.generation)
     store = CatalogStore.open(args.data_dir)
     process = WorkerProcess(
@@ -76,7 +79,7 @@ def _run(process: WorkerProcess) -> int:
     except AdminShutdown:
         log.info("action=exit subid=%d relid=%d told to stop", process.subid, process.relid)
     except Exception as error:
-        shown = _as_told(error)
+        shown = _for_people(error)
         if process.remember_error(shown) or not isinstance(shown, ReplicationGap):
             worker_log.report(shown, subid=process.subid, relid=process.relid)
         if isinstance(error, LakeBroken):
@@ -85,38 +88,38 @@ def _run(process: WorkerProcess) -> int:
         if process.applying and not isinstance(error, RequiredProcessGone):
             count_error(process, error)
             if disable_on_error(process):
-                return EXIT_DONE  # it starts at once when it is enabled again
+                return EXIT_DONE  # ENABLE then starts the worker at once
         return EXIT_GAP if isinstance(shown, ReplicationGap) else EXIT_ERROR
     return EXIT_DONE
 
 
 def _failed(error: Exception, subid: int, relid: int) -> int:
-    """Log the error that ends this process before its work began; its status."""
-    worker_log.report(_as_told(error), subid=subid, relid=relid)
+    """Log an error before the worker's work began, and return the exit status."""
+    worker_log.report(_for_people(error), subid=subid, relid=relid)
     return EXIT_ERROR
 
 
-def _as_told(error: Exception) -> ReplicationError:
-    """The error as people see it."""
+def _for_people(error: Exception) -> ReplicationError:
+    """The error for the log and the views, with a hint."""
     return remedies.stream(worker_log.unexpected(error))
 
 
 def count_error(process: WorkerProcess, error: Exception) -> None:
-    """``pgstat_report_subscription_error``, and the conflict if that is what it was."""
+    """``pgstat_report_subscription_error``: count the error, and the conflict if there is one."""
     counters = {"sync_error_count" if process.relid else "apply_error_count": 1}
     if isinstance(error, KeyConflict):
         counters[error.conflict.column] = 1
     try:
         process.store.count_for_stats(process.subid, **counters)
-    except ReplicationError:  # the disk is full, which may be the error
+    except ReplicationError:  # perhaps the full disk is the error
         log.debug("action=count_error could not be stored")
 
 
 def disable_on_error(process: WorkerProcess) -> bool:
     """``DisableSubscriptionAndExit``: with the option set, an error turns the subscription off.
 
-    Whether that is what happened. As in PostgreSQL every error counts that a worker meets while it
-    applies or copies, a lost connection too.
+    Return whether the subscription was turned off. As in PostgreSQL, all errors during apply and
+    copy count, a lost connection too.
     """
     with process.store.transaction():
         sub = process.store.subscription(process.subid)
