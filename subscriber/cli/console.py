@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from subscriber.cli import reading_verbs, running_verbs, subscription_verbs
+from subscriber.cli.plain_values import read_plain_values
 from subscriber.launcher.core_files import switch_off_core_files
 from subscriber.messages import EXIT_ERROR, print_error
 
@@ -25,7 +26,9 @@ def main() -> int:
     """Run the verb; the exit status. Mistakes in the arguments end with 2."""
     switch_off_core_files()
     try:
-        app()
+        command = typer.main.get_command(app)
+        read_plain_values(command)
+        command()
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             return print_error(KeyboardInterrupt())  # typer would print nothing
