@@ -120,7 +120,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
 SHORT_MODULES: Final[dict[str, str]] = {
     "subscriber/commands/reset_stats.py": "one statement is one module",
-    "subscriber/launcher/core_files.py": "the launcher and the fork server share the function",
+    "subscriber/launcher/core_files.py": "the command line loads nothing else of the launcher",
     "workers/fork_server_preload.py": "the fork server imports the module before it forks",
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
     "workers/lake/connect/lake_url.py": "the room's modules share the function",

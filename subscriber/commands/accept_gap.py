@@ -294,7 +294,8 @@ def _store(
     sub, store = found.sub, context.store
     server, identity = found.server, found.identity
     moved = server is not None or found.slot_error is not None or found.slot is None
-    # Else a later launcher's workers may have confirmed more since this command's predecessor died.
+    # Else the stored position counts: after an earlier run that died, a launcher may have started,
+    # and its workers may have confirmed more.
     flush = {"max_flush_lsn": begin} if moved else {}
     with store.transaction():
         now = store.update_subscription(sub.oid, **identity.stored(), **flush)

@@ -107,11 +107,11 @@ def leave_server(
     for slot in left:
         store.put_leaked_slot(slot)
     forget_leak(now, context)
-    told = [*left, *listed]
+    to_warn_of = [*left, *listed]
     if before.subslotname is not None and before.sysid != now.sysid:
         # Names of slots are unique on a server, over all databases.
-        told.insert(0, leaked_slot(before, before.subslotname, why))
-    return told
+        to_warn_of.insert(0, leaked_slot(before, before.subslotname, why))
+    return to_warn_of
 
 
 def warn_of_slots_left(
