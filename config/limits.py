@@ -373,6 +373,8 @@ JARS_FETCH_SECONDS: Final = 600.0
 """Time to fetch the jars on a slow network."""
 JAVA_VERSION_SECONDS: Final = 30
 """Time for ``java -version`` to answer."""
+WARM_SERVER_MEMORY_BYTES: Final = 1024 * _MB
+"""Heap of the lake server that writes the class archive at build time: the data is tiny."""
 WARM_ARCHIVE_SECONDS: Final = 300.0
 """Time to write the class archive at build time, on however slow a machine."""
 SHARED_SESSION_SECONDS: Final = 20.0

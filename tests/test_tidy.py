@@ -71,6 +71,7 @@ UNIT_SUFFIX = re.compile(
     r"|WAIT|GRACE|DELAY|AGE|TTL|BYTES|SIZE|ROWS|FILES|ATTEMPTS|RETRIES|THREADS|CLIENTS|BATCHES"
     r"|CHUNK|BUFFER|BACKLOG|AT_ONCE)$"
 )
+UNIT_ARGUMENT = re.compile(r"(timeout|seconds|wait|poll|bytes|rows|attempts|memory|size)$")
 WAITING_CALLS = ("sleep", "wait", "settimeout", "join", "result")
 
 
@@ -243,9 +244,12 @@ def test_the_rule_about_numbers_sees_constants_and_waits(tmp_path: Path) -> None
     module = tmp_path / "module.py"
     module.write_text(
         "A_TIMEOUT = 5.0\nROOM_BYTES: Final = 4 << 20\nNONE_ROWS = 0\nCODE = 7\n"
-        "def f(): lock.wait(2.5); run(x, timeout=3); run(x, timeout=A_TIMEOUT); path.join(a)\n"
+        "def f(a, rows=9, *, wait=1.5, n=3):\n"
+        " lock.wait(2.5); run(x, timeout=3); run(x, timeout=A_TIMEOUT); path.join(a)\n"
     )
-    assert list(_numbers_with_a_unit(module)) == ["A_TIMEOUT", "ROOM_BYTES", "lock.wait", "run"]
+    assert sorted(_numbers_with_a_unit(module)) == [
+        "A_TIMEOUT", "ROOM_BYTES", "f(rows)", "f(wait)", "lock.wait", "run",
+    ]  # fmt: skip
 
 
 def _numbers_with_a_unit(path: Path) -> Iterator[str]:
@@ -258,9 +262,20 @@ def _numbers_with_a_unit(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             waits = called.rpartition(".")[2] in WAITING_CALLS
-            given = [each.value for each in node.keywords if "timeout" in (each.arg or "")]
+            given = [each.value for each in node.keywords if UNIT_ARGUMENT.search(each.arg or "")]
             if any(_is_number(each) for each in [*given, *(node.args[:1] if waits else [])]):
                 yield called
+        if isinstance(node, ast.FunctionDef):
+            names = [each.arg for each in [*node.args.posonlyargs, *node.args.args]]
+            defaults = dict(zip(reversed(names), reversed(node.args.defaults), strict=False))
+            defaults |= dict(
+                zip([each.arg for each in node.args.kwonlyargs], node.args.kw_defaults, strict=True)
+            )
+            yield from (
+                f"{node.name}({name})"
+                for name, default in defaults.items()
+                if UNIT_ARGUMENT.search(name) and _is_number(default)
+            )
 
 
 def _is_number(node: ast.expr | None) -> bool:

@@ -66,7 +66,7 @@ def streamed(
             binary=binary,
         )  # fmt: skip
         try:
-            wait_until(lambda: stream.receiver.last_received() >= end, 60, "all has come")
+            wait_until(lambda: stream.receiver._positions.last_received >= end, 60, "all has come")
             batch = stream.spool.take(1 << 30, 1 << 30)
             return list(messages(batch)) if batch else []
         finally:

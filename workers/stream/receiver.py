@@ -126,13 +126,8 @@ class Receiver(threading.Thread):
 
     # -- the main thread's side ---------------------------------------------------------------
 
-    def last_received(self) -> LSN:
-        """The highest position in the received messages."""
-        with self._lock:
-            return self._positions.last_received
-
     def idle_position(self) -> LSN | None:
-        """``last_received`` if no transaction is spooled or pending, else None.
+        """The highest received position if no transaction is spooled or pending, else None.
 
         The lock makes the answer exact: a transaction counts, or is not received yet.
         """

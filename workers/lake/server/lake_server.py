@@ -91,7 +91,7 @@ class LakeServer:
         cls,
         data_dir: Path,
         *,
-        memory: int = 2 << 30,
+        memory: int,
         cores: int | None = None,
         catalog: Mapping[str, str] | None = None,
         conf: Mapping[str, str] | None = None,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from config.guc import Settings
-from config.limits import WARM_ARCHIVE_SECONDS
+from config.limits import WARM_ARCHIVE_SECONDS, WARM_SERVER_MEMORY_BYTES
 from workers.lake.iceberg.destination import IcebergDestination
 from workers.lake.segment import Segment
 from workers.lake.server.lake_server import LakeServer
@@ -31,7 +31,7 @@ def warm() -> None:
     Raises as ``LakeServer.start`` does.
     """
     with tempfile.TemporaryDirectory(prefix="pgsub-warm-") as scratch:
-        server = LakeServer.start(Path(scratch), memory=1 << 30)
+        server = LakeServer.start(Path(scratch), memory=WARM_SERVER_MEMORY_BYTES)
         try:
             if server.archive.partial is not None:
                 _work(server.ready(), Path(scratch))
