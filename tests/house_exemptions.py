@@ -148,5 +148,6 @@ NUMBERS: Final[dict[str, str]] = {
     "subscriber/sql/error_position.py::DISPLAY_SIZE": "psql's own width of an excerpt",
     "workers/columnar/binary/direct.py::_EPOCH_DAYS": "days from 1970 to 2000",
     "workers/lake/copy_task.py::_CHUNK": "the task travels to executors without this package",
+    "workers/lake/server/warm_archive.py::Settings": "1 sends every batch the longer way",
 }
 """``module::NAME`` or ``module::call`` → why the number is no limit of ``config/limits.py``."""

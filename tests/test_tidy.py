@@ -266,16 +266,11 @@ def _numbers_with_a_unit(path: Path) -> Iterator[str]:
             if any(_is_number(each) for each in [*given, *(node.args[:1] if waits else [])]):
                 yield called
         if isinstance(node, ast.FunctionDef):
-            names = [each.arg for each in [*node.args.posonlyargs, *node.args.args]]
-            defaults = dict(zip(reversed(names), reversed(node.args.defaults), strict=False))
-            defaults |= dict(
-                zip([each.arg for each in node.args.kwonlyargs], node.args.kw_defaults, strict=True)
-            )
-            yield from (
-                f"{node.name}({name})"
-                for name, default in defaults.items()
-                if UNIT_ARGUMENT.search(name) and _is_number(default)
-            )
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            defaults = [*node.args.defaults, *node.args.kw_defaults]
+            for each, default in zip(reversed(arguments), reversed(defaults), strict=False):
+                if UNIT_ARGUMENT.search(each.arg) and _is_number(default):
+                    yield f"{node.name}({each.arg})"
 
 
 def _is_number(node: ast.expr | None) -> bool:
