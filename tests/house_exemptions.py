@@ -57,12 +57,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/lake": {
         "copy_plan": BY_ITS_ROOM,
-        "effects": BY_ITS_ROOM,
-        "refusals": BY_ITS_ROOM,
-        "segment": BY_ITS_ROOM,
-        "sources": BY_ITS_ROOM,
         "staged_rows": BY_ITS_ROOM,
-        "table": BY_ITS_ROOM,
     },
     "workers/lake/api": {
         "java_api": BY_ITS_ROOM,
@@ -78,13 +73,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/lake/server": {
         "warm_archive": BY_ITS_ROOM,
-    },
-    "workers/lake/sql": {
-        "find_rows": BY_ITS_ROOM,
-        "generated_check": BY_ITS_ROOM,
-        "generated_values": BY_ITS_ROOM,
-        "key_bounds": BY_ITS_ROOM,
-        "spark_typemap": BY_ITS_ROOM,
     },
     "workers/process": {
         "failpoints": BY_ITS_ROOM,

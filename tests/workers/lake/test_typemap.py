@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import FeatureNotSupported
-from workers.lake.sql.spark_typemap import schema_ddl, spark_ddl
 from workers.lake.typemap import lake_type
 
 
@@ -73,13 +71,3 @@ def test_as_text_is_for_types_with_values_the_lake_cannot_hold(oid: int) -> None
 @pytest.mark.parametrize("oid", [16, 20, 23, 700, 701, 17])
 def test_as_text_leaves_the_others(oid: int) -> None:
     assert lake_type(Type(oid), as_text=True) == lake_type(Type(oid))
-
-
-def test_ddl() -> None:
-    assert spark_ddl(pa.list_(pa.decimal128(38, 3))) == "ARRAY<DECIMAL(38,3)>"
-    schema = pa.schema(
-        [("op", pa.int8()), ("c0", pa.timestamp("us")), ("c1", pa.timestamp("us", "UTC"))]
-    )
-    assert schema_ddl(schema) == "op TINYINT, c0 TIMESTAMP_NTZ, c1 TIMESTAMP"
-    with pytest.raises(FeatureNotSupported):
-        spark_ddl(pa.duration("us"))
