@@ -75,7 +75,7 @@ class SparkTables:
         """Read the table and the branch's files again before the next use."""
 
 
-class DirectTables(SparkTables):
+class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
 
     def __init__(self, commits: FileCommits, staging: Staging) -> None:

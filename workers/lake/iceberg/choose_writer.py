@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from workers.lake.api.gateway import gateway_of
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.sessions import Sessions
-from workers.lake.files.tables import DirectTables, SparkTables
+from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.interfaces.segment_writer import CommitNames, SegmentWriter
 from workers.lake.interfaces.table_api import FileCommits, TableApi
 from workers.lake.sql.other_writers import OtherWriters
@@ -38,7 +38,7 @@ def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommit
 
 def choose_tables(commits: FileCommits | None, staging: Staging) -> SparkTables:
     """The tables of a destination. Only with ``commits`` can pgsub write files of a table."""
-    return SparkTables(staging) if commits is None else DirectTables(commits, staging)
+    return SparkTables(staging) if commits is None else FileTables(commits, staging)
 
 
 @dataclass(frozen=True, slots=True)

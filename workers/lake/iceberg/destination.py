@@ -99,18 +99,18 @@ class IcebergDestination(Destination):
         """
         user_id = f"pgsub_{identity.subid}"
         self._sessions = Sessions(url, user_id, remember_session, conf, session)
-        self._beside = Sessions(url, user_id, remember_session, conf, fenced=False)
+        self._maintenance_sessions = Sessions(url, user_id, remember_session, conf, fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(url, self._sessions)
-        self._direct = choose_tables(commits, self._staging)
+        self._file_tables = choose_tables(commits, self._staging)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
-        self._tips: dict[tuple[LakeIdent, str], Stamp] = {}
+        self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._checked_generated: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
-        self._tracks = settings.track_commit_timestamp
-        self._format_version = max(format_version, SINCE if self._tracks else 0)
-        self._others: dict[LakeIdent, OtherWriters] = {}
+        self._finds_other_writers = settings.track_commit_timestamp
+        self._format_version = max(format_version, SINCE if self._finds_other_writers else 0)
+        self._other_writers: dict[LakeIdent, OtherWriters] = {}
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -205,12 +205,12 @@ class IcebergDestination(Destination):
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
-        self._tips.pop((ident, branch), None)
-        self._direct.forget(ident)
+        self._branch_positions.pop((ident, branch), None)
+        self._file_tables.forget(ident)
         self._tables.create_branch(ident, branch, at)
-        if self._tracks:  # later rows of other writers make the publication fail
-            known = self._others.get(ident)
-            self._others[ident] = look_for_others(self._sessions.get(), ident, known)
+        if self._finds_other_writers:  # later rows of other writers make the publication fail
+            known = self._other_writers.get(ident)
+            self._other_writers[ident] = look_for_others(self._sessions.get(), ident, known)
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
@@ -218,7 +218,7 @@ class IcebergDestination(Destination):
         """Drop every branch with ``prefix`` except ``keep``; a missing branch is no error."""
         for name in self._tables.branches(ident):
             if name.startswith(prefix) and name != keep:
-                self._tips.pop((ident, name), None)
+                self._branch_positions.pop((ident, name), None)
                 self._tables.drop_branch(ident, name)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class IcebergDestination(Destination):
         changes_of: LakeIdent | None = None,
     ) -> Staged:
         """Take rows in, to memory or to files."""
-        return self._direct.stage(batches, schema, rows_of, changes_of)
+        return self._file_tables.stage(batches, schema, rows_of, changes_of)
 
     def discard(self, staged: Staged) -> None:
         """Remove staged files; a missing file is no error."""
@@ -249,10 +249,10 @@ class IcebergDestination(Destination):
 
         Without segments, and with ``stamp`` on the branch already, nothing is committed.
         """
-        if not segments and base is None and self._tips.get((ident, branch)) == stamp:
+        if not segments and base is None and self._branch_positions.get((ident, branch)) == stamp:
             return Effect(ident, branch, Counts())
         session = self._sessions.get()
-        self._tips.pop((ident, branch), None)
+        self._branch_positions.pop((ident, branch), None)
         for segment in segments:
             self._check_generated(session, ident, segment.generated)
         try:
@@ -260,7 +260,7 @@ class IcebergDestination(Destination):
         except BaseException:
             self._forget(ident)
             raise
-        self._tips[ident, branch] = stamp
+        self._branch_positions[ident, branch] = stamp
         return effect
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
@@ -269,7 +269,7 @@ class IcebergDestination(Destination):
             return count(self._sessions.get, effects)
         except BaseException:
             for effect in effects:
-                self._tips.pop((effect.ident, effect.branch), None)
+                self._branch_positions.pop((effect.ident, effect.branch), None)
                 self._forget(effect.ident)
             raise
 
@@ -282,11 +282,11 @@ class IcebergDestination(Destination):
     ) -> int:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
         session = self._sessions.get()
-        self._tips.pop((ident, branch), None)
+        self._branch_positions.pop((ident, branch), None)
         self._check_generated(session, ident, plan.generated)
         rows = run_copy(session, self._writer(session, ident, branch), plan, progress)
         if plan.stamp is not None:
-            self._tips[ident, branch] = plan.stamp
+            self._branch_positions[ident, branch] = plan.stamp
         return rows
 
     def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
@@ -311,8 +311,8 @@ class IcebergDestination(Destination):
     ) -> None:
         """Overwrite existing rows with the copied rows; see ``copied_keys``."""
         session = self._sessions.get()
-        self._tips.pop((ident, branch), None)
-        self._direct.forget(ident)
+        self._branch_positions.pop((ident, branch), None)
+        self._file_tables.forget(ident)
         self._check_generated(session, ident, generated)
         overwrite_existing_rows(session, ident, branch, columns, key, generated)
 
@@ -325,17 +325,19 @@ class IcebergDestination(Destination):
         visible then. Returns the newest snapshot of ``main``, or None after a call without a clear
         answer.
         """
-        if self._tips.get((ident, branch)) != stamp:
+        if self._branch_positions.get((ident, branch)) != stamp:
             found = self._tables.history(ident).tip_stamp(branch)
             if found != stamp:
                 raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
         try:
             return self._tables.fast_forward(ident, branch)
         except ReplicationError as error:
-            self._settle(ident, branch, error)
+            self._raise_unless_published(ident, branch, error)
             return None
 
-    def _settle(self, ident: LakeIdent, branch: str, error: ReplicationError) -> None:
+    def _raise_unless_published(
+        self, ident: LakeIdent, branch: str, error: ReplicationError
+    ) -> None:
         """Find out whether a failed fast-forward took effect; raise if not."""
         unanswered = isinstance(error, ConnectionFailure)
         fenced = unanswered or is_commit_conflict(error)
@@ -366,20 +368,22 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
     ) -> int:
         """Rewrite the branch's small files, or files with deleted rows; see ``rewrite_files``."""
-        self._tips.pop((ident, branch), None)
+        self._branch_positions.pop((ident, branch), None)
         session = self._sessions.get()
         if dead_share is None:
-            joined = self._direct.join_small(session, ident, branch, sizes)
+            joined = self._file_tables.join_small(session, ident, branch, sizes)
             if joined is not None:
                 return joined
-        self._direct.forget(ident)
+        self._file_tables.forget(ident)
         columns = self._columns.get(ident) or self._read_columns(ident)
-        merge_deletes = partial(self._direct.merge_deletes, session, ident, branch)
+        merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)
         return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""
-        return remove_orphans(self._beside.get(), ident, owner=owner, older_than=older_than)
+        return remove_orphans(
+            self._maintenance_sessions.get(), ident, owner=owner, older_than=older_than
+        )
 
     def idle_session(self) -> tuple[str, str] | None:
         """Give the thread's session up for reuse; see ``Sessions``."""
@@ -388,7 +392,7 @@ class IcebergDestination(Destination):
     def close(self) -> None:
         """Release the sessions of the destination."""
         self._sessions.close()
-        self._beside.close()
+        self._maintenance_sessions.close()
         self._tables.close()
 
     # -- within -----------------------------------------------------------------------------------
@@ -397,9 +401,9 @@ class IcebergDestination(Destination):
         columns = self._columns.get(ident) or self._read_columns(ident)
         with self._lock:
             ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
-        others = self._others.get(ident, NO_OTHER_WRITERS)
+        others = self._other_writers.get(ident, NO_OTHER_WRITERS)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
-        writers = writers_for(self._direct, self._tables, queries, columns, others)
+        writers = writers_for(self._file_tables, self._tables, queries, columns, others)
         return BranchWriter(self._tables, ident, branch, writers)
 
     def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
@@ -431,7 +435,7 @@ class IcebergDestination(Destination):
         return table
 
     def _forget(self, ident: LakeIdent) -> None:
-        self._direct.forget(ident)
+        self._file_tables.forget(ident)
         with self._lock:
             self._columns.pop(ident, None)
             self._key_ranges.pop(ident, None)

@@ -153,7 +153,7 @@ def test_deletes_are_put_together_file_by_file(ten_files: Watched, lake_server: 
         table.dest.write(table.ident, branch, [merge(table.dest, changes)], stamp(30 + n))
     dest: Any = table.dest
     for _ in range(2):
-        assert dest._direct.merge_deletes(table.session, table.ident, branch)
+        assert dest._file_tables.merge_deletes(table.session, table.ident, branch)
         assert table.commits(branch)[:2] == [None, "0/20"]
     counts = table.dest.write(
         table.ident, branch, [merge(table.dest, [delete(3), delete(0), delete(99)])], stamp(40)
@@ -174,7 +174,7 @@ def test_deletes_in_another_format_are_no_hindrance(ten_files: Watched) -> None:
     table.batch([merge(table.dest, [delete(0), delete(21)])], 30)
     branch = table.branch()
     dest: Any = table.dest
-    dest._direct.merge_deletes(table.session, table.ident, branch)
+    dest._file_tables.merge_deletes(table.session, table.ident, branch)
     table.dest.write(table.ident, branch, [merge(table.dest, [delete(1)])], stamp(40))
     table.dest.publish(table.ident, branch, stamp(40))
     assert keys(table) == sorted({*range(2, 100)} - {20, 21, 29, 93})
@@ -186,7 +186,7 @@ def test_deletes_of_files_that_are_gone_go(ten_files: Watched) -> None:
     branch = table.branch()
     assert table.dest.compact(table.ident, branch, FileSizes()) == 10
     dest: Any = table.dest
-    assert dest._direct.merge_deletes(table.session, table.ident, branch)
+    assert dest._file_tables.merge_deletes(table.session, table.ident, branch)
     counts = table.dest.write(
         table.ident, branch, [merge(table.dest, [delete(1), update(11), delete(10)])], stamp(40)
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.lake_url import GATEWAY
-from workers.lake.files.tables import DirectTables, SparkTables
+from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.staging import Staging
@@ -22,7 +22,7 @@ def test_a_url_with_a_gateway(tmp_path: Any) -> None:
     tables, commits = choose_table_api(f"sc://localhost:7/;token=t;{GATEWAY}=1.s", NO_SESSIONS)
     assert isinstance(tables, GatewayTableApi)
     assert commits is tables
-    assert isinstance(choose_tables(commits, Staging(str(tmp_path), 10)), DirectTables)
+    assert isinstance(choose_tables(commits, Staging(str(tmp_path), 10)), FileTables)
     tables.close()
 
 

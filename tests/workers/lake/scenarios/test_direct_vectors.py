@@ -222,7 +222,7 @@ def test_a_vector_that_came_meanwhile_is_not_replaced(
     table, branch = two_files, two_files.branch()
     table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(1)])], stamp(40))
     dest: Any = table.dest
-    _, known = dest._direct._known[table.ident]
+    _, known = dest._file_tables._known[table.ident]
     stale = known.live
     table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(2)])], stamp(41))
     known.live = FileList(stale.tip, stale.files)

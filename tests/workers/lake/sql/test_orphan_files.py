@@ -182,7 +182,7 @@ def test_batches_go_on_beside_it(dest: Any, iceberg: Make, lake_ident: LakeIdent
 def test_it_takes_one_core_and_batches_all(dest: Any, iceberg: Make, lake_ident: LakeIdent) -> None:
     setting, beside = "spark.sql.shuffle.partitions", iceberg()
     remove(beside, lake_ident)
-    assert beside._beside.get().conf(setting) == "1"
+    assert beside._maintenance_sessions.get().conf(setting) == "1"
     assert dest._sessions.get().conf(setting) != "1"
 
 
@@ -191,14 +191,14 @@ def test_a_session_of_its_own_that_the_server_closed_is_no_fence(
 ) -> None:
     """As a server does with one in which a call has run for an hour."""
     old = plant(folder(dest, lake_ident))
-    before = dest._beside.get()
+    before = dest._maintenance_sessions.get()
     before.configure()  # or the server does not know it
     dest.release_sessions([before.ids])
     with pytest.raises(SessionClosed):
         remove(dest, lake_ident)
     batch(dest, lake_ident, 20, append(dest, 0, 10))
     assert remove(dest, lake_ident) == Orphans(len(old))
-    assert dest._beside.get().ids != before.ids
+    assert dest._maintenance_sessions.get().ids != before.ids
 
 
 @pytest.mark.parametrize("days", [0, 0.9])
