@@ -18,19 +18,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
 from catalog.errcodes import (
-    ConnectionFailure,
     DuplicateTable,
     ObjectInUse,
     ReplicationError,
     UndefinedTable,
 )
 from catalog.pg_lsn import LSN
-from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
@@ -41,6 +38,7 @@ from workers.lake.iceberg.branch_writer import BranchWriter
 from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables, writers_for
 from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.expiry import expire_snapshots
+from workers.lake.iceberg.failed_publish import raise_unless_published
 from workers.lake.iceberg.new_table import is_unfinished
 from workers.lake.metadata.snapshots import FENCE, lake_table, stamp_properties
 from workers.lake.metadata.table_state import TableState
@@ -73,8 +71,6 @@ from workers.lake.table import (
     LakeTable,
     Stamp,
 )
-
-_NOT_ANCESTOR: Final = "is not an ancestor"
 
 
 class IcebergDestination(Destination):
@@ -332,29 +328,8 @@ class IcebergDestination(Destination):
         try:
             return self._tables.fast_forward(ident, branch)
         except ReplicationError as error:
-            self._raise_unless_published(ident, branch, error)
+            raise_unless_published(self._tables, ident, branch, error, lambda: self.fence(ident))
             return None
-
-    def _raise_unless_published(
-        self, ident: LakeIdent, branch: str, error: ReplicationError
-    ) -> None:
-        """Find out whether a failed fast-forward took effect; raise if not."""
-        unanswered = isinstance(error, ConnectionFailure)
-        fenced = unanswered or is_commit_conflict(error)
-        if fenced:
-            # A session's call ends when get() releases the session. A gateway's call, or the call
-            # of a catalog that timed out, may still be running: the fence makes the call fail.
-            self.fence(ident)
-        history = self._tables.history(ident)
-        tip = history.refs.get(branch)
-        if any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN)):
-            return  # main is at the branch or ahead; equal positions alone would prove nothing
-        if fenced:
-            why = "The call went unanswered" if unanswered else "Another commit came first"
-            raise main_was_moved(ident, f"{why}; it had no effect.") from None
-        if isinstance(error, LakeFailure) and _NOT_ANCESTOR in error.message:
-            raise main_was_moved(ident, "Another commit is on main.") from None
-        raise error
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""
