@@ -1,4 +1,8 @@
-"""The transaction and the change that an error belongs to."""
+"""The transaction and the change that an error belongs to.
+
+A batch is cut before the transaction at fault (``workers.apply.apply_batch``), so every error of a
+row says which transaction that is.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ _MESSAGE_TYPES: Final = {int(INSERT): "INSERT", int(UPDATE): "UPDATE", int(DELET
 
 @dataclass(frozen=True, slots=True)
 class FailedChange:
-    """The change that an error is about, by the publisher's names; for CONTEXT."""
+    """The change that an error is about, with the publisher's names; for CONTEXT."""
 
     message_type: str
     nspname: str
@@ -30,7 +34,10 @@ class FailedChange:
 
 
 class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
-    """``error`` is transaction ``txn``'s fault (an index into the batch), and its ``change``'s."""
+    """Transaction ``txn`` (an index into the batch) is at fault for ``error``.
+
+    ``change`` is the change of the transaction that failed, if it is known.
+    """
 
     def __init__(
         self, txn: int, error: ReplicationError, change: FailedChange | None = None
@@ -41,28 +48,29 @@ class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
         self.change = change
 
 
-def _failed(
+def failed_at(
     relation: Relation,
     changes: Changes,
     change: int,
     error: ReplicationError,
     column: str | None = None,
 ) -> FailedTransaction:
-    """The transaction of change number ``change``, which is at fault."""
+    """Blame ``error`` on the transaction of change number ``change``."""
     failed = FailedChange(
         _MESSAGE_TYPES[int(changes.kind[change])], relation.nspname, relation.relname, column
     )
     return FailedTransaction(int(changes.txn[change]), error, failed)
 
 
-def _value_error(
+def value_error(
     error: UnrepresentableValue | UnreadableValue,
     relation: Relation,
     changes: Changes,
     table: LakeTable,
 ) -> FailedTransaction:
+    """Blame a value that cannot be read or stored on its transaction, and say what helps."""
     if isinstance(error, UnreadableValue):
-        return _failed(relation, changes, error.change, error)
+        return failed_at(relation, changes, error.change, error)
     if isinstance(error, UnsentValue):
         cause = ReplicationError(
             f'column "{error.column}" of lake table "{table.ident}" has no value: the publisher '
@@ -81,4 +89,4 @@ def _value_error(
             hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
             "or correct the value on the publisher.",
         )
-    return _failed(relation, changes, error.change, cause, error.column)
+    return failed_at(relation, changes, error.change, cause, error.column)

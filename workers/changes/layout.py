@@ -1,15 +1,17 @@
-"""The layout of a relation: its columns in the lake, its key."""
+"""The layout of a relation: its columns in the lake table, and its key. Pure."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
 from workers.changes.relation_map import REPLICA_IDENTITY_FULL, key_ordinals, name_of
-from workers.columnar.column_reader import Layout, MappedColumn
+from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
 from workers.lake.table import SOURCE_COLUMN, LakeTable
 from workers.proto.messages import Relation
@@ -17,10 +19,10 @@ from workers.publisher.replica_identity import Coverage
 
 
 class PartOfIdentity(ObjectNotInPrerequisiteState):
-    """A change names its row by a part of the replica identity, which other rows may share.
+    """A change names its row by a part of the replica identity. Other rows may share that part.
 
-    Nor can it be applied once the publisher has another identity: the subscription has to be
-    stopped before, and the table copied after.
+    The change cannot be applied after the publisher has another identity either. So the
+    subscription has to be disabled before, and the table copied after.
     """
 
     def __init__(self, relation: Relation, table: LakeTable) -> None:
@@ -35,13 +37,41 @@ class PartOfIdentity(ObjectNotInPrerequisiteState):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LaidOutRun:
+    """Changes of one relation, and how their columns become columns of the lake table.
+
+    ``coverage`` says whether the relation's key columns are the whole replica identity.
+    """
+
+    relation: Relation
+    changes: Changes
+    coverage: Coverage
+    layout: Layout
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the published columns."""
+        return tuple(column.name for column in self.layout.columns)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns; empty if rows are matched as a whole."""
+        return self.names(self.layout.key)
+
+    def names(self, ordinals: Sequence[int]) -> tuple[str, ...]:
+        """The names of some columns."""
+        by_ordinal = {column.ordinal: column.name for column in self.layout.columns}
+        return tuple(by_ordinal[ordinal] for ordinal in ordinals)
+
+
 def layout_for(
     relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
 ) -> Layout:
-    """How this relation's tuples become this lake table's columns.
+    """Return how this relation's tuples become this lake table's columns.
 
-    Raises 55000 naming every published column the lake table lacks, as PostgreSQL does. In a shared
-    table what says where a row came from must be there, too, and must not be generated.
+    Raises 55000 with the name of every published column that the lake table lacks, as PostgreSQL
+    does. A shared table must also have the source column, and must not generate it.
     """
     published = [column.name for column in relation.columns]
     needed = published
@@ -64,7 +94,7 @@ def layout_for(
 def other_keys(
     relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
 ) -> tuple[tuple[int, ...], ...]:
-    """The declared keys besides the replica identity, as ordinals; see ``check_keys``."""
+    """Return the declared keys besides the replica identity, as ordinals (``check_keys``)."""
     ordinals = {column.name: n for n, column in enumerate(relation.columns)}
     check_keys(options, relation.replident, ordinals, table.ident)
     keys = [tuple(ordinals[name] for name in key) for key in options.keys]
@@ -73,7 +103,7 @@ def other_keys(
 
 
 def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) -> None:
-    """``check_relation_updatable``: an UPDATE or DELETE needs something to find its row by."""
+    """``check_relation_updatable``: an UPDATE or DELETE needs columns to find its row by."""
     if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation, coverage):
         return
     if coverage is Coverage.PART:

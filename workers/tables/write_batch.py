@@ -128,7 +128,7 @@ class BatchWriter:
                 table.lake,
                 self._tables.options(table.rel),
                 self._dest,
-                probe=self._tables.must_look_up_keys(table),
+                look_up_keys=self._tables.must_look_up_keys(table),
                 source=table.source,
             )
         except FailedTransaction as failed:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from workers.changes.segments import TableWork
+from workers.changes.table_work import TableWork
 from workers.lake.effects import Counts, Effect
 from workers.lake.table import LakeIdent, Stamp
 from workers.tables.open_table import OpenTable

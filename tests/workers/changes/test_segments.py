@@ -64,7 +64,7 @@ def write(
     dest: MemoryDestination, table: LakeTable, runs: Sequence[Run], *, probe: bool, **options: Any
 ) -> None:
     """What the runs do to the table, on a branch."""
-    work = build_segments(runs, table, TableOptions(**options), dest, probe=probe)
+    work = build_segments(runs, table, TableOptions(**options), dest, look_up_keys=probe)
     dest.create_branch(IDENT, "pgsub_1")
     try:
         dest.write(IDENT, "pgsub_1", work.segments, STAMP)

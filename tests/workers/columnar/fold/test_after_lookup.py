@@ -253,7 +253,7 @@ class Lake:
         assert table is not None
         runs = [Run(None, None, truncate=True)] if truncate else []
         runs.append(Run(RELATION, framed(transactions), coverage=Coverage.WHOLE))
-        work = build_segments(runs, table, self.options, self.dest, probe=True)
+        work = build_segments(runs, table, self.options, self.dest, look_up_keys=True)
         try:
             self.dest.create_branch(IDENT, "pgsub_1_1_1")
             self.dest.write(IDENT, "pgsub_1_1_1", work.segments, self.stamp)

@@ -1,0 +1,125 @@
+"""One table's part of a batch: its segments, and every row that was staged for them.
+
+Rows are staged while segments are built, and also later: while the lake applies a segment it may
+ask which changes remain (``workers.changes.key_lookups``), and the answer is staged too. All of
+that is removed together, when the batch is published or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from catalog.pg_stat_subscription_stats import ConflictType
+from catalog.pg_subscription import TableOptions
+from workers.changes.layout import LaidOutRun
+from workers.columnar.fold.after_lookup import Probed
+from workers.columnar.fold.by_key import Keyed
+from workers.columnar.fold.whole_rows import Full
+from workers.lake.destination import Destination
+from workers.lake.effects import Counts
+from workers.lake.segment import RowsOf, Segment
+from workers.lake.staged_rows import Staged
+from workers.lake.table import LakeIdent, LakeTable
+
+
+class TableWork:
+    """The segments of one table, in order, and the rows that were staged for them.
+
+    ``source`` names the publisher table whose rows of a shared lake table these are.
+    """
+
+    def __init__(
+        self, table: LakeTable, options: TableOptions, dest: Destination, source: str = ""
+    ) -> None:
+        self.segments: list[Segment] = []
+        self.table = table
+        self.options = options
+        self.source = source
+        self._dest = dest
+        self._staged: list[Staged] = []
+        self._folded: list[Keyed | Full | Probed] = []
+
+    def count_misses_of(self, folded: Keyed | Full | Probed) -> None:
+        """Let ``conflicts`` count the rows that this fold misses."""
+        self._folded.append(folded)
+
+    def conflicts(self, counts: Counts) -> dict[ConflictType, int]:
+        """Return how many rows were not found, or had been changed by another writer.
+
+        ``counts`` has the rows that the lake table lacks. The folds know the rest: keys that the
+        batch itself had deleted or moved away, and whole rows.
+        """
+        updates = sum(folded.missing_updates for folded in self._folded)
+        deletes = sum(folded.missing_deletes for folded in self._folded)
+        return {
+            ConflictType.UPDATE_MISSING: counts.update_missing + updates,
+            ConflictType.DELETE_MISSING: counts.delete_missing + deletes,
+            ConflictType.UPDATE_ORIGIN_DIFFERS: counts.update_origin_differs,
+            ConflictType.DELETE_ORIGIN_DIFFERS: counts.delete_origin_differs,
+        }
+
+    def keyed_segment(self, run: LaidOutRun, folded: Keyed, *, truncate: bool = False) -> Segment:
+        """Stage the rows of a fold by key; the segment that applies them."""
+        return Segment(
+            columns=run.columns,
+            key=run.key,
+            truncate=truncate,
+            merge=self._stage_merge(folded),
+            unchanged=folded.unchanged,
+            append=self.stage_if_any(
+                folded.append_batches(),
+                folded.append_schema,
+                folded.append_rows,
+                self.whole_rows(run),
+            ),
+            defaults=self.options.defaults,
+            generated=self.options.generated,
+            source=self.source,
+        )
+
+    def _stage_merge(self, folded: Keyed) -> Staged | None:
+        """Stage changes of existing rows.
+
+        Updates that keep values of the table do not change rows whole. Spark makes them if there
+        are many, so they need not stay in memory.
+        """
+        if not folded.merge_rows:
+            return None
+        changes_of = None if folded.unchanged else self.table.ident
+        return self.stage(folded.merge_batches(), folded.merge_schema, changes_of=changes_of)
+
+    def whole_rows(self, run: LaidOutRun) -> RowsOf | None:
+        """Say that new rows are whole rows of the table; None if the lake computes a part."""
+        if self.options.defaults or self.options.generated:
+            return None
+        return RowsOf(self.table.ident, run.columns, self.source)
+
+    def stage_if_any(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows: int,
+        rows_of: RowsOf | None = None,
+    ) -> Staged | None:
+        """``stage``, or None if there are no rows."""
+        return self.stage(batches, schema, rows_of) if rows else None
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        rows_of: RowsOf | None = None,
+        changes_of: LakeIdent | None = None,
+    ) -> Staged:
+        """Stage rows until ``discard``."""
+        staged = self._dest.stage(batches, schema, rows_of, changes_of=changes_of)
+        self._staged.append(staged)
+        return staged
+
+    def discard(self) -> None:
+        """Remove everything staged; the segments cannot be applied again."""
+        for staged in self._staged:
+            self._dest.discard(staged)
+        self._staged.clear()
