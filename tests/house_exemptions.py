@@ -19,20 +19,13 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "fork_server_signals": "the import would change the signals of the tests' process",
     },
     "workers/apply": {
-        "apply_batch": BY_ITS_ROOM,
-        "gate": BY_ITS_ROOM,
-        "loop": BY_ITS_ROOM,
-        "progress": BY_ITS_ROOM,
         "publisher_link": BY_ITS_ROOM,
-        "reload": BY_ITS_ROOM,
-        "table_checks": BY_ITS_ROOM,
     },
     "workers/changes": {
-        "column_checks": BY_ITS_ROOM,
         "failed_transaction": BY_ITS_ROOM,
-        "key_conflict": BY_ITS_ROOM,
         "layout": BY_ITS_ROOM,
         "relation_map": BY_ITS_ROOM,
+        "table_work": BY_ITS_ROOM,
     },
     "workers/columnar": {
         "column_reader": BY_ITS_ROOM,
@@ -94,9 +87,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/sync": {
         "attempt": BY_ITS_ROOM,
         "attempt_check": BY_ITS_ROOM,
-        "catch_up": BY_ITS_ROOM,
         "context": BY_ITS_ROOM,
-        "copy_ranges": BY_ITS_ROOM,
         "table_writer": BY_ITS_ROOM,
     },
 }

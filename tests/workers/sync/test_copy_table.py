@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,9 +22,6 @@ from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Sta
 from workers.process.worker_exit import WorkerExit
 from workers.publisher import binary_columns
 from workers.publisher.connect import parse_conninfo
-from workers.publisher.connection import WalReceiverConn
-from workers.publisher.remote_table import fetch_leaves, fetch_remote_table_info
-from workers.sync import copy_ranges
 
 
 @pytest.fixture
@@ -169,30 +166,6 @@ def test_a_copy_is_stamped_unless_another_commit_may_follow(world: Copying) -> N
     world.dest.drop_branches(IDENT)
     world.copy(PublisherTwin([], blocks=20))
     assert table.snapshots[table.refs[BRANCH]].stamp is None
-
-
-@pytest.mark.parametrize(
-    ("blocks", "sizes"),
-    [
-        (9, [4, 5]),
-        (20, [6, 7, 7]),
-        (33, [11, 11, 11]),
-        (47, [7, 8, 8, 8, 8, 8]),
-        (64, [10, 11, 11, 10, 11, 11]),
-    ],
-)
-def test_the_ranges_cover_the_table_and_are_copied_evenly(
-    world: Copying, blocks: int, sizes: list[int]
-) -> None:
-    """Eight blocks to a range and three at a time: three ranges, six, or fewer than three."""
-    conn = PublisherTwin([], blocks=blocks)
-    remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
-    leaves = fetch_leaves(conn, remote)
-    settings = world.process.settings
-    ranges = copy_ranges.cut_ranges(cast("WalReceiverConn", conn), remote, leaves, settings)
-    assert [each.size // BLOCK for each in ranges] == sizes
-    assert "ctid >=" not in ranges[0].statement
-    assert "ctid <" not in ranges[-1].statement
 
 
 def test_the_setting_limits_the_ranges_at_a_time(world: Copying) -> None:

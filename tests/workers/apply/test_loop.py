@@ -13,16 +13,12 @@ import pytest
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Stream as Streaming
-from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
 from workers.apply.loop import _is_enough, _set_ready
-from workers.apply.progress import remember_flush
-from workers.apply.reload import reread_subscription
 from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import MAIN, LakeIdent, Stamp
@@ -189,57 +185,6 @@ def test_skip_counts_from_the_next_batch_on(loop: Loop) -> None:
     assert sub.subskiplsn == 0
 
 
-CHANGED: dict[str, object] = {
-    "subconninfo": "host=other",
-    "subname": "renamed",
-    "subslotname": "another",
-    "subbinary": True,
-    "substream": Streaming.OFF,
-    "subpasswordrequired": False,
-    "suborigin": "none",
-    "subpublications": ("pub", "more"),
-    "passfile": "/another",
-    "password_env": "VARIABLE",
-    "tables": {"public.a": TableOptions(on_key_conflict="error")},
-}
-KEPT: dict[str, object] = {
-    "subskiplsn": LSN(7),
-    "subdisableonerr": True,
-    "subrunasowner": True,
-    "subsynccommit": "local",
-    "subfailover": True,
-}
-
-
-@pytest.mark.parametrize("column", CHANGED)
-def test_a_change_that_needs_another_stream_starts_the_worker_again(
-    world: Subscribed, column: str
-) -> None:
-    """H-37."""
-    world.store.update_subscription(world.sub.oid, **{column: CHANGED[column]})
-    with pytest.raises(WorkerExit, match=f"has changed: {column}"):
-        reread_subscription(world.store, world.sub)
-
-
-@pytest.mark.parametrize("column", KEPT)
-def test_a_change_that_does_not_is_taken_over(world: Subscribed, column: str) -> None:
-    """H-37."""
-    world.store.update_subscription(world.sub.oid, **{column: KEPT[column]})
-    assert getattr(reread_subscription(world.store, world.sub), column) == KEPT[column]
-
-
-def test_a_disabled_subscription_ends_the_worker(world: Subscribed) -> None:
-    world.store.update_subscription(world.sub.oid, subenabled=False)
-    with pytest.raises(WorkerExit, match="was disabled"):
-        reread_subscription(world.store, world.sub)
-
-
-def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) -> None:
-    loop.say(batch_max_rows=1, lake_commit_workers=9)
-    with pytest.raises(WorkerExit, match="lake_commit_workers"):
-        loop.run(*inserts(0, 1))
-
-
 class StandbyTwin:
     """Is on another timeline when it was asked so often after the first time."""
 
@@ -268,39 +213,6 @@ def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:
         loop.run(*inserts(0, 3))
     assert loop.receiver.durable == [100, 200]
     assert [key for key, _ in loop.world.rows("a")] == [0, 1]
-
-
-def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
-    subid, watch = loop.world.sub.oid, StandbyWatch(StandbyTwin(1))
-    remember_flush(loop.world.store, subid, LSN(700), watch)
-    with pytest.raises(WorkerExit, match="timeline has changed"):
-        remember_flush(loop.world.store, subid, LSN(800), watch)
-    sub = loop.world.store.subscription(subid)
-    assert sub is not None
-    assert sub.max_flush_lsn == 700
-
-
-def test_the_highest_position_confirmed_is_never_lowered(loop: Loop) -> None:
-    subid = loop.world.sub.oid
-    for lsn in (700, 600):
-        remember_flush(loop.world.store, subid, LSN(lsn), loop.watch)
-    sub = loop.world.store.subscription(subid)
-    assert sub is not None
-    assert sub.max_flush_lsn == 700
-
-
-def test_a_sync_worker_goes_on_with_the_lake_it_has(loop: Loop) -> None:
-    loop.process.relid = loop.world.rel("a").srrelid
-    loop.say(batch_max_rows=1, lake_commit_workers=9)
-    loop.run(*inserts(0, 1))
-    assert loop.receiver.durable == [100]
-
-
-def test_nothing_changes_without_a_change(loop: Loop) -> None:
-    assert loop.process.process_config_file() == []
-    loop.say(batch_max_rows=2)
-    assert loop.process.process_config_file() == ["batch_max_rows"]
-    assert loop.process.process_config_file() == []
 
 
 def synced(world: Subscribed) -> tuple[int, int]:
