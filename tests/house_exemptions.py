@@ -114,10 +114,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
 POINTER_LIMITS: Final[dict[str, float]] = {
     "workers/apply": 14.1,
     "workers/changes": 12.9,
-    "workers/columnar": 9.8,
-    "workers/columnar/binary": 9.2,
-    "workers/columnar/copy": 11.6,
-    "workers/columnar/fold": 11.8,
     "workers/sync": 12.8,
 }
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""

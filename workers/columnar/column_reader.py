@@ -1,10 +1,10 @@
-"""From places in a buffer to Arrow columns, a bounded chunk at a time.
+"""Turn places in a buffer into Arrow columns, a bounded chunk at a time.
 
-``Layout`` says how the columns of a Relation message in force map to columns of the lake table,
-``Changes`` is a run of row changes under one layout, ``ColumnReader`` turns refs (see ``tuples``)
+``Layout`` maps the columns of the Relation message in force to columns of the lake table.
+``Changes`` is a run of row changes under one layout. ``ColumnReader`` turns refs (see ``tuples``)
 into typed Arrow arrays. A chunk ends at a number of rows or a number of source bytes, whichever
-comes first, so that neither a wide table nor a large value makes a chunk large; one row is always
-taken, and one value may have the gigabyte PostgreSQL allows.
+comes first: neither a wide table nor a large value makes a chunk large. A chunk has at least one
+row, and a value may have the gigabyte that PostgreSQL allows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from workers.columnar.tuples import (
 )
 
 Refs: TypeAlias = "npt.NDArray[np.int64] | range"
-"""A range where they are all the new tuples: eight bytes less for each row of a large insert."""
+"""Refs as an array, or as a range of new tuples: eight bytes less for each inserted row."""
 
 BINARY_HINT: Final = "Set binary = false for the subscription: values then arrive as text."
 
@@ -69,7 +69,7 @@ _VALUE_ERRORS: Final = {
 
 
 class UnrepresentableValue(NumericValueOutOfRange):
-    """A value its lake column cannot hold: 22003; carries column, type and the change at fault."""
+    """A value that the lake column cannot hold: 22003, with column, type and change index."""
 
     def __init__(self, column: str, type: pa.DataType, change: int) -> None:
         super().__init__(f'value of column "{column}" cannot be represented in the lake')
@@ -79,15 +79,15 @@ class UnrepresentableValue(NumericValueOutOfRange):
 
 
 class UnsentValue(UnrepresentableValue):
-    """A row is new here, and the publisher left out a value as unchanged.
+    """A row is new in the lake, and the publisher left out a value as unchanged.
 
-    pgoutput sends an UPDATE that brings a row into the row filter as an INSERT, but a large value
-    that is stored out of line and did not change is not read for it.
+    pgoutput sends an UPDATE that brings a row into the row filter as an INSERT, but does not read
+    a large unchanged value that is stored out of line.
     """
 
 
 class UnreadableValue(ReplicationError):  # noqa: N818 - named as PostgreSQL's conditions are
-    """A binary value that is none of its type; carries the change at fault."""
+    """Bytes that are no value of the column's type; carries the index of the change."""
 
     def __init__(self, error: ReplicationError, change: int) -> None:
         super().__init__(error.primary, detail=error.detail, hint=error.hint, sqlstate=error.code)
@@ -96,7 +96,7 @@ class UnreadableValue(ReplicationError):  # noqa: N818 - named as PostgreSQL's c
 
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
-    """A published column and the lake column that takes it; ``ordinal`` counts from 0 in R."""
+    """A published column and its lake column; ``ordinal`` counts from 0 in the R message."""
 
     name: str
     ordinal: int
@@ -105,9 +105,9 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How tuples of ``ncols`` columns map to lake columns; ``key`` are ordinals, each mapped.
+    """The map from tuples of ``ncols`` columns to lake columns; ``key`` are mapped ordinals.
 
-    With ``null_unrepresentable`` a value the lake cannot hold becomes NULL, except in the key.
+    With ``null_unrepresentable`` a value that the lake cannot hold becomes NULL, except in the key.
     """
 
     ncols: int
@@ -127,8 +127,8 @@ class Layout:
 class Changes:
     """Row changes in commit order under one layout: the arrays of ``Frame``, cut to a segment.
 
-    With ``nodes`` values are in binary form, but for those of columns without a node; see
-    ``in_form``. Without, all are text.
+    With ``nodes`` the values of columns with a node are in binary form (see ``in_form``); all
+    further values are text.
     """
 
     buf: Bytes
@@ -144,7 +144,7 @@ class Changes:
 
 
 def kernel_error(code: int, change: int) -> ReplicationError:
-    """The error a kernel reported for a change; says nothing of its values."""
+    """The error that a kernel reported for a change; quotes no values."""
     detail = f"It was met at change {change} of the segment."
     if code == BINARY_VALUE:
         return FeatureNotSupported(
@@ -157,10 +157,10 @@ def kernel_error(code: int, change: int) -> ReplicationError:
 
 
 def in_form(changes: Changes, nodes: Nodes | None) -> Changes:
-    """``changes`` with what their binary values are read by, None if there are to be none.
+    """``changes`` with the nodes that read binary values; None for a stream of text.
 
-    A column has one form: binary if it has a node. Raises ``UnreadableValue`` for a value in
-    another one. What an old tuple has behind the relation's columns is read by nobody.
+    A column has one form: binary with a node, text without. Raises ``UnreadableValue`` for a value
+    in the wrong form. Values of an old tuple after the relation's last column are ignored.
     """
     roots = np.empty(0, np.int64) if nodes is None else nodes.roots
     wrong = int(
@@ -174,24 +174,24 @@ def in_form(changes: Changes, nodes: Nodes | None) -> Changes:
 
 
 def root_of(nodes: Nodes | None, ordinal: int) -> int:
-    """The node of a column, -1 where its values are text."""
+    """The node of a column; -1 for text."""
     if nodes is None or ordinal >= len(nodes.roots):
         return -1
     return int(nodes.roots[ordinal])
 
 
 def slot_of_ordinal(layout: Layout, ordinals: Sequence[int]) -> npt.NDArray[np.int64]:
-    """For each column of the relation its place in ``ordinals``, or -1."""
+    """The index in ``ordinals`` of each column of the relation, or -1."""
     slot = np.full(layout.ncols, -1, np.int64)
     slot[list(ordinals)] = np.arange(len(ordinals))
     return slot
 
 
 class ColumnReader:
-    """Reads some columns of the rows that refs name, as typed Arrow arrays.
+    """Reads some columns of the rows of refs, as typed Arrow arrays.
 
-    ``prev`` gives for each change the row's previous change in the segment (or is empty): where
-    values that were not sent again are found.
+    ``prev`` has the row's previous change in the segment for each change (or is empty): unsent
+    values are found there.
     """
 
     def __init__(
@@ -218,10 +218,10 @@ class ColumnReader:
     def chunks(
         self, refs: Refs, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
     ) -> Iterator[tuple[slice, list[Array], npt.NDArray[np.bool_] | None]]:
-        """Typed columns of ``refs`` chunk by chunk: which refs, the arrays, and what is missing.
+        """Read typed columns of ``refs`` chunk by chunk: the refs, the arrays, the missing values.
 
-        The third item has the shape (columns, rows) and marks values that stand nowhere in the
-        segment (NULL in the arrays); None when there is none. Raises ``UnrepresentableValue``.
+        The third item has the shape (columns, rows) and marks values that are nowhere in the
+        segment (NULL in the arrays); None if no value is missing. Raises ``UnrepresentableValue``.
         """
         width = max(1, len(self.columns))
         rows = max(1, min(rows, CHUNK_VALUES // width, len(refs)))
@@ -245,7 +245,7 @@ class ColumnReader:
             begin += done
 
     def check_unsent(self, missing: npt.NDArray[np.bool_], refs: Refs) -> None:
-        """``UnsentValue`` for the first value that stands nowhere and may not become NULL."""
+        """Raise ``UnsentValue`` for the first missing value that may not become NULL."""
         for row in np.flatnonzero(missing.any(axis=0)).tolist():
             for where in np.flatnonzero(missing[:, row]).tolist():
                 if not self._nullable[where]:
@@ -258,7 +258,7 @@ class ColumnReader:
         loc: npt.NDArray[np.int64],
         length: npt.NDArray[np.int32],
     ) -> Iterator[tuple[slice, list[Array]]]:
-        """The columns of rows that were placed, in pieces where their text is much larger."""
+        """The columns of placed rows; in several pieces if the text is much larger."""
         pieces = [slice(0, len(refs))]
         while pieces:
             own = pieces.pop()
@@ -297,7 +297,7 @@ class ColumnReader:
         return values
 
     def _source(self, ref: int, loc: int) -> int:
-        """The change whose message holds the byte at ``loc``, for the row of ``ref``."""
+        """Find the change of the row of ``ref`` with the byte at ``loc`` in its message."""
         _, old_off, new_off = self.arrays
         change = source = ref >> 1
         nearest = 0

@@ -1,7 +1,8 @@
-"""Copying bytes between arrays inside a kernel, by the machine's own ``memcpy``.
+"""Copy bytes between arrays inside a kernel, by the machine's ``memcpy``.
 
-A loop over bytes stays one, because the compiler cannot know that the arrays do not overlap: a
-text of 32 bytes took 33 ns and takes 3, one of 200 as a slice of an array 59 and 15.
+The compiler cannot turn a loop over bytes into ``memcpy``, because the arrays might overlap. With
+``memcpy`` a text of 32 bytes takes 3 ns instead of 33, a text of 200 bytes 15 ns instead of 59 (as
+a slice of an array).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 def copy_bytes(_typing: Any, target: Any, at: Any, source: Any, pos: Any, size: Any) -> Any:
     """``target[at : at + size] = source[pos : pos + size]`` of two arrays of bytes.
 
-    They must not overlap, both ends must be inside, and nobody checks.
+    The caller makes sure that the ranges do not overlap and lie inside the arrays: no check here.
     """
     signature = types.void(target, types.intp, source, types.intp, types.intp)
 

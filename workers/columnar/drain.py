@@ -1,25 +1,25 @@
-"""Draining libpq: received messages move into a buffer without a Python object per message.
+"""Drain libpq: move received messages into a buffer without a Python object per message.
 
-One kernel, compiled, without the GIL, calls the very libpq that owns the connection:
-``PQgetCopyData`` hands over one message, ``PQconsumeInput`` reads what the socket holds. When a
-read brought no message, it returns and the caller waits on the socket.
+One kernel, compiled, without the GIL, calls the libpq that owns the connection:
+``PQgetCopyData`` returns a message, ``PQconsumeInput`` reads the bytes in the socket. When a read
+brought no message, the kernel returns and the caller waits on the socket.
 
-A reader that keeps up costs the publisher dearly: the walsender sends each message on its own,
-and on TCP each becomes a packet. So when the socket is all but empty the kernel naps, twice as
-long each time while messages keep coming, up to ``longest_nap``: what is sent meanwhile goes
-out, and comes in, in one piece. Half a million small rows cost a walsender on the same machine
-3.8 to 4.5 s of CPU with naps of 0.2 ms and 1.9 to 2.8 s with naps of 20 ms behind a receive buffer
-that such a nap fills (``workers.publisher.connection``); the reader's own went from 1.0 to 0.2 s.
-Naps shrink again whenever nothing came, to the first one if little had come before: a trickle is
+A reader that keeps up costs the publisher dearly: the walsender sends each message separately, and
+on TCP each message becomes a packet. So when the socket is nearly empty the kernel naps, twice as
+long each time while messages keep coming, up to ``longest_nap``: messages sent in the meantime go
+out, and come in, in one piece. Half a million small rows cost a walsender on this machine 3.8 to
+4.5 s of CPU with naps of 0.2 ms and 1.9 to 2.8 s with naps of 20 ms, with a receive buffer that a
+nap fills (``workers.publisher.connection``); the reader's CPU time went from 1.0 to 0.2 s. Naps
+shrink again whenever no message came, to the first nap if little had come before: a trickle is
 passed on at once.
 
-A WAL message (``w``) becomes a spool record: its payload behind a little-endian u32 length. A
-keepalive (``k``) only moves positions. Any other type is ignored, as PostgreSQL ignores it. For
-each Commit the kernel notes where its record ends and what it says.
+A WAL message (``w``) becomes a spool record: the payload after a little-endian u32 length. A
+keepalive (``k``) only moves positions. The kernel ignores further types, as PostgreSQL does. For
+each Commit the kernel notes the end of the record and the fields of the message.
 
-    run → IDLE             nothing is left; wait for the socket
+    run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
-    run → FULL             the next message needs ``need`` bytes; it is kept for the next call
+    run → FULL             the next message needs ``need`` bytes; the kernel keeps the message
     run → REPLY_REQUESTED  the server wants a status update at once
     run → END, ERROR       the stream is over; libpq has the result or the error message
 """
@@ -47,7 +47,7 @@ from workers.columnar.tuples import Bytes, be64
 from workers.proto import decode
 from workers.proto.messages import XLogData
 
-# Cells of the kernel's state; those of the first line live from call to call.
+# Cells of the kernel's state; the cells of the first line live from call to call.
 _PENDING, _PENDING_LENGTH, _CHANGES, _NAP = 0, 1, 2, 3
 _RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 4, 5, 6, 7, 8
 _MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 9, 10, 11, 12, 13
@@ -67,7 +67,7 @@ _FIONREAD: Final = 0x541B  # Linux: bytes that can be read from a socket
 
 
 class DrainStatus(IntEnum):
-    """Why ``Drain.run`` returned."""
+    """The reason of a return from ``Drain.run``."""
 
     IDLE = _IDLE
     MORE = _MORE
@@ -79,12 +79,12 @@ class DrainStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What one call did. LSNs and times are integers; 0 where nothing was received.
+    """The result of one call. LSNs and times are integers; 0 if no message had a value.
 
     ``position`` is the end of the records now in the buffer. ``last_received`` is the highest
-    position named by any message that was taken (never by one still kept), ``send_time`` the
-    last server clock in µs since 2000-01-01, ``keepalive_end`` the highest keepalive's position.
-    ``need`` is the free space the kept message wants when ``status`` is FULL. ``commits`` is
+    position in the taken messages (the kept message does not count), ``send_time`` the last server
+    clock in µs since 2000-01-01, ``keepalive_end`` the highest position in a keepalive. ``need`` is
+    the free space for the kept message when ``status`` is FULL. ``commits`` is
     int64 of shape (n, 5): the offset after the Commit's record, final_lsn, end_lsn, commit time,
     and the I, U, D and T messages since the previous Commit.
     """
@@ -104,8 +104,8 @@ class DrainResult:
 class Drain:
     """Drains one connection in COPY_BOTH state; ``conn_ptr`` is its ``PGconn *``.
 
-    ``longest_nap`` is in nanoseconds. The caller owns the connection and is its only user during
-    ``run``.
+    ``longest_nap`` is in nanoseconds. The caller owns the connection, and no further thread uses
+    the connection during ``run``.
     """
 
     def __init__(self, conn_ptr: int, *, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS) -> None:
@@ -150,7 +150,7 @@ class Drain:
         )
 
     def _raise_malformed(self) -> NoReturn:
-        """The kept message is read again: the error says what was expected at which byte."""
+        """Read the kept message again: the error names the expected field and the byte."""
         raw = ctypes.string_at(int(self._state[_PENDING]), int(self._state[_PENDING_LENGTH]))
         received = decode.copy_data(raw)
         if isinstance(received, XLogData):
@@ -158,7 +158,7 @@ class Drain:
         raise InternalError("a message is refused in one place and taken in another")
 
     def close(self) -> None:
-        """Free a message that is still kept; the connection itself is the caller's."""
+        """Free the kept message, if there is one; the caller closes the connection."""
         if self._state[_PENDING]:
             _release(self._state)
 
@@ -178,7 +178,7 @@ def _nap(words: Any, nanoseconds: int) -> None:
 
 @kernel
 def _waiting(conn: int, words: Any) -> Any:
-    """Bytes the socket holds."""
+    """The number of bytes in the socket."""
     words[0] = 0  # the answer is an int, half a word
     libpq.ioctl(libpq.socket(conn), _FIONREAD, words.ctypes.data)
     return words[0]
@@ -199,7 +199,7 @@ def _drain(
     budget, first_nap, longest_nap, few_bytes = limits
     started = _now(words)
     since_read = 0  # bytes
-    fresh = True  # nothing was read from the socket yet in this call
+    fresh = True  # no read from the socket yet in this call
     while True:
         if state[_PENDING] == 0:
             got = libpq.get_copy_data(conn, words.ctypes.data + 16, 1)
@@ -243,7 +243,7 @@ def _drain(
 
 @kernel
 def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
-    """Put the kept message where it belongs; ``_IDLE`` when there is nothing to say about it."""
+    """Store the kept message; ``_IDLE`` if the message needs no answer."""
     source, length = state[_PENDING], state[_PENDING_LENGTH]
     libpq.memcpy(head.ctypes.data, source, min(length, _SCRATCH))
     kind = head[0]

@@ -1,14 +1,18 @@
-"""Framing: from a buffer of spool records to arrays that say where every row change lies.
+"""Framing: find the place of every row change in a buffer of spool records.
 
-A spool record is an unsigned 32-bit little-endian length and that many bytes of one pgoutput
-message (the CopyData header already taken off). ``frame`` walks a run of records that begins
-and ends between transactions, checks every byte of structure (lengths, counts, order of Begin
-and Commit) and leaves the row data where it is: row changes become one entry in each of a few
-arrays, everything that is not a row change becomes a ``Control``.
+A spool record is an unsigned 32-bit little-endian length and the bytes of one pgoutput message
+(without the CopyData header). ``frame`` walks over a run of records that begins and ends between
+transactions. The walk checks every byte of structure (lengths, counts, order of Begin and Commit)
+and leaves the row data in place: a row change becomes an entry in each of a few arrays, every
+further message becomes a ``Control``.
 
-Only version 1 of the protocol is framed; a streamed or prepared transaction is no part of it and
-raises 08P01. All errors are ``ProtocolViolation`` and carry an offset, never a value. A message
-whose bytes are wrong is read again by ``workers.proto.decode``, to say what was expected where.
+Framing covers version 1 of the protocol; a streamed or prepared transaction raises 08P01. All
+errors are ``ProtocolViolation`` and carry an offset, never a value. ``workers.proto.decode`` reads
+a broken message again, to name the expected field and the byte.
+
+Trace: ``Begin``, ``Relation``, ``Insert``, ``Insert``, ``Commit`` are five records. Framed, the run
+is one transaction with the changes 0 and 1, one ``Control`` with before_change 0, and two entries
+in the arrays of row changes, each with the offset of the new tuple.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
 
 _MOST_COLUMNS: Final = 0x7FFF  # the count is a signed 16-bit number
 
-# What went wrong, as the kernels report it: (code, offset of the record).
+# The errors that the kernels report: (code, offset of the record).
 _MALFORMED: Final = 1
 _CUT_OFF: Final = 2
 _OUT_OF_ORDER: Final = 3
@@ -54,7 +58,7 @@ _ERRORS: Final = {
         "Behind the last message a commit message was expected.",
     ),
 }
-"""Primary and DETAIL of all but malformed messages."""
+"""Primary and DETAIL of the errors, except malformed messages."""
 
 _STRICTER: Final = {
     ord("B"): (
@@ -66,16 +70,16 @@ _STRICTER: Final = {
         "At byte 10 of the commit message the end_lsn was expected (behind the commit_lsn).",
     ),
 }
-"""The same of fields that only framing refuses."""
+"""Primary and DETAIL of fields that only framing refuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
     """A Relation, Type, Truncate, Message or Origin message.
 
-    ``buf[offset:offset + length]`` is the message as ``workers.proto.decode.message`` takes it.
-    ``txn`` is the transaction's index (-1: outside of any), ``before_change`` the index of the
-    first row change that follows.
+    ``buf[offset:offset + length]`` is the message for ``workers.proto.decode.message``. ``txn`` is
+    the transaction's index (-1: outside of transactions), ``before_change`` the index of the next
+    row change.
     """
 
     kind: int
@@ -87,7 +91,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """One entry per transaction, int64 each; ``commit_time`` in µs since 2000-01-01.
+    """Arrays of int64 with an entry per transaction; ``commit_time`` in µs since 2000-01-01.
 
     ``begin`` and ``end`` are the offsets of the Begin record and of the byte after the Commit
     record; the row changes of transaction ``t`` are ``first_change[t]:first_change[t + 1]``.
@@ -110,9 +114,9 @@ class Frame:
     """Row changes in commit order, as arrays of one length, beside controls and transactions.
 
     ``kind`` is ``I``, ``U`` or ``D``; ``old_kind`` ``K``, ``O`` or 0; ``old_off`` and ``new_off``
-    are offsets into ``buf`` of a tuple's 16-bit column count, 0 when there is none (a record's
-    header is before each). What is 0 is never written, and so takes no memory: of ten million
-    rows that one transaction inserts, 130 MB.
+    are offsets into ``buf`` of a tuple's 16-bit column count, 0 without a tuple (a record's header
+    precedes every tuple). Zeros are never written, and so take no memory: 130 MB less for ten
+    million rows that one transaction inserts.
     """
 
     buf: Bytes
@@ -129,7 +133,7 @@ class Frame:
         return len(self.kind)
 
     def changes(self, index: npt.NDArray[Any] | slice) -> Changes:
-        """The changes that ``index`` (positions, a mask or a slice) picks, for a fold."""
+        """Pick changes by ``index`` (positions, a mask or a slice), for a fold."""
         return Changes(
             buf=self.buf,
             kind=self.kind[index],
@@ -145,8 +149,8 @@ def frame(
 ) -> Frame:
     """Frame the spool records in ``buf[start:end]``; raises ``ProtocolViolation`` (08P01).
 
-    ``give_back`` is for a buffer that is a file's mapping: it is called with the bounds of each
-    window that was walked over, whose pages need not stay in memory.
+    ``give_back`` is for a buffer that maps a file: called with the bounds of each window after the
+    walk over the window, whose pages need not stay in memory.
     """
     if not 0 <= start <= end <= len(buf):
         raise ValueError("start and end must lie inside the buffer")
@@ -194,7 +198,7 @@ def _transactions(fields: npt.NDArray[np.int64]) -> Transactions:
 
 
 def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
-    """Raise what a kernel reported, if it did."""
+    """Raise the error that a kernel reported, if any."""
     code, offset = int(state[0]), int(state[1])
     if not code:
         return
@@ -204,7 +208,7 @@ def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
 
 
 def _malformed(buf: Bytes, offset: int) -> tuple[str, str]:
-    """Primary and DETAIL of the message in the record at ``offset``: it is read again."""
+    """Read the message of the record at ``offset`` again; return primary and DETAIL."""
     length = int.from_bytes(buf[offset : offset + 4].tobytes(), "little")
     raw = buf[offset + 4 : offset + 4 + length].tobytes()
     try:
@@ -216,7 +220,7 @@ def _malformed(buf: Bytes, offset: int) -> tuple[str, str]:
 
 @kernel
 def _record(buf: Any, pos: int, end: int) -> Any:
-    """The position after the record at ``pos``, or -1 when it does not fit before ``end``."""
+    """The position after the record at ``pos``, or -1 if the record does not fit before ``end``."""
     if end - pos < 5:
         return -1
     length = (
@@ -233,9 +237,9 @@ def _record(buf: Any, pos: int, end: int) -> Any:
 
 @kernel
 def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> Any:
-    """Count changes, controls and transactions, so that the arrays can be made once.
+    """Count changes, controls and transactions, so that the arrays can be allocated once.
 
-    Both passes take the records that begin before ``stop`` and return where the next one does.
+    The two passes take the records that begin before ``stop`` and return the next record's start.
     """
     while pos < stop:
         after = _record(buf, pos, end)
@@ -268,9 +272,9 @@ def _fill(
     filled: Any,
     state: Any,
 ) -> Any:
-    """Second pass: check each message and note where it is.
+    """Second pass: check each message and note its place.
 
-    ``filled`` is (changes, controls, transactions, 1 within a transaction), so far.
+    ``filled`` counts up to now: (changes, controls, transactions, 1 within a transaction).
     """
     nchange, ncontrol, ntxn, opened = filled[0], filled[1], filled[2], filled[3] != 0
     code = 0
@@ -335,7 +339,7 @@ def _tuple(buf: Any, pos: int, end: int) -> Any:
 
 @kernel
 def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
-    """Check the I, U or D at ``at`` and fill its entry; 0 or an error code."""
+    """Check the I, U or D at ``at`` and fill the entry; 0 or an error code."""
     kind, relid, _, old_kind, old_off, new_off = changes
     if end - at < 6:
         return _MALFORMED

@@ -1,8 +1,8 @@
-"""How kernels are compiled: without the GIL, and cached on disk under what they are made of.
+"""Compile kernels without the GIL, and cache them on disk under a digest of all sources.
 
-Numba notices that a kernel's own file changed, but not that a kernel it calls did, so the cache
-lies in a folder named after all sources of this package: no process ever runs a kernel of another
-version. Where nothing can be written, kernels are compiled anew in each process.
+Numba notices a change in a kernel's file, but not a change in a kernel that the kernel calls. The
+cache therefore lies in a folder named after all sources of this package: no process ever runs a
+kernel of another version. Without a writable folder each process compiles the kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def _digest() -> str:
-    """The digest of this package's sources, its folders included."""
+    """The digest of all sources of this package, with the subfolders."""
     digest = hashlib.sha256()
     for source in sorted(_HERE.rglob("*.py")):
         digest.update(source.read_bytes())
@@ -27,23 +27,23 @@ def _digest() -> str:
 
 _HERE: Final = Path(__file__).parent
 DIGEST: Final = _digest()
-"""Which kernels these are: two processes with one digest run the same ones."""
+"""The version of the kernels: processes with equal digests run equal kernels."""
 _FOLDER: Final = str(_HERE / "__pycache__" / f"kernels-{DIGEST}")
-"""Beside the compiled Python of this package."""
+"""The cache lies beside the compiled Python of this package."""
 
 
 def kept() -> bool:
-    """Whether kernels were compiled here before, so that it does not take this process a minute."""
+    """True if the cache has kernels: without a cache the compilation takes a minute."""
     return bool(config.CACHE_DIR) or Path(_FOLDER).is_dir()
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile on first use; ``NUMBA_CACHE_DIR`` overrides where the result is kept."""
+    """Compile on first use; ``NUMBA_CACHE_DIR`` overrides the folder of the cache."""
     return _compiled(function)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
-    """A kernel that only kernels call: nothing is compiled for Python's sake, which takes long."""
+    """A kernel for kernels only, without an entry point for Python: compiling that takes long."""
     return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -52,7 +52,7 @@ def _compiled(function: Kernel, **options: bool) -> Kernel:
     config.CACHE_DIR = given or _FOLDER
     try:
         compiled = njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # what Numba raises when no folder can be written
+    except RuntimeError:  # Numba raises this if no folder is writable
         compiled = njit(nogil=True, **options)(function)
     finally:
         config.CACHE_DIR = given

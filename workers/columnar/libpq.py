@@ -1,8 +1,8 @@
-"""The functions of libpq and libc that kernels call: compiled code needs no Python for them.
+"""The functions of libpq and libc that kernels call, without Python in between.
 
-The libpq must be the one a connection was made with, so it is found through the module that made
-it. Addresses differ from process to process while kernels are kept on disk, so they are called by
-name: ``register_symbols`` says what the names mean in this process.
+A kernel must call the libpq that made the connection; psycopg's module leads to this libpq.
+Addresses differ from process to process, while kernels are cached on disk. Kernels therefore call
+functions by name, and ``register_symbols`` gives the names their addresses in a process.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ clock_gettime = types.ExternalFunction(
 
 
 def register_symbols() -> None:
-    """Tell the compiler's linker where these functions are; safe to repeat.
+    """Give the compiler's linker the addresses of the functions; safe to repeat.
 
-    Raises ``InternalError`` where no libpq can be found.
+    Raises ``InternalError`` if no libpq can be found.
     """
     if binding.address_of_symbol(_PREFIX + "PQgetCopyData"):
         return
@@ -52,7 +52,7 @@ def register_symbols() -> None:
 
 
 def _libpq() -> ctypes.CDLL:
-    """The one that is loaded, else the wheel's that would be."""
+    """The path of the loaded libpq, else of the libpq in psycopg's wheel."""
     for name in ("psycopg_binary.pq", "psycopg_c.pq"):
         module = sys.modules.get(name)
         if module is not None and module.__file__:

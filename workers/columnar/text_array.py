@@ -1,4 +1,4 @@
-"""Values side by side as Arrow's texts: what other columns are made of."""
+"""Put values side by side as an Arrow string array, from which typed columns are made."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Array: TypeAlias = "pa.Array[Any]"
 def text_array(
     buf: Bytes, loc: npt.NDArray[np.int64], length: npt.NDArray[np.int32]
 ) -> pa.StringArray:
-    """The values at ``loc`` as one string array; below zero in ``length`` is NULL.
+    """The values at ``loc`` as a string array; a negative ``length`` is NULL.
 
-    The bytes are not checked to be UTF-8. Their sum must stay below 2 GiB.
+    The bytes are not checked for UTF-8. The sum of the lengths must stay below 2 GiB.
     """
     rows = len(length)
     offsets = np.empty(rows + 1, np.int32)

@@ -1,10 +1,10 @@
-"""From PostgreSQL's text to typed Arrow arrays, exactly or not at all.
+"""Turn PostgreSQL's text into typed Arrow arrays, exactly or not at all.
 
-``typed`` reads the text forms that a walsender or COPY sends (DateStyle ISO) into the type a lake
-column has. A value is never rounded, clipped or moved: what the type cannot hold (NaN in a
+``typed`` reads the text forms of a walsender or a COPY (DateStyle ISO) into the type of a lake
+column. A value is never rounded, clipped or moved. A value that the type cannot hold (NaN in a
 decimal, infinity or a BC year in a date, a nested array) is *unrepresentable*, and the caller
-chooses between an error and NULL. Imports only pyarrow, NumPy and the standard library, because
-copy tasks carry this module to Spark's executors by value.
+chooses between an error and NULL. The module imports only pyarrow, NumPy and the standard library,
+because copy tasks carry it to Spark's executors by value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-pc: Final[Any] = pyarrow.compute  # its stubs do not know arrays of unknown type
+pc: Final[Any] = pyarrow.compute  # the stubs do not know arrays of unknown type
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01 in days since 1970-01-01
 _DAY: Final = 86_400_000_000  # microseconds
@@ -25,7 +25,7 @@ _FIRST_INSTANT: Final = _FIRST_DAY * _DAY
 _LAST_INSTANT: Final = 2_932_897 * _DAY - 1  # 9999-12-31 23:59:59.999999
 
 _ZERO: Final = r"^[-+]?0*\.?0*([eE].*)?$"
-_DIGITS: Final = 38  # what 128 bits surely hold
+_DIGITS: Final = 38  # 128 bits hold any number of 38 digits
 _SECONDS_ZONE: Final = r"^(?P<local>.*)(?P<sign>[-+])(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)$"
 _NEVER: Final = r"^(-?[Ii]nfinity|[Nn]a[Nn])$| BC$|^\d{5,}-"
 
@@ -47,7 +47,7 @@ for _digit, _byte in enumerate(b"ABCDEF", 10):
 
 
 class Unrepresentable(ValueError):  # noqa: N818 - it is a finding; the caller makes the error
-    """The value at ``index`` cannot be held by the type asked for. Carries no value."""
+    """The type cannot hold the value at ``index``. Carries no value."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"value {index} cannot be represented")
@@ -55,17 +55,17 @@ class Unrepresentable(ValueError):  # noqa: N818 - it is a finding; the caller m
 
 
 _MISFITS: Final = (Unrepresentable, pa.ArrowInvalid, UnicodeDecodeError)
-"""What a reader raises when some value does not fit."""
+"""The errors of a reader for a value that does not fit."""
 
 
 def typed(strings: Any, type: Any, *, null_unrepresentable: bool = False) -> Any:
     """Read text as values of ``type``.
 
-    ``strings`` is a string or large_string array; the result has its length. Supported types:
+    ``strings`` is a string or large_string array; the result has equal length. Supported types:
     bool, integers, float32/64, decimal128, string, large_string, binary, large_binary, date32,
-    timestamp(us) with and without UTC, and lists of those. Raises ``Unrepresentable`` with the
-    first row that does not fit, or with ``null_unrepresentable`` makes it NULL; ``TypeError``
-    for another type.
+    timestamp(us) with and without UTC, and lists of these types. Raises ``Unrepresentable`` with
+    the first row that does not fit; ``null_unrepresentable`` makes the value NULL instead. Raises
+    ``TypeError`` for an unsupported type.
     """
     reader = _reader(type)
     try:
@@ -82,7 +82,7 @@ def typed(strings: Any, type: Any, *, null_unrepresentable: bool = False) -> Any
 
 
 def _reader(type: Any) -> Any:
-    """The function (strings, type) → array that raises when any value does not fit."""
+    """The function (strings, type) → array that raises if a value does not fit."""
     for test, reader in _READERS:
         if test(type):
             return reader
@@ -90,7 +90,7 @@ def _reader(type: Any) -> Any:
 
 
 def _fits(reader: Any, strings: Any, type: Any) -> Any:
-    """The typed array, or None when some value does not fit."""
+    """The typed array, or None if a value does not fit."""
     try:
         return reader(strings, type)
     except _MISFITS:
@@ -98,7 +98,7 @@ def _fits(reader: Any, strings: Any, type: Any) -> Any:
 
 
 def _first_bad(reader: Any, strings: Any, type: Any) -> int:
-    """The first row that does not fit, by halving; one of ``strings`` must not."""
+    """Find the first row that does not fit, by halving; ``strings`` must contain such a row."""
     low, high = 0, len(strings)
     while high - low > 1:
         middle = (low + high) // 2
@@ -110,7 +110,7 @@ def _first_bad(reader: Any, strings: Any, type: Any) -> int:
 
 
 def _null_bad(reader: Any, strings: Any, type: Any, parts: list[Any]) -> None:
-    """Append typed pieces of ``strings`` with NULL for what does not fit, by halving."""
+    """Append typed pieces of ``strings`` with NULL for values that do not fit, by halving."""
     array = _fits(reader, strings, type)
     if array is not None:
         parts.append(array)
@@ -123,7 +123,7 @@ def _null_bad(reader: Any, strings: Any, type: Any, parts: list[Any]) -> None:
 
 
 def _hopeless(strings: Any, type: Any) -> Any:
-    """A mask of rows that certainly do not fit, so that many of them cost no halving."""
+    """A mask of rows that certainly do not fit: they need no search by halving."""
     if pa.types.is_decimal(type):
         fits = pc.match_substring_regex(strings, _decimal_form(type))
         number = pc.match_substring_regex(strings, r"^[-+]?\d+(\.\d*)?$|^NaN$|^-?Infinity$")
@@ -148,7 +148,7 @@ def _bool(strings: Any, type: Any) -> Any:
 
 
 def _float(strings: Any, type: Any) -> Any:
-    """Arrow reads what is too large as infinity and too small as zero; those do not fit."""
+    """Floats; Arrow reads too large values as infinity and too small values as zero: no fit."""
     values = strings.cast(type)
     numbers = values.to_numpy(zero_copy_only=False)  # NULL is NaN here
     infinite = np.flatnonzero(np.isinf(numbers))
@@ -165,10 +165,10 @@ def _float(strings: Any, type: Any) -> Any:
 
 
 def _decimal(strings: Any, type: Any) -> Any:
-    """Arrow refuses to lose digits, but what overflows 128 bits on the way wraps around unseen.
+    """Decimals; Arrow refuses to lose digits, but an overflow of 128 bits goes unnoticed.
 
-    It cannot while all digits and the zeros up to the scale are at most 38; longer texts are
-    first cut to the digits the type has, or do not fit.
+    No overflow can happen while the digits, with the zeros up to the scale, are at most 38. Longer
+    texts are first cut to the digits of the type, or do not fit.
     """
     longest = pc.max(pc.binary_length(strings)).as_py() or 0
     if longest + type.scale <= _DIGITS:
@@ -189,7 +189,7 @@ def _decimal(strings: Any, type: Any) -> Any:
 
 
 def _decimal_form(type: Any) -> str:
-    """What a decimal of ``type`` looks like; the groups have no digit it cannot hold."""
+    """The pattern of a decimal of ``type``; the groups match only digits that the type can hold."""
     whole, fraction = type.precision - type.scale, type.scale
     return (
         rf"^(?P<sign>[-+]?)0*?(?P<whole>0?\d{{0,{whole}}})"
@@ -198,7 +198,7 @@ def _decimal_form(type: Any) -> str:
 
 
 def _string(strings: Any, type: Any) -> Any:
-    strings.validate(full=True)  # PostgreSQL's SQL_ASCII lets other bytes through
+    strings.validate(full=True)  # with SQL_ASCII PostgreSQL lets any bytes through
     return strings if strings.type == type else strings.cast(type)
 
 
@@ -261,7 +261,7 @@ def _binary(strings: Any, type: Any) -> Any:
 
 
 def _bytea(value: str | None) -> bytes | None:
-    """One bytea in either of its text forms."""
+    """A bytea in hex or escape form."""
     if value is None:
         return None
     if value.startswith("\\x"):
@@ -279,7 +279,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _list(strings: Any, type: Any) -> Any:
-    """A one-dimensional array; rows with a backslash are read one by one, others together."""
+    """A one-dimensional array; rows with a backslash are read one by one, all further together."""
     dense, valid = _dense(strings)
     escaped = pc.match_substring(dense, "\\")
     if pc.any(escaped).as_py():
@@ -299,7 +299,7 @@ def _list(strings: Any, type: Any) -> Any:
 
 
 def _split(strings: Any) -> Any:
-    """Arrays without a backslash as large_list<large_string>; there quotes only delimit."""
+    """Arrays without a backslash as large_list<large_string>: quotes only delimit."""
     offsets, data = _buffers(strings)
     first, last = offsets[:-1], offsets[1:] - 1
     quote = data == ord('"')
@@ -338,7 +338,7 @@ def _split(strings: Any) -> Any:
 
 
 def _elements(value: str) -> list[str | None]:
-    """The elements of one array, escapes resolved."""
+    """The elements of an array, with escapes resolved."""
     if not value.startswith("{") or not value.endswith("}"):
         raise Unrepresentable(-1)
     body = value[1:-1]
@@ -364,7 +364,7 @@ def _elements(value: str) -> list[str | None]:
 
 
 def _dense(strings: Any) -> tuple[Any, npt.NDArray[np.bool_] | None]:
-    """``strings`` without its NULLs, and where values were (None when everywhere)."""
+    """``strings`` without the NULLs, and the places of the values (None for all places)."""
     if not strings.null_count:
         return strings, None
     return strings.drop_null(), strings.is_valid().to_numpy(zero_copy_only=False)

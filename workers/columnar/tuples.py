@@ -1,12 +1,16 @@
-"""Walking pgoutput tuples inside a byte buffer: the kernels everything columnar stands on.
+"""Walk over pgoutput tuples inside a byte buffer: the kernels below all columnar code.
 
 A tuple is a 16-bit column count and, per column, a status byte: ``n`` NULL, ``u`` unchanged
 out-of-line value (not sent), ``t`` 32-bit length and text, ``b`` 32-bit length and binary. The
-kernels trust the structure, because ``frame`` has checked every byte of it, but not the count.
+kernels trust the structure, because ``frame`` has checked every byte, but not the count.
 
-A *ref* names one tuple of one change: ``2 * change`` is the old tuple, ``2 * change + 1`` the new
-one. Where a value lies is written as a position and a length into arrays of shape (slots, rows);
-a length below zero is ``NULL`` or ``MISSING``.
+A *ref* names one tuple of a change: ``2 * change`` is the old tuple, ``2 * change + 1`` the new
+tuple. The place of a value is a position and a length, in arrays of shape (slots, rows); a length
+below zero is ``NULL`` or ``MISSING``.
+
+Trace: change 3 is an UPDATE whose new tuple is ``(t "7", u)``. For ref 7 slot 0 gets the position
+of "7" and length 1, slot 1 is MISSING in the new tuple. Under REPLICA IDENTITY FULL slot 1 is then
+found in ref 6, the old tuple; else in the row's previous change.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from workers.columnar.kernel import kernel
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 INSERT, UPDATE, DELETE = (np.uint8(ord(byte)) for byte in "IUD")
-"""The kinds of changes, by the byte of their message."""
+"""The kinds of changes, by the first byte of the message."""
 
 NULL: Final = -1
 MISSING: Final = -2
@@ -35,11 +39,11 @@ KEY_NULL: Final = 4
 OLD_MISSING: Final = 5
 VALUE_MISSING: Final = 6
 
-# Of a value in binary form, with the SQLSTATEs of PostgreSQL's receive functions.
+# For a value in binary form, with the SQLSTATEs of PostgreSQL's receive functions.
 INSUFFICIENT: Final = 7  # 08P01
 INCORRECT: Final = 8  # 22P03
 OUT_OF_RANGE: Final = 9  # 22008
-NO_ROOM: Final = 10  # no error: the text does not fit where it is written
+NO_ROOM: Final = 10  # no error: the text does not fit the room
 
 _N, _U, _T, _B, _O = (np.uint8(ord(byte)) for byte in "nutbO")
 
@@ -47,7 +51,7 @@ _N, _U, _T, _B, _O = (np.uint8(ord(byte)) for byte in "nutbO")
 def readonly(buf: Bytes) -> Bytes:
     """A read-only plain-ndarray view of ``buf`` (which may be a ``np.memmap``); copies nothing.
 
-    Kernels are compiled for this one kind of array.
+    Kernels are compiled for a single kind of array.
     """
     view = buf.view(np.ndarray)
     view.flags.writeable = False
@@ -79,10 +83,10 @@ def be64(buf: Any, pos: int) -> Any:
 
 @kernel
 def fits(buf: Any, off: int, ncols: int, old: bool) -> Any:
-    """Whether the tuple at ``off`` has the relation's number of columns.
+    """True if the tuple at ``off`` has the relation's number of columns.
 
-    An ``old`` one may have more: PostgreSQL before 15.2 sends columns in it that the publication
-    leaves out. Those are ignored, as PostgreSQL's own subscriber ignores them.
+    An ``old`` tuple may have more: PostgreSQL before 15.2 sends columns that the publication leaves
+    out. They are ignored, as in PostgreSQL's subscriber.
     """
     sent = be16(buf, off)
     return sent == ncols or (old and sent > ncols)
@@ -90,10 +94,10 @@ def fits(buf: Any, off: int, ncols: int, old: bool) -> Any:
 
 @kernel
 def place(buf: Any, off: int, slot: Any, loc: Any, length: Any, row: int, old: bool) -> Any:
-    """Note where the tuple at ``off`` holds each mapped column; returns how many are missing.
+    """Note the place of each mapped column in the tuple at ``off``; count the missing values.
 
-    ``slot[ordinal]`` is the column's slot, -1 for a column nobody reads. Returns minus an error
-    code for a column count that does not fit ``len(slot)``.
+    ``slot[ordinal]`` is the column's slot, -1 for an unread column. Returns minus an error code for
+    a column count that does not fit ``len(slot)``.
     """
     if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
@@ -126,7 +130,7 @@ def fill(
 ) -> Any:
     """Complete the missing slots that ``taken`` allows from the tuple at ``off``.
 
-    Returns how many were found, or minus an error code.
+    Returns the number of found values, or minus an error code.
     """
     if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
@@ -155,12 +159,13 @@ def fill(
 def place_row(
     buf: Any, changes: Any, prev: Any, ref: int, slots: Any, loc: Any, length: Any, row: int
 ) -> Any:
-    """Note where a row's values lie as of the tuple ``ref``, however far back each was sent.
+    """Note the places of a row's values after the tuple ``ref``, however long ago they were sent.
 
-    A value the new tuple does not carry is taken from the old tuple of the same message (all of
-    it under REPLICA IDENTITY FULL, else its key), then from the row's previous change in the
-    segment (``prev``, may be empty), and so on. Returns how many values are nowhere in the
-    segment, or minus an error code. ``slots`` is (slot of each ordinal, every slot, key slots).
+    A value that the new tuple lacks is taken from the old tuple of the message (from the whole
+    tuple under REPLICA IDENTITY FULL, else from the key), then from the row's previous change in
+    the segment (``prev``, may be empty), and so on. Returns the number of values that are nowhere
+    in the segment, or minus an error code. ``slots`` is (slot of each ordinal, every slot, key
+    slots).
     """
     _, old_off, new_off = changes
     slot, _, _ = slots
@@ -184,7 +189,7 @@ def _complete(
     row: int,
     missing: int,
 ) -> Any:
-    """Find what the change's new tuple does not carry; as ``place_row`` returns."""
+    """Find the values that the change's new tuple lacks; returns as ``place_row``."""
     old_kind, old_off, new_off = changes
     slot, every, key = slots
     while missing > 0:
@@ -206,7 +211,7 @@ def _complete(
 
 @kernel
 def are_whole(buf: Any, new_off: Any, refs: Any, ncols: int) -> Any:
-    """Whether all new tuples that ``refs`` name have so many values, each of them sent."""
+    """True if all new tuples of ``refs`` have the given number of values, all sent."""
     for ref in refs:
         pos = new_off[ref >> 1]
         if be16(buf, pos) != ncols:
@@ -224,10 +229,10 @@ def are_whole(buf: Any, new_off: Any, refs: Any, ncols: int) -> Any:
 
 @kernel
 def first_in_other_form(buf: Any, old_off: Any, new_off: Any, roots: Any, binary: bool) -> Any:
-    """The first change with a value in another form than its column's, -1 if there is none.
+    """The first change with a value in the wrong form for the column; -1 if all forms are right.
 
-    With ``binary`` a column's form is binary if it has a root, and those behind ``roots`` do not
-    matter; without, no value may be binary.
+    With ``binary`` a column with a root has binary form, and columns after ``roots`` do not matter;
+    without ``binary`` no value may be binary.
     """
     for change in range(len(new_off)):
         for which in range(2):
@@ -260,7 +265,7 @@ def place_rows(
     max_bytes: int,
     state: Any,
 ) -> Any:
-    """``place_row`` for ``refs`` until they or ``max_bytes`` run out; at least one row.
+    """``place_row`` for ``refs`` until the refs or ``max_bytes`` run out; at least one row.
 
     A ref below zero is a row of NULLs. Returns the number of rows done; ``state`` is
     (error code, row, number of missing values).
@@ -276,7 +281,7 @@ def place_rows(
                 loc[where, row] = -1
                 length[where, row] = NULL
             continue
-        # As place_row does; to pass it tuples of arrays costs more than most rows do.
+        # As in place_row; a call with tuples of arrays costs more than most rows.
         change = ref >> 1
         off = new_off[change] if ref & 1 else old_off[change]
         missing = place(buf, off, slot, loc, length, row, not ref & 1)
@@ -296,7 +301,7 @@ def place_rows(
 
 @kernel
 def measure(length: Any, offsets: Any, valid: Any) -> Any:
-    """Offsets and validity bits of one column from its lengths; returns the number of NULLs."""
+    """Offsets and validity bits of a column from the lengths; returns the number of NULLs."""
     nulls = 0
     total = 0
     offsets[0] = 0
@@ -312,7 +317,7 @@ def measure(length: Any, offsets: Any, valid: Any) -> Any:
 
 @kernel
 def gather(buf: Any, loc: Any, length: Any, offsets: Any, data: Any) -> None:
-    """Copy the values of one column side by side."""
+    """Copy the values of a column side by side."""
     for row in range(len(length)):
         if length[row] > 0:
             copy_bytes(data, offsets[row], buf, loc[row], length[row])

@@ -1,8 +1,8 @@
-"""Loading every kernel before the first byte arrives.
+"""Load every kernel before the first byte arrives.
 
-Kernels are compiled on first use and cached beside their modules; loading them from the cache takes
-tens of milliseconds, compiling them the first time after an installation takes most of a minute.
-A worker calls ``warm`` while it waits for other things.
+Kernels are compiled on first use and cached beside the modules. Loading a kernel from the cache
+takes tens of milliseconds; compiling all kernels after an installation takes most of a minute. A
+worker calls ``warm`` while waiting for the publisher or the lake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.columnar.key_search import KeyNumbers, numbers_of
 
 _INT8 = 20  # pg_type's oid
 _NUMERIC = 1700
-_UUID = 2950  # read by way of its text
+_UUID = 2950  # read by way of the text
 _COPY = (
     b"PGCOPY\n\xff\r\n\0" + bytes(8)
     + b"\0\3" + b"\0\0\0\10" + bytes(8) + b"\0\0\0\10" + bytes(8) + b"\0\0\0\20" + bytes(16)
@@ -70,7 +70,7 @@ def warm() -> None:
 
 
 def warm_copy() -> None:
-    """Those that read the rows of a COPY, which Spark's Python runs too."""
+    """Run the kernels that read the rows of a COPY; Spark's Python runs these, too."""
     nodes = compile_forms([form_of(oid, {}) for oid in (_INT8, _NUMERIC, _UUID)])
     plain = (nodes.table.tolist(), nodes.roots.tolist())
     copied: list[tuple[str, pa.DataType]] = [
@@ -84,7 +84,7 @@ def warm_copy() -> None:
 
 
 def _spool() -> bytes:
-    """One transaction with one change of each kind."""
+    """A transaction with a change of each kind."""
     old, new = _tuple(b"1", b"1.0"), _tuple(b"2", b"1")
     unchanged = struct.pack(">H", 2) + _text(b"2") + b"u"
     messages = [

@@ -1,1 +1,1 @@
-"""PostgreSQL's binary values become Arrow columns."""
+"""Turn PostgreSQL's binary values into Arrow columns."""

@@ -1,8 +1,12 @@
-"""A column of values in binary form made an Arrow array.
+"""Turn a column of values in binary form into an Arrow array.
 
-Common types are read as they lie (``binary_direct``), the others, and whatever is unusual about a
-value, by way of the text that the same value becomes: so either form brings the same values, and
-the same errors.
+Common types are read directly (``direct``). Further types, and columns with an unusual value, are
+first turned into text (``text``), and the text is read: so binary form and text form give equal
+values and equal errors.
+
+Trace: a column int4 with 7 and NULL goes through ``direct``. For a column date with ``infinity``
+``direct`` gives up, ``text`` writes "infinity", and the text reader raises ``Unrepresentable``, as
+for a stream in text form.
 """
 
 from __future__ import annotations
@@ -28,10 +32,11 @@ def binary_column(
     *,
     null_unrepresentable: bool,
 ) -> Array:
-    """The values at ``loc`` as ``type``; ``root`` is their PostgreSQL type's node in ``table``.
+    """The values at ``loc`` as ``type``; ``root`` is the PostgreSQL type's node in ``table``.
 
-    A length below zero is NULL. Raises ``Unrepresentable`` for what the type cannot hold,
-    ``WrongValue`` for what is no value of its own type, ``TooMuchText`` for fewer rows at once.
+    A length below zero is NULL. Raises ``Unrepresentable`` for a value that ``type`` cannot hold,
+    ``WrongValue`` for bytes that are no value of the PostgreSQL type, ``TooMuchText`` to ask for
+    fewer rows at once.
     """
     kind = 0 if root < 0 else int(table[root, 0])
     array = direct(kind, type, buf, loc, length)

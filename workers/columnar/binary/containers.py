@@ -1,12 +1,16 @@
-"""Arrays, ranges, multiranges and composites in binary form, as text.
+"""Write arrays, ranges, multiranges and composites in binary form as text.
 
 A type is a *node*, a row of an int64 table: (kind, first, count, separator). ``first`` is the node
 of an array's elements, of a range's bounds or of a multirange's ranges, and the first of ``count``
-nodes of a composite's fields. Nodes are nested as deep as the functions here call each other: a
-composite has scalars, ranges and arrays, an array no composites. What is nested deeper has no
-node, and a table that has such a column cannot be read in binary form.
+nodes of a composite's fields. The nesting of nodes is limited by the calls between the functions: a
+composite has scalars, ranges and arrays, an array no composites. Types with a deeper nesting have
+no node, and a table with such a column cannot be read in binary form.
 
-What an element's text must be quoted for shows when it has been written, so it is moved then.
+Only the written text of an element shows whether quotes are necessary. The text is then moved to
+make room for the quotes.
+
+Trace: the array {7,"a b",NULL} of text: ``{``, ``7`` needs no quotes, ``a b`` is written, found to
+need quotes and moved by one byte, NULL is the word NULL, ``}``.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ RECORD: Final = 104
 NODE_CELLS: Final = 4
 _KIND, _FIRST, _COUNT, _SEPARATOR = range(NODE_CELLS)
 
-# How an element's text is quoted; cells of _SPECIAL.
+# The ways to quote an element's text; cells of _SPECIAL.
 _IN_ARRAY, _IN_RANGE, _IN_RECORD = range(3)
 
 _EMPTY, _LOWER_INCLUDED, _UPPER_INCLUDED = 1, 2, 4
@@ -63,9 +67,9 @@ def _element(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, at:
 
 @inner_kernel
 def _quoted(out: Any, start: int, at: int, where: int, separator: int) -> Any:
-    """Quote the text from ``start`` to ``at`` if it needs that; returns its new end.
+    """Quote the text from ``start`` to ``at`` if necessary; return the new end.
 
-    Arrays escape with a backslash, the others double. NULL is a word in arrays only.
+    Arrays escape with a backslash, further containers by doubling. NULL is a word in arrays only.
     """
     needed = start == at
     escapes = 0
@@ -97,7 +101,7 @@ def _quoted(out: Any, start: int, at: int, where: int, separator: int) -> Any:
 
 @inner_kernel
 def _bound(nodes: Any, node: int, buf: Any, pos: int, end: int, out: Any, at: int) -> Any:
-    """One bound of a range; the position after its value and the end of its text."""
+    """Write a bound of a range; return the position after the value and the end of the text."""
     if end - pos < 4:
         return pos, -INSUFFICIENT
     size = be32(buf, pos)
@@ -113,7 +117,7 @@ def _bound(nodes: Any, node: int, buf: Any, pos: int, end: int, out: Any, at: in
 
 @inner_kernel
 def _range(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """Flags, then the bounds there are."""
+    """A range: flags, then the bounds."""
     if size < 1:
         return -INSUFFICIENT
     if at + _HEAD > len(out):
@@ -184,7 +188,7 @@ def _multirange(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, 
 
 @inner_kernel
 def _stride(buf: Any, dimensions: int, ndim: int, first: int) -> Any:
-    """How many elements there are in one item of the dimension before ``first``."""
+    """The number of elements in an item of the dimension before ``first``."""
     elements = 1
     for dimension in range(first, ndim):
         elements *= be32(buf, dimensions + 8 * dimension)
@@ -193,7 +197,7 @@ def _stride(buf: Any, dimensions: int, ndim: int, first: int) -> Any:
 
 @inner_kernel
 def _put_bounds(buf: Any, dimensions: int, ndim: int, out: Any, at: int) -> Any:
-    """``[2:4]=`` where a lower bound is not 1."""
+    """``[2:4]=`` if a lower bound is not 1."""
     plain = True
     for dimension in range(ndim):
         plain &= be32(buf, dimensions + 8 * dimension + 4) == 1
@@ -216,7 +220,7 @@ def _put_bounds(buf: Any, dimensions: int, ndim: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _array(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """Dimensions, a flag nobody reads, the elements' type; length and bound of each; elements."""
+    """An array: dimensions, an unused flag, the type; lengths and bounds; elements."""
     if size < 12:
         return -INSUFFICIENT
     if at + _HEAD * (_MOST_DIMENSIONS + 1) > len(out):
@@ -283,9 +287,9 @@ def _array(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, at: i
 
 @inner_kernel
 def put_value(nodes: Any, node: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """The text of a value of any type; minus an error code, or minus ``NO_ROOM``.
+    """Write the text of a value of any type; minus an error code, or minus ``NO_ROOM``.
 
-    A composite has the number of its fields, then each with its type and length.
+    A composite has the number of fields, then type, length and value of each field.
     """
     kind = nodes[node, _KIND]
     end = pos + size

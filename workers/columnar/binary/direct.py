@@ -1,9 +1,9 @@
-"""Values in binary form made Arrow arrays without a text between.
+"""Turn values in binary form into Arrow arrays without text in between.
 
-Numbers, dates, times, texts and bytes of the common types are read where they lie, one column at a
-time. Whatever is unusual (a value of another size than its type has, infinity, a date that the
-lake cannot hold, digits beyond the column's scale) is not decided here: ``direct`` gives up, and
-the column is read by way of its text, which knows every case and has the error.
+Numbers, dates, times, texts and bytes of the common types are read in place, a column at a time.
+``direct`` gives up for anything unusual: a value of a wrong size, infinity, a date that the lake
+cannot hold, digits beyond the column's scale. The column is then read by way of text, which covers
+every case and raises the errors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FIRST_DAY: Final = -719_162  # 0001-01-01 in days since 1970
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 _DAY: Final = 86_400_000_000  # microseconds
 
-_VERSION: Final = 1  # of jsonb, in front of its text
+_VERSION: Final = 1  # of jsonb, in front of the text
 
 _DIGITS: Final = 18
-"""Of what an int64 holds in any case."""
+"""The digits that an int64 can hold in any case."""
 _POWERS: Final = np.array([10**n for n in range(_DIGITS + 1)], np.int64)
 _NBASE: Final = 10_000
 _HEADER: Final = 8  # of a numeric: digits, weight, sign, scale
@@ -46,9 +46,9 @@ _fixed = pa.Array.from_buffers
 def direct(
     kind: int, type: pa.DataType, buf: Bytes, loc: Integers, length: Lengths
 ) -> Array | None:
-    """The values at ``loc`` of a kind as ``type``; None where text has to come between.
+    """The values at ``loc`` of a kind as ``type``; None if text is necessary in between.
 
-    ``length`` is what the server says of each value's size, below zero for NULL.
+    ``length`` is the size of each value, below zero for NULL.
     """
     if kind in (scalars.TEXT, scalars.VERSIONED) and pa.types.is_string(type):
         return _text(kind, buf, loc, length)
@@ -83,7 +83,7 @@ def _array(
 
 
 def _text(kind: int, buf: Bytes, loc: Integers, length: Lengths) -> Array | None:
-    """Text as it was sent; None for what is no UTF-8, or another version of a jsonb."""
+    """Text as sent; None for bytes that are no UTF-8, or an unknown version of jsonb."""
     if kind == scalars.VERSIONED:
         there = length >= 0
         if not np.all(length[there] > 0) or not np.all(buf[loc[there]] == _VERSION):
@@ -97,7 +97,7 @@ def _text(kind: int, buf: Bytes, loc: Integers, length: Lengths) -> Array | None
     return strings
 
 
-# -- of a fixed size: 64-bit integers made the column's type, None for what it cannot hold --------
+# -- of a fixed size: 64-bit integers become the column's type, None if a value does not fit ------
 
 
 def _integer(values: Integers, type: pa.DataType) -> Any:
@@ -111,7 +111,7 @@ def _boolean(values: Integers, type: pa.DataType) -> Any:
 def _float(values: Integers, type: pa.DataType) -> Any:
     size = type.bit_width // 8
     numbers = values.astype(f"i{size}", copy=False).view(f"f{size}")
-    numbers[np.isnan(numbers)] = np.nan  # there are many, and text has one
+    numbers[np.isnan(numbers)] = np.nan  # one NaN for all bit patterns, as in text
     return numbers
 
 
@@ -152,7 +152,7 @@ _NONE: Final = (0, pa.types.is_null, _integer)
 
 @kernel
 def _read_integers(buf: Any, loc: Any, length: Any, size: int, values: Any, valid: Any) -> Any:
-    """Big-endian integers of ``size`` bytes; the number of NULLs, ``_UNUSUAL`` for another size."""
+    """Read big-endian integers of ``size`` bytes; the number of NULLs, or ``_UNUSUAL``."""
     nulls = 0
     for row in range(len(loc)):
         if length[row] < 0:
@@ -177,7 +177,7 @@ def _read_integers(buf: Any, loc: Any, length: Any, size: int, values: Any, vali
 
 
 def _decimal(type: Any, buf: Bytes, loc: Integers, length: Lengths) -> Array | None:
-    """Where no value needs more than 18 digits, the zeros up to the column's scale among them."""
+    """Numerics, if no value needs more than 18 digits, with the zeros up to the column's scale."""
     halves, valid = np.zeros((len(loc), 2), np.int64), _no_bits(loc)
     most = 10 ** min(type.precision, _DIGITS)
     nulls = _read_decimals(buf, loc, length, type.scale, most, halves, valid)
@@ -188,7 +188,7 @@ def _decimal(type: Any, buf: Bytes, loc: Integers, length: Lengths) -> Array | N
 def _read_decimals(
     buf: Any, loc: Any, length: Any, scale: int, most: int, halves: Any, valid: Any
 ) -> Any:
-    """Base-10000 digits, of which ``weight + 1`` stand before the point, as 128-bit integers."""
+    """Base-10000 digits, ``weight + 1`` of them before the point, as 128-bit integers."""
     nulls = 0
     for row in range(len(loc)):
         if length[row] < 0:

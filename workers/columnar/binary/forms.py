@@ -1,12 +1,16 @@
-"""Which PostgreSQL types can be read in binary form, and how.
+"""List the PostgreSQL types that can be read in binary form, with the form of each type.
 
-A type's binary form is known by its send function, and the text that stands for it by its output
-function: a pair that is PostgreSQL's own is read, also where a type of the user's is made with it
-(a domain, an enum, an array or a range of one). Types that are built in are known by their OID
-alone; of the others somebody asks the publisher for a ``TypeRow``.
+The send function of a type determines the binary form, the output function the text. Types with a
+pair of PostgreSQL's functions can be read, including user-defined types on top of such a pair (a
+domain, an enum, an array or a range). The OID alone identifies a built-in type; for user-defined
+types the worker asks the publisher for a ``TypeRow``.
 
-What is not read: types whose text depends on the publisher's catalog or settings (regclass, money),
-text search, composites inside of arrays or composites, and types with functions of their own.
+Not read are: types whose text depends on the publisher's catalog or settings (regclass, money),
+text search, composites inside of arrays or composites, and types with user-defined functions.
+
+Trace: a column of a domain over int4[]. The publisher's row of the domain has the base _int4, and
+_int4 is built in as the array of int4. ``form_of`` returns the form of an array with the part int4,
+and ``compile_forms`` makes two nodes: one for the array, one for the elements.
 """
 
 from __future__ import annotations
@@ -22,12 +26,12 @@ from workers.columnar.binary import containers as nested
 from workers.columnar.binary import scalars as scalars
 
 FIRST_NORMAL_OID: Final = 16_384
-"""From here on OIDs are the users'; below, a type is the same on every publisher."""
+"""The first OID of user-defined types; built-in types are equal on every publisher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a type's values are read: a kind, and what it is made of.
+    """The form of a type's values: a kind, and the forms of its parts.
 
     ``parts`` are an array's elements, a range's bounds, a multirange's ranges, a composite's
     fields. ``separator`` stands between an array's elements.
@@ -40,9 +44,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
-    """A type as the publisher's pg_type has it; ``send`` and ``output`` are C functions' names.
+    """A row of the publisher's pg_type; ``send`` and ``output`` are names of C functions.
 
-    ``parts`` are OIDs as in ``Form``. A domain's ``base`` is the type under it, else 0.
+    ``parts`` are OIDs as in ``Form``. ``base`` is the type below a domain, else 0.
     """
 
     oid: int
@@ -54,9 +58,9 @@ class TypeRow:
 
 
 TEXT_ONLY: Final = Form(0)
-"""A type without a send function: a walsender sends its values as text."""
+"""A type without a send function: a walsender sends the values as text."""
 
-_ACLITEM: Final = 1033  # the one built-in type of a column without a send function
+_ACLITEM: Final = 1033  # the only built-in column type without a send function
 
 # name, OID, OID of the array, kind, output and send function
 BUILT_IN: Final[tuple[tuple[str, int, int, int, str, str], ...]] = (
@@ -145,7 +149,7 @@ _FORMS: Final = _built_in()
 
 
 def form_of(oid: int, rows: Mapping[int, TypeRow]) -> Form | None:
-    """How values of a type are read, None if they cannot be; ``rows`` are the users' types."""
+    """The form of a type, None for an unreadable type; ``rows`` are user-defined types."""
     if oid < FIRST_NORMAL_OID:
         return _FORMS.get(oid)
     row = rows.get(oid)
@@ -175,7 +179,7 @@ def form_of(oid: int, rows: Mapping[int, TypeRow]) -> Form | None:
 
 
 def _fits(kind: int, part: int) -> bool:
-    """Whether the kernels read such a part inside of such a container."""
+    """True if the kernels can read the part inside of the container."""
     if part == TEXT_ONLY.kind:
         return False
     if kind == nested.RANGE:
@@ -189,7 +193,7 @@ def _fits(kind: int, part: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Forms as the kernels take them; ``roots`` has the node of each column, -1 for none."""
+    """Forms for the kernels; ``roots`` has the node of each column, -1 without a node."""
 
     table: npt.NDArray[np.int64]
     roots: npt.NDArray[np.int64]
@@ -211,7 +215,7 @@ def compile_forms(forms: Sequence[Form | None]) -> Nodes:
 
 
 def _node(form: Form, table: list[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
-    """A form's row; those of its parts are put side by side into the table."""
+    """Make the row of a form; put the rows of the parts side by side into the table."""
     rows = [_node(part, table) for part in form.parts]
     first = len(table)
     table.extend(rows)
@@ -219,5 +223,5 @@ def _node(form: Form, table: list[tuple[int, int, int, int]]) -> tuple[int, int,
 
 
 def unknown_types(oids: Iterable[int]) -> set[int]:
-    """The types that the publisher has to be asked for."""
+    """The types to look up on the publisher."""
     return {oid for oid in oids if oid >= FIRST_NORMAL_OID}

@@ -1,12 +1,12 @@
-"""Numbers in binary form as PostgreSQL's output functions print them.
+"""Print numbers in binary form as PostgreSQL's output functions do.
 
-Every kernel here takes (buf, pos, size, out, at), checks the value as the type's receive function
-does, writes its text to ``out`` from ``at`` on, and returns where the text ends or minus an error
-code. The caller has seen to it that there is room.
+Every kernel takes (buf, pos, size, out, at), checks the value as the type's receive function does,
+writes the text to ``out`` from ``at`` on, and returns the end of the text, or minus an error code.
+The caller makes sure that ``out`` has room.
 
-A float has the shortest digits that read back as it, found by Giulietti's Schubfach with
-the bounds of the rounding interval left out: PostgreSQL's printer does not trust readers to round
-half to even either.
+A float is printed with the shortest digits that read back to the float. Giulietti's Schubfach finds
+the digits; the bounds of the rounding interval are left out, because PostgreSQL's printer does not
+trust readers to round half to even either.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _POWERS: Final = _powers()
 
 @inner_kernel
 def wrong_size(size: int, expected: Any) -> Any:
-    """0, or the error of a value of fixed size that has another one."""
+    """0, or the error for a value of a wrong size."""
     if size == expected:
         return 0
     return INSUFFICIENT if size < expected else INCORRECT
@@ -58,7 +58,7 @@ def wrong_size(size: int, expected: Any) -> Any:
 
 @inner_kernel
 def put_word(word: Any, out: Any, at: int) -> Any:
-    """The letters of ``word``, an array of bytes."""
+    """Write the letters of ``word``, an array of bytes."""
     for byte in word:
         out[at] = byte
         at += 1
@@ -121,7 +121,7 @@ def put_int(buf: Any, pos: int, size: int, width: int, out: Any, at: int) -> Any
 
 @inner_kernel
 def put_numeric(buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """numeric: base-10000 digits, of which ``weight + 1`` stand before the point."""
+    """numeric: base-10000 digits, ``weight + 1`` of them before the point."""
     if size < 8:
         return -INSUFFICIENT
     ndigits, weight, sign = be16(buf, pos), be16(buf, pos + 2), be16(buf, pos + 4)
@@ -206,7 +206,7 @@ def put_float8(buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _put_float(sign: Any, exponent: int, fraction: int, places: int, out: Any, at: int) -> Any:
-    """A float of ``places`` bits behind the point; double if 52, else single precision."""
+    """A float with ``places`` bits after the point; double if 52, else single precision."""
     double = places == 52
     greatest = 0x7FF if double else 0xFF
     if exponent == greatest and fraction:
@@ -229,7 +229,7 @@ def _put_float(sign: Any, exponent: int, fraction: int, places: int, out: Any, a
 
 @inner_kernel
 def _put_decimal(digits: int, power: int, most: int, out: Any, at: int) -> Any:
-    """``digits`` × 10^``power`` as %g would have it with a precision of ``most``."""
+    """``digits`` × 10^``power`` as %g prints it with a precision of ``most``."""
     start = at
     at = put_digits(digits, 1, out, at)
     count = at - start
@@ -273,7 +273,7 @@ def _high(one: Any, other: Any) -> Any:
 
 @inner_kernel
 def _to_odd(row: int, factor: Any) -> Any:
-    """A power of ten times ``factor``, its upper part, odd where something was lost."""
+    """The upper part of a power of ten times ``factor``; odd if bits were lost."""
     high, low = _POWERS[row, 0], _POWERS[row, 1]
     carried = _high(low, factor)
     middle = high * factor + carried

@@ -1,7 +1,7 @@
-"""Values in binary form that are no container, as text: one kernel that knows every type.
+"""Write scalar values in binary form as text: one kernel that knows every type.
 
-Which type a value has is a number, a *kind*; ``binary_catalog`` says which PostgreSQL type is of
-which kind. Numbers are printed by ``binary_numbers``, dates and times by ``binary_times``.
+A number, the *kind*, stands for the type of a value; ``forms`` maps PostgreSQL's types to kinds.
+``numbers`` prints numbers, ``times`` prints dates and times.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def put_scalar(kind: int, buf: Any, pos: int, size: int, out: Any, at: int) -> A
 
 @inner_kernel
 def _room(kind: int, buf: Any, pos: int, size: int) -> Any:
-    """How many bytes the text may take at most."""
+    """The most bytes that the text may take."""
     if kind in (TEXT, VERSIONED):
         return size
     if kind == BYTEA:
@@ -126,7 +126,7 @@ def _room(kind: int, buf: Any, pos: int, size: int) -> Any:
 
 @inner_kernel
 def _rare(kind: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """The types that are met less often."""
+    """The rarer types."""
     if kind == UUID:
         return _uuid(buf, pos, size, out, at)
     if kind == VERSIONED:
@@ -158,7 +158,7 @@ def _copy(buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _char(byte: Any, out: Any, at: int) -> Any:
-    """The type "char": one byte, as an octal escape where it is no ASCII; zero is empty."""
+    """The type "char": a byte, as an octal escape if not ASCII; zero is an empty text."""
     if byte >= 128:
         out[at] = _BACKSLASH
         out[at + 1] = np.uint8(48 + (byte >> 6))
@@ -264,7 +264,7 @@ def _capital_hex(number: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _inet(buf: Any, pos: int, size: int, cidr: bool, out: Any, at: int) -> Any:
-    """inet and cidr: family, bits of the mask, a flag nobody reads, and the address."""
+    """inet and cidr: family, bits of the mask, an unused flag, and the address."""
     if size < 4:
         return -INSUFFICIENT
     family, bits, length = buf[pos], np.int64(buf[pos + 1]), np.int64(buf[pos + 3])
@@ -294,7 +294,7 @@ def _ipv4(buf: Any, pos: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _ipv6(buf: Any, pos: int, out: Any, at: int) -> Any:
-    """Eight words; the first of the longest runs of zeros, if it has two, is left out."""
+    """Eight words; the first longest run of at least two zeros is left out."""
     best, most = -1, 1
     word = 0
     while word < 8:
@@ -333,7 +333,7 @@ def _ipv6(buf: Any, pos: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _holds_ipv4(buf: Any, pos: int, zeros: int) -> Any:
-    """Whether an address that begins with ``zeros`` zero words ends as IPv4 is written."""
+    """True if an address that begins with ``zeros`` zero words ends in IPv4 form."""
     if zeros == 6 or (zeros == 7 and be16(buf, pos + 14) != 1):
         return True
     return zeros == 5 and be16(buf, pos + 10) == 0xFFFF
@@ -387,7 +387,7 @@ def _point(buf: Any, pos: int, out: Any, at: int) -> Any:
 
 @inner_kernel
 def _points(kind: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """A path, which says whether it is closed, or a polygon, which is."""
+    """A path, with a flag for a closed path, or a polygon, which is always closed."""
     head = 5 if kind == PATH else 4
     if size < head:
         return -INSUFFICIENT

@@ -1,4 +1,4 @@
-"""The text that values in binary form stand for, a column at a time."""
+"""Write the text of values in binary form, a column at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workers.columnar.kernel import inner_kernel, kernel
 from workers.columnar.text_values import Unrepresentable
 from workers.columnar.tuples import BINARY_VALUE, NO_ROOM, Bytes, measure
 
-_LONGEST: Final = 0x7FFFFFFF  # what Arrow's offsets can say
-_TOO_LONG: Final = 103  # beside the codes of ``tuples``
+_LONGEST: Final = 0x7FFFFFFF  # the limit of Arrow's offsets
+_TOO_LONG: Final = 103  # a code in addition to those of ``tuples``
 
 _DONE, _WRONG = range(2)
 
 
 class TooMuchText(Exception):  # noqa: N818 - no error: fewer rows are to be taken at once
-    """A column's text is as large as it may be after ``rows`` rows, at least one."""
+    """A column's text reached the limit after ``rows`` rows, at least one."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
@@ -30,7 +30,7 @@ class TooMuchText(Exception):  # noqa: N818 - no error: fewer rows are to be tak
 
 
 class WrongValue(Exception):  # noqa: N818 - a finding; the caller makes the error
-    """The value at ``index`` is none of its type; ``code`` says why. Carries no value."""
+    """The bytes at ``index`` are no value of the type; ``code`` is the reason. Carries no value."""
 
     def __init__(self, code: int, index: int) -> None:
         super().__init__(f"value {index} is wrong: {code}")
@@ -45,9 +45,9 @@ def binary_texts(
     loc: npt.NDArray[np.int64],
     length: npt.NDArray[np.int32],
 ) -> pa.StringArray:
-    """What the values at ``loc`` are as text; ``root`` is their type's node in ``table``.
+    """The values at ``loc`` as text; ``root`` is the type's node in ``table``.
 
-    Raises ``TooMuchText`` if it is not of all of them, ``WrongValue``, ``Unrepresentable``.
+    Raises ``TooMuchText`` if only the first rows fit, ``WrongValue``, ``Unrepresentable``.
     """
     rows = len(loc)
     offsets, valid = np.zeros(rows + 1, np.int32), np.zeros((rows + 7) // 8, np.uint8)
@@ -75,9 +75,9 @@ def binary_texts(
 
 @kernel
 def _put_texts(column: Any, buf: Any, out: Any, offsets: Any, most: int, state: Any) -> Any:
-    """Write a column's values as text, from row ``state[_DONE]`` on, until it is ``most`` bytes.
+    """Write a column's values as text, from row ``state[_DONE]`` on, up to ``most`` bytes.
 
-    0, or ``NO_ROOM`` to be called with more of it.
+    Returns 0, or ``NO_ROOM`` to ask for a call with more room.
     """
     table, root, loc, length = column
     while state[_DONE] < len(loc):
@@ -100,7 +100,7 @@ def _put_texts(column: Any, buf: Any, out: Any, offsets: Any, most: int, state: 
 
 @inner_kernel
 def _put(table: Any, root: int, buf: Any, pos: int, size: int, out: Any, at: int) -> Any:
-    """Write the text of a value; its end, or minus an error code."""
+    """Write the text of a value; return the end, or minus an error code."""
     if root < 0:
         return -BINARY_VALUE
     kind = table[root, 0]

@@ -1,7 +1,7 @@
-"""Dates and times in binary form as PostgreSQL prints them with DateStyle ISO, in UTC.
+"""Print dates and times in binary form as PostgreSQL does with DateStyle ISO, in UTC.
 
-The kernels are shaped like those of ``binary_numbers``. What no value of the type can be is out
-of range, as the receive functions have it.
+The kernels have the parameters and results of those in ``numbers``. A number outside the type's
+range is an error, as in the receive functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _int4(buf: Any, pos: int) -> Any:
 
 @inner_kernel
 def _put_day(days: int, out: Any, at: int) -> Any:
-    """A day counted from 2000-01-01; returns the end and whether it is before Christ."""
+    """A day counted from 2000-01-01; returns the end of the text, and True for a BC year."""
     days += _EPOCH
     era = days // 146_097
     of_era = days - era * 146_097
@@ -64,7 +64,7 @@ def _put_bc(out: Any, at: int) -> Any:
 
 @inner_kernel
 def _put_clock(micros: int, out: Any, at: int) -> Any:
-    """HH:MM:SS, and what there is of a fraction without zeros at its end."""
+    """HH:MM:SS, and the fraction without zeros at the end."""
     seconds = micros // _SECOND
     fraction = micros - seconds * _SECOND
     at = put_digits(seconds // 3600, 2, out, at)
@@ -118,7 +118,7 @@ def put_timestamp(buf: Any, pos: int, size: int, zoned: bool, out: Any, at: int)
 
 @inner_kernel
 def put_time(buf: Any, pos: int, size: int, zoned: bool, out: Any, at: int) -> Any:
-    """time, or timetz if ``zoned``, whose zone is seconds west of UTC."""
+    """time, or timetz if ``zoned``; the zone is in seconds west of UTC."""
     error = wrong_size(size, 12 if zoned else 8)
     if error:
         return -error
@@ -145,7 +145,7 @@ def put_time(buf: Any, pos: int, size: int, zoned: bool, out: Any, at: int) -> A
 
 @inner_kernel
 def _put_part(number: int, unit: Any, first: bool, plus: bool, out: Any, at: int) -> Any:
-    """A number and its unit, with a sign where the part before had a minus."""
+    """A number and a unit, with a sign if the part before had a minus."""
     if not first:
         out[at] = _SPACE
         at += 1

@@ -1,9 +1,9 @@
-"""Reading a table by COPY in binary form, rows into Arrow batches.
+"""Read a table by COPY in binary form into Arrow batches.
 
-A kernel notes where the values of whole rows lie; then each column is made an array of its own
-(``binary_columns``).
+A kernel notes the places of the values of whole rows; then each column becomes an array
+(``binary.column``).
 
-Spark's executors use this module where it is installed; where not, they copy text (``copy_task``).
+Spark's executors use this module if it is installed; otherwise executors copy text (``copy_task``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CRITICAL_FLAGS: Final = 0xFFFF0000
 _ABSENT: Final = 0xFFFFFFFF
 _TRAILER: Final = 0xFFFF
 
-# What a kernel reports besides an error of a value; below the codes of ``tuples``.
+# The kernel's reports besides errors of values; below the codes of ``tuples``.
 _FIELD_COUNT, _FIELD_SIZE = 101, 102
 _ERRORS: Final = {
     _FIELD_COUNT: "a row of the COPY has another number of fields than columns were asked for",
@@ -51,11 +51,11 @@ _POS, _ROWS, _ENDED, _ERROR = range(4)
 _Chunk = bytes | bytearray | memoryview
 
 PlainNodes = tuple[Sequence[Sequence[int]], Sequence[int]]
-"""``binary_catalog.Nodes`` as lists, which reach an executor that does not have these modules."""
+"""``binary.forms.Nodes`` as lists: lists can travel to an executor without these modules."""
 
 
 class ErrorMaker(Protocol):
-    """Makes the error to raise: SQLSTATE, primary message, DETAIL, HINT."""
+    """Makes the error to raise, from SQLSTATE, primary message, DETAIL and HINT."""
 
     def __call__(
         self, sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
@@ -64,7 +64,7 @@ class ErrorMaker(Protocol):
 
 
 class BinaryCopyReader:
-    """COPY data to batches; ``columns`` are (name, type) in the COPY's order."""
+    """Turns COPY data into batches; ``columns`` are (name, type) in the COPY's order."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class BinaryCopyReader:
         self._block = block
 
     def batches(self, chunks: Iterable[_Chunk]) -> Iterator[pa.RecordBatch]:
-        """A batch for every ``block`` bytes or so. ``chunks`` may be cut anywhere."""
+        """Yield a batch for about ``block`` bytes each. ``chunks`` may be cut anywhere."""
         data, begun = bytearray(), False
         state = np.zeros(4, np.int64)
         for chunk in chunks:
-            if begun and not data and len(chunk) >= self._block:  # spares copying it
+            if begun and not data and len(chunk) >= self._block:  # without copying the chunk
                 yield from self._parse(chunk, state)
                 data += chunk[state[_POS] :]
                 continue
@@ -123,7 +123,7 @@ class BinaryCopyReader:
         return data[_HEADER:]
 
     def _parse(self, data: _Chunk, state: Any) -> Iterator[pa.RecordBatch]:
-        """The whole rows at the start. ``state`` says how far they reach, and if it was the end."""
+        """The whole rows at the start; ``state`` has their end, and whether the COPY ended."""
         buf = readonly(np.frombuffer(data, np.uint8))
         state[_POS], state[_ROWS] = 0, 1
         while state[_ROWS]:
@@ -135,7 +135,7 @@ class BinaryCopyReader:
                 yield from self._batches(buf, 0, int(state[_ROWS]))
 
     def _batches(self, buf: Bytes, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows that were placed, in more than one batch where their text is much larger."""
+        """The placed rows; in several batches if the text is much larger than the binary form."""
         rows = slice(begin, end)
         try:
             arrays = [
@@ -184,7 +184,7 @@ class BinaryCopyReader:
 
 @kernel
 def _place_rows(buf: Any, loc: Any, length: Any, state: Any) -> None:
-    """Note where the values of the next rows are, as long as rows are whole and have a place."""
+    """Note the places of the values of the next rows, while rows are whole and have room."""
     ncols, most = loc.shape
     end = len(buf)
     while state[_ENDED] == 0 and state[_ROWS] < most:

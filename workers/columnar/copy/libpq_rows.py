@@ -1,10 +1,10 @@
-"""Taking a COPY's data out of libpq, without a Python object per row.
+"""Take a COPY's data out of libpq, without a Python object per row.
 
-The server sends a COPY in messages of a row each. The kernel asks the libpq that owns the
-connection for one after the other and puts them side by side, until the buffer is full or nothing
-is left; what comes out are large pieces that end where a row ends. All are of one buffer: to have
-new memory for each of 184 pieces, 2 M rows, and to copy from it, took 0.1 s of 1.7 s. A piece is
-as large as what is read at a time, so that rows can be read where they lie.
+The server sends a COPY in messages of a row each. The kernel takes message after message from the
+libpq of the connection and puts the rows side by side, until the buffer is full or no row is left.
+The result are large pieces of whole rows. All pieces share one buffer: new memory for each of 184
+pieces (2 M rows), and the copying, took 0.1 s of 1.7 s. A piece is as large as a read of the
+reader, so that the reader needs no copy of the rows.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FAILED: Final = -2
 
 
 class CopyFailed(Exception):  # noqa: N818 - libpq's words for it
-    """libpq cannot go on with the COPY; its connection has the message."""
+    """libpq cannot go on with the COPY; the connection has the message."""
 
 
 def copy_data(
     conn_ptr: int, wait_readable: Callable[[], None] | None = None
 ) -> Generator[memoryview]:
-    """The data of a COPY that has begun on the connection at ``conn_ptr`` (``PGconn *``).
+    """Yield the data of a COPY that has begun on the connection at ``conn_ptr`` (``PGconn *``).
 
-    A piece is good until the next one is asked for.
+    A piece is valid until the next piece is requested.
 
-    ``wait_readable`` returns when the socket has something to read; without it libpq waits itself.
-    Afterwards the COPY's result is to be taken. Raises ``CopyFailed``.
+    ``wait_readable`` returns when the socket has bytes to read; without the function libpq waits.
+    Afterwards the caller has to take the COPY's result. Raises ``CopyFailed``.
     """
     libpq.register_symbols()
     state = np.zeros(_CELLS, np.int64)
@@ -57,7 +57,7 @@ def copy_data(
             if state[_POSITION]:
                 piece = room.data[: state[_POSITION]]
                 yield piece
-                piece.release()  # who has kept it gets an error, and no other rows
+                piece.release()  # a caller that kept the piece gets an error instead of later rows
             size = max(COPY_PIECE_BYTES, int(state[_LENGTH]))
             if len(room) != size:
                 room = np.empty(size, np.uint8)
@@ -68,10 +68,10 @@ def copy_data(
 
 @kernel
 def _take(conn: int, nowait: int, out: Any, state: Any, pointer: Any) -> Any:
-    """Take rows as long as there is room for them.
+    """Take rows while the buffer has room.
 
-    ``_FULL`` keeps the row that has none, ``_NOTHING_YET`` means that the socket is empty too;
-    else what libpq said of the end.
+    ``_FULL`` keeps the row without room, ``_NOTHING_YET`` means that the socket is empty, too; any
+    further result is libpq's report of the end.
     """
     looked = False  # at the socket, since the last row
     while True:
@@ -96,6 +96,6 @@ def _take(conn: int, nowait: int, out: Any, state: Any, pointer: Any) -> Any:
 
 @kernel
 def _give_back(state: Any) -> None:
-    """Free the row that is kept."""
+    """Free the kept row."""
     libpq.freemem(state[_PENDING])
     state[_PENDING] = state[_LENGTH] = 0

@@ -1,1 +1,1 @@
-"""A batch's changes of each row become one change."""
+"""Fold the changes of each row in a batch to one change."""

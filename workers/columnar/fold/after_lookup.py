@@ -1,26 +1,26 @@
-"""Folding where a key that is given to a row may be in the table already: the table is asked.
+"""Fold a segment after a lookup: the table may already have a key that a change gives to a row.
 
-What a change does there depends on which of the segment's keys the table has. An INSERT may meet
-a row with its key, and so may an UPDATE that gives a row another key; an UPDATE may miss its row,
-and then gives its key to nobody. So it goes in two steps, as under REPLICA IDENTITY FULL:
+The effect of a change depends on the segment's keys in the table. An INSERT may meet an existing
+row with the key, and an UPDATE that changes a key may meet one, too. An UPDATE may miss its row,
+and then gives the new key to no row. So the fold has two steps, as under REPLICA IDENTITY FULL:
 
-1. ``key_batches`` names every key of the segment once; the lake looks for them on the branch.
-2. ``resolve`` is told which are there and applies the changes one by one to rows that exist, as
-   PostgreSQL would. What comes out is a ``Keyed`` whose every base row is there and whose every
-   key is free, so it does not matter where a batch was cut.
+1. ``key_batches`` names every key of the segment once; the lake looks the keys up on the branch.
+2. ``resolve`` gets the found keys and applies the changes one by one to existing rows, as
+   PostgreSQL would. The result is a ``Keyed``: every base row exists, and every given key is free.
+   The cut between batches therefore makes no difference.
 
-A key that has a row already is a conflict, or with ``overwrite`` the later row wins:
+A key with an existing row is a conflict, or with ``overwrite`` the later row wins:
 
-    table {1, 3}; I 1, U 1→2, U 3→2, I 1      asked: 1 2 3      found: 1, 3
-        I 1    finds row 1: a conflict, or an UPDATE of that row to all values of the new one
-        U 1→2  moves that row
-        U 3→2  finds it there: a conflict, or the end of it (DELETE of base key 1)
-        I 1    is born, as key 1 is free by now
+    table {1, 3}; I 1, U 1→2, U 3→2, I 1      looked up: 1 2 3      found: 1, 3
+        I 1    finds row 1: a conflict, or an UPDATE of row 1 to all values of the new row
+        U 1→2  moves row 1 to key 2
+        U 3→2  finds row 1 at key 2: a conflict, or the end of row 1 (DELETE of base key 1)
+        I 1    is born, because key 1 is free by now
 
-Keys are compared by value, as the lake does, so that one stored row never has two keys here (1.0
-and 1.00). No key change is refused that PostgreSQL lets pass: an index that finds rows, and so a
-replica identity, is checked row by row, hence a swap goes through a third key. Where keys may be
-swapped directly (a deferrable one), rows are matched by all their columns and have no key here.
+Keys are compared by value, as in the lake: a stored row never has two keys (1.0 and 1.00). The fold
+refuses no key change that PostgreSQL allows: PostgreSQL checks an index that finds rows, and so a
+replica identity, row by row; a swap therefore goes through a third key. With a deferrable key,
+which allows direct swaps, rows are matched by all columns and have no key.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from workers.columnar.fold.row_images import value_codes
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import DELETE, INSERT, KEY_MISSING, KEY_NULL
 
-# Who has a key, besides rows of the segment.
+# Owners of a key besides rows of the segment.
 _NOBODY: Final = -1
-_TABLE: Final = -2  # a row that no change has touched so far
+_TABLE: Final = -2  # a row that no change has touched up to now
 
 _GONE: Final = -1
 
@@ -52,9 +52,9 @@ _ROWS, _UPDATES, _DELETES, _CONFLICT = range(4)
 
 
 def gives_keys(changes: Changes) -> bool:
-    """Whether some row may get a key here, by INSERT or by UPDATE with an old key.
+    """True if a row may get a key, by an INSERT or by an UPDATE with an old key.
 
-    If not, no row can meet another one, and the table need not be asked.
+    If not, no row can meet an existing row, and no lookup is necessary.
     """
     inserted = changes.kind == INSERT
     moved = (changes.kind != DELETE) & (changes.old_off > 0)
@@ -62,23 +62,23 @@ def gives_keys(changes: Changes) -> bool:
 
 
 class Probed:
-    """A segment whose keys the table is asked for; ``missing_*`` are known after ``resolve``."""
+    """A segment with keys to look up; ``missing_*`` are known after ``resolve``."""
 
     def __init__(self, changes: Changes, layout: Layout) -> None:
-        """Raises ``ProtocolViolation`` and ``UnrepresentableValue`` as the other folds do."""
+        """Raises ``ProtocolViolation`` and ``UnrepresentableValue``, as all folds do."""
         if len(changes) >= MOST_CHANGES:
             raise InternalError("segment has too many changes")
         self._changes = changes
         self._layout = layout
         self.key_of, self._refs, self._keys = _intern_keys(changes, layout)
-        """The numbers ``k`` of each change's old and new key, -1 for none."""
+        """The numbers ``k`` of each change's old and new key, -1 without a key."""
         self.key_schema = self._keys.schema
         """``k`` int64, ``b0…`` the key."""
         self.missing_updates = 0
         self.missing_deletes = 0
 
     def key_batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The keys to look for, each once; ``k`` counts them."""
+        """The distinct keys to look up; ``k`` counts the keys."""
         yield from self._keys.to_batches(max_chunksize=chunk_rows)
 
     def first_change(self, key: int) -> int:
@@ -86,10 +86,10 @@ class Probed:
         return int(np.flatnonzero((self.key_of == key).any(axis=1))[0])
 
     def resolve(self, found: Any, *, overwrite: bool) -> Keyed:
-        """Decide every change, given ``k`` of the keys that are there. May be called again.
+        """Decide every change, given ``k`` of the existing keys. May be called again.
 
-        Without ``overwrite`` the first change that gives a row the key of another one is the
-        ``conflict`` of what is returned, which lacks that change and all after it.
+        Without ``overwrite`` the first change that gives a row an existing row's key is the
+        ``conflict`` of the result; the result lacks this change and all later changes.
         """
         changes, refs = self._changes, self._refs
         owner = np.full(len(refs), _NOBODY, np.int32)
@@ -121,7 +121,7 @@ class Probed:
         )
 
     def _check_whole(self, prev: npt.NDArray[np.int32], refs: npt.NDArray[np.int64]) -> None:
-        """A row that an INSERT overwrote takes all of its values from there on."""
+        """A row that an INSERT overwrote takes all values from this INSERT on."""
         layout = self._layout
         if layout.null_unrepresentable or not unsent_columns(self._changes, layout, prev, refs):
             return
@@ -134,7 +134,7 @@ class Probed:
 def _intern_keys(
     changes: Changes, layout: Layout
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], pa.Table]:
-    """The number of each change's old and new key (-1: none); a ref and the values of each."""
+    """The number of each change's old and new key (-1: no key); a ref and the values per key."""
     given = np.flatnonzero(changes.kind != DELETE)
     left = np.flatnonzero((changes.kind != INSERT) & (changes.old_off > 0))
     refs = np.concatenate([given * 2 + 1, left * 2])
@@ -150,9 +150,9 @@ def _intern_keys(
 
 
 def key_codes(columns: Sequence[Any]) -> npt.NDArray[np.int32]:
-    """A number per row of these columns, equal where the lake calls all of their values equal.
+    """A number per row, equal for rows whose values the lake calls equal in all columns.
 
-    They count from 0 in the order of first appearance; no value is NULL.
+    The numbers count from 0 in the order of first appearance; no value is NULL.
     """
     codes = value_codes(columns[0])
     for column in columns[1:]:
@@ -165,16 +165,16 @@ def key_codes(columns: Sequence[Any]) -> npt.NDArray[np.int32]:
 def distinct_keys(
     codes: npt.NDArray[np.int32], columns: Sequence[Any]
 ) -> tuple[npt.NDArray[np.int64], pa.Table]:
-    """Where each key stands first, and the keys: ``k`` int64, ``b0…``."""
+    """The first row of each key, and the keys: ``k`` int64, ``b0…``."""
     firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one to be written is the first
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # the last write wins: the first row
     keys: dict[str, Any] = {"k": pa.array(np.arange(len(firsts)))}
     keys |= {f"b{at}": column.take(pa.array(firsts)) for at, column in enumerate(columns)}
     return firsts, pa.table(keys)
 
 
 def _key_columns(changes: Changes, layout: Layout, refs: npt.NDArray[np.int64]) -> list[Any]:
-    """The key's columns of the tuples ``refs``, each a chunked array without a NULL."""
+    """The key columns of the tuples ``refs``, as chunked arrays without NULL."""
     by_ordinal = {column.ordinal: column for column in layout.columns}
     reader = ColumnReader(changes, layout, [by_ordinal[ordinal] for ordinal in layout.key])
     types: list[Any] = [column.type for column in reader.columns]
@@ -193,7 +193,7 @@ def _key_columns(changes: Changes, layout: Layout, refs: npt.NDArray[np.int64]) 
 
 @kernel
 def _row(rows: Any, state: Any, base: int, last: int) -> Any:
-    """A new row: the key it has in the table (-1: born here) and its last change."""
+    """Add a row: the key in the table (-1: born in the segment) and the last change."""
     row = state[_ROWS]
     rows[0][row], rows[1][row], rows[2][row] = base, last, False
     state[_ROWS] += 1

@@ -1,27 +1,27 @@
-"""Folding: what a run of changes does to a table, one entry per row and not per change.
+"""Fold a run of changes to their effect on a table: an entry per row, not per change.
 
-Folding follows *rows*, not keys. Each row that the segment touches has a base key (the key it
-had in the table before; none when it was born here), a final state (its last change, or gone) and
-its chain of changes, in which values that were not sent again are found:
+Folding follows *rows*, not keys. Each row that the segment touches has a base key (the key before
+the segment; a row born in the segment has none), a final state (the last change, or gone) and a
+chain of changes; unsent values are found in the chain:
 
     base key, alive    merge: UPDATE matched on the base key, setting the key and what was sent
     base key, gone     merge: DELETE matched on the base key
     born here, alive   append
     born here, gone    nothing
 
-so that key changes, swaps (1 → -1, 2 → 1, -1 → 2) and chains are one set-based statement:
+So key changes, swaps (1 → -1, 2 → 1, -1 → 2) and chains are a single set-based statement:
 
     U 1→-1, U 2→1, U -1→2      rows: (base 1, final key 2), (base 2, final key 1)
 
-Most changes are all that happens to their rows: no other one has a key of theirs. These are found
-first, by hashes alone (``keys.mark_alone``), and need not be followed.
+Most changes share a key with no further change of the segment. These changes are found first, by
+hashes alone (``key_table.mark_alone``), and need no chain.
 
-A row with a base key exists only if the table has it, which the fold cannot know: a base row that
-is not matched changes nothing, as PostgreSQL logs update_missing and goes on. A key whose row is
-known to be gone (deleted, or moved to another key) makes an UPDATE or DELETE of it a miss here.
+The fold cannot know whether the table has a row with the base key: a base row without a match
+changes nothing, as PostgreSQL logs update_missing and goes on. If the segment deleted a row, or
+moved the row to a new key, an UPDATE or DELETE of the old key counts as missing.
 
-That is all there is to say where the table is what the publisher's was: rows that are changed are
-there, and keys that are given are free. Where it may not be, ``probed`` asks the table first.
+This fold is complete if the table equals the publisher's: changed rows exist, and given keys are
+free. For a table that may differ, ``after_lookup`` looks the keys up first.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ _ERROR, _CHANGE, _ROWS, _UPDATES, _DELETES, _CONFLICT = range(6)
 class Keyed:
     """A folded segment of a table with a key; read-only, its batches can be made again.
 
-    ``conflict`` is the first change that gives a key to a second row (-1: none). As long as the
-    table was not asked, the row that had the key may be missing from it: what the segment does is
-    then for ``probed`` to say. ``missing_updates`` and ``missing_deletes`` count changes of keys
-    known to be gone. ``unchanged`` names columns that some merge row leaves as the table has them.
+    ``conflict`` is the first change that gives a key to a second row (-1: no conflict). Without a
+    lookup the first row may be missing in the table; then ``after_lookup`` decides the segment's
+    effect. ``missing_updates`` and ``missing_deletes`` count changes of keys without a row.
+    ``unchanged`` names columns whose value a merge row leaves unchanged in the table.
     """
 
     changes: Changes
@@ -91,12 +91,12 @@ class Keyed:
 
     @property
     def merge_rows(self) -> int:
-        """How many rows ``merge_batches`` has in all."""
+        """The number of rows in all ``merge_batches``."""
         return len(self.base)
 
     @property
     def append_rows(self) -> int:
-        """How many rows ``append_batches`` has in all."""
+        """The number of rows in all ``append_batches``."""
         return len(self.born)
 
     @property
@@ -118,7 +118,7 @@ class Keyed:
     def merge_batches(
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """Updates and deletes; raises ``UnrepresentableValue``. Every base key occurs once."""
+        """Updates and deletes, with distinct base keys; raises ``UnrepresentableValue``."""
         layout, schema = self.layout, self.merge_schema
         by_ordinal = {column.ordinal: column for column in layout.columns}
         keys = ColumnReader(self.changes, layout, [by_ordinal[key] for key in layout.key])
@@ -137,7 +137,7 @@ class Keyed:
     def append_batches(
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """Rows born in the segment, in the order of their birth."""
+        """Rows born in the segment, in order."""
         reader = ColumnReader(self.changes, self.layout, self.layout.columns, self.prev)
         yield from complete_batches(reader, self.born, self.append_schema, chunk_rows, chunk_bytes)
 
@@ -159,9 +159,9 @@ def complete_batches(
     chunk_rows: int,
     chunk_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of rows that must have every value; for one that was not sent, NULL or an error.
+    """Batches of rows that must have every value; an unsent value becomes NULL or an error.
 
-    ``UnsentValue`` where the layout has no NULL for what is unrepresentable.
+    Raises ``UnsentValue`` if the layout does not turn unrepresentable values into NULL.
     """
     for part, arrays, missing in reader.chunks(refs, chunk_rows, chunk_bytes):
         if missing is not None:
@@ -170,7 +170,7 @@ def complete_batches(
 
 
 def record_batch(arrays: list[Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A record batch; a table without columns keeps its number of rows."""
+    """A record batch; a table without columns keeps the number of rows."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     empty: Any = pa.array([{}] * rows, pa.struct([]))
@@ -180,8 +180,8 @@ def record_batch(arrays: list[Array], schema: pa.Schema, rows: int) -> pa.Record
 def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
     """Fold a segment by the layout's key.
 
-    A segment of inserts only is not hashed; without a key nothing else is possible. Raises
-    ``ProtocolViolation`` for a key that is NULL or was not sent and for a tuple of another width.
+    A segment of inserts only is not hashed; a table without a key can have only inserts. Raises
+    ``ProtocolViolation`` for a key that is NULL or unsent, and for a tuple of a wrong width.
     """
     count = len(changes)
     if count >= MOST_CHANGES:
@@ -228,7 +228,7 @@ def fold_keyed(changes: Changes, layout: Layout) -> Keyed:
 
 
 def _keys(changes: Changes, which: npt.NDArray[np.bool_]) -> int:
-    """How many keys some changes name, at most."""
+    """An upper limit of the number of keys in the changes."""
     moved = changes.old_kind[which & (changes.kind != DELETE)]
     return int(np.count_nonzero(which)) + int(np.count_nonzero(moved))
 
@@ -236,7 +236,7 @@ def _keys(changes: Changes, which: npt.NDArray[np.bool_]) -> int:
 def unsent_columns(
     changes: Changes, layout: Layout, prev: npt.NDArray[np.int32], refs: npt.NDArray[np.int64]
 ) -> tuple[str, ...]:
-    """Names of the columns that some row of ``refs`` was sent nowhere in the segment.
+    """Names of the columns without a value in the segment for at least one row of ``refs``.
 
     ``refs`` are new tuples.
     """
@@ -301,7 +301,7 @@ def _fold(
 
 @kernel
 def _row(links: Any, state: Any, base: int, last: int) -> Any:
-    """A new row: where its base key stands (-1: born here) and its last change (-1: gone)."""
+    """Add a row: the ref of the base key (-1: born here) and the last change (-1: gone)."""
     row = state[_ROWS]
     links[2][row], links[3][row] = base, last
     state[_ROWS] += 1

@@ -1,12 +1,17 @@
-"""A hash table from key bytes to rows, as kernels: who owns which key while a segment is folded.
+"""A hash table from key bytes to rows, as kernels: the owner of each key during a fold.
 
-A key is compared by the bytes the publisher sent, text or binary form. That is sound because the
-old key of a message and the key a row was last given are the same stored datum, sent twice in one
-form; two texts of one value (1.0, 1.00) are two keys here, and the lake compares values.
+Keys are compared by the bytes from the publisher, in text or binary form. The comparison is sound:
+the old key in a message and the last key of the row are one stored datum, sent twice in one form.
+Two texts of one value (1.0, 1.00) are two keys in this table; the lake compares values.
 
 The table is an int32 array of shape (capacity, 2), open addressing, capacity a power of two: the
-entry (0 = empty) and 31 bits of the hash. An entry is ``(ref << 1 | absent) + 1``: ``ref`` names
-a tuple that holds the key, ``absent`` says that no row of the segment has this key any more.
+entry (0 = empty) and 31 bits of the hash. An entry is ``(ref << 1 | absent) + 1``: ``ref`` names a
+tuple with the key, ``absent`` means that no row of the segment has the key any more.
+
+Trace: I 1 (change 0), U 1→2 (change 1)::
+
+    I 1      new entry for key 1: ref 1, the new tuple of change 0
+    U 1→2    key 1 is found and becomes absent; new entry for key 2: ref 3
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from workers.columnar.kernel import kernel
 from workers.columnar.tuples import KEY_MISSING, KEY_NULL, MISSING, NULL, WRONG_COUNT, be32, fits
 
 MOST_CHANGES: Final = 1 << 29
-"""Changes a table can name: a ref and a flag share 31 bits."""
+"""Most changes in a table: a ref and a flag share 31 bits."""
 
 _N, _U, _T, _B = (np.uint8(ord(byte)) for byte in "nutb")
 _SEED, _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -28,7 +33,7 @@ _8, _32, _33 = (np.uint64(n) for n in (8, 32, 33))
 
 
 def new_table(entries: int) -> npt.NDArray[np.int32]:
-    """An empty table with room for ``entries``; memory is touched only where it is used."""
+    """An empty table with room for ``entries``; only used parts take memory."""
     capacity = 16
     while capacity < entries + entries // 2:
         capacity *= 2
@@ -39,11 +44,11 @@ def new_table(entries: int) -> npt.NDArray[np.int32]:
 def mark_alone(
     buf: Any, changes: Any, key: Any, table: Any, loc: Any, length: Any, alone: Any
 ) -> None:
-    """Find the changes that no other one shares a key with: mostly all.
+    """Mark the changes that share no key with a further change: mostly all.
 
-    Hashes are compared, and a part of them: a change may be alone that is not marked so, never the
-    other way round. Nor is one whose key cannot be placed, so that somebody meets the error. An
-    entry of ``table``, from ``new_table``, is a change here, plus one.
+    Only a part of the hash is compared: a change that is alone may stay unmarked, but a marked
+    change is always alone. A change whose key cannot be placed stays unmarked; the fold then raises
+    the error. An entry of ``table``, from ``new_table``, is a change plus one.
     """
     _, old_off, new_off = changes
     slot, highest = key
@@ -54,7 +59,7 @@ def mark_alone(
             off = new_off[change] if new else old_off[change]
             if off == 0:
                 continue
-            # What place_key begins with; a call with tuples of arrays costs more than all of it.
+            # The beginning of place_key; a call with tuples of arrays costs more than this block.
             missing = _place_key(buf, off, slot, highest, loc, length, 0, False, not new)
             if missing > 0:
                 missing = place_key(buf, changes, change * 2 + new, key, loc, length, 0)
@@ -75,7 +80,7 @@ def mark_alone(
 
 @kernel
 def place_key(buf: Any, changes: Any, ref: int, key: Any, loc: Any, length: Any, row: int) -> Any:
-    """Note where the tuple ``ref`` holds the key; 0 or an error code.
+    """Note the place of the key in the tuple ``ref``; 0 or an error code.
 
     ``changes`` is (old_kind, old_off, new_off), ``key`` is (slot of each ordinal, the highest
     key ordinal). A key column that is unchanged in the new tuple is read from the old one.
@@ -105,9 +110,9 @@ def _place_key(
     again: bool,
     old: bool,
 ) -> Any:
-    """Place the key columns of one tuple (``again``: those that are missing so far).
+    """Place the key columns of a tuple (``again``: only columns that are still missing).
 
-    Returns how many are not in it, or minus an error code.
+    Returns the number of missing columns, or minus an error code.
     """
     if not fits(buf, off, len(slot), old):
         return -WRONG_COUNT
@@ -157,7 +162,7 @@ def hash_row(buf: Any, loc: Any, length: Any, row: int) -> Any:
 
 @kernel
 def same_row(buf: Any, loc: Any, length: Any, one: int, other: int) -> Any:
-    """Whether two placed rows hold the same bytes; NULL equals NULL."""
+    """True if two placed rows hold equal bytes; NULL equals NULL."""
     for where in range(loc.shape[0]):
         size = length[where, one]
         if size != length[where, other]:
@@ -173,10 +178,10 @@ def same_row(buf: Any, loc: Any, length: Any, one: int, other: int) -> Any:
 
 @kernel
 def find_key(buf: Any, changes: Any, key: Any, table: Any, loc: Any, length: Any, row: int) -> Any:
-    """The table's index of the key placed in ``row``, or of the empty entry where it belongs.
+    """The table's index of the key placed in ``row``, or of the empty entry for the key.
 
-    An empty entry gets the hash, so that the caller only has to write the entry itself. Row 1
-    of ``loc`` and ``length`` is overwritten.
+    An empty entry gets the hash; the caller writes the entry. Row 1 of ``loc`` and ``length`` is
+    overwritten.
     """
     code = hash_row(buf, loc, length, row)
     mask = table.shape[0] - 1

@@ -1,10 +1,15 @@
-"""Row images: which whole rows a segment speaks of, told apart by value, and who takes which.
+"""Row images: the distinct whole rows of a segment, and the assignment of existing rows to them.
 
-Under REPLICA IDENTITY FULL a row is found by all of its columns. Every old and new row of the
-segment is an *image*, an integer; two images are one when the lake would call the rows equal
-(NULL equals NULL). Most types send one value in one way, so images are told apart by their bytes;
-where that does not hold (a decimal sent as 1.0 and as 1.00, -0 and 0, values that become NULL)
-the typed values decide, else the lake's answer could give one stored row to two images.
+Under REPLICA IDENTITY FULL a row is found by all columns. Every old and new row of the segment is
+an *image*, an integer; two rows have one image if the lake would call the rows equal (NULL equals
+NULL). Most types have a single form for each value, so bytes distinguish images. For types with
+several forms (a decimal sent as 1.0 and as 1.00, -0 and 0, values that become NULL) the typed
+values decide; otherwise the lake's answer could give one stored row to two images.
+
+Trace: numeric columns, U (1.0)→(2), D (1.00)::
+
+    bytes "1.0", "2", "1.00"      images 0, 1, 2
+    typed values                  image 2 becomes 0: the DELETE looks for a row equal to (1.0)
 """
 
 from __future__ import annotations
@@ -41,15 +46,15 @@ _O: Final = np.uint8(ord("O"))
 _ZERO, _NINE, _DOT, _MINUS = (np.uint8(ord(byte)) for byte in "09.-")
 _33: Final = np.uint64(33)
 
-# How a kernel can see that bytes are the only ones of their value; from 0 on: a decimal's scale.
+# The rule by which a kernel sees that a value has a single form; from 0 on: a decimal's scale.
 _ONE_WAY: Final = -1
 _UNKNOWN: Final = -2
 _INTEGER: Final = -3
 _INSTANT: Final = -4
 _ZONED: Final = -5
-_NUMERIC: Final = -6  # in binary form; minus its column's scale
+_NUMERIC: Final = -6  # in binary form; minus the column's scale
 
-_DSCALE: Final = 6  # where a numeric has its own
+_DSCALE: Final = 6  # the place of the scale in a numeric
 
 _SENT_ONE_WAY: Final = (
     scalars.INT2,
@@ -63,13 +68,13 @@ _SENT_ONE_WAY: Final = (
     scalars.VERSIONED,
     scalars.BYTEA,
 )
-"""Kinds whose values have one binary form each."""
+"""Kinds whose values have a single binary form."""
 
 
 def intern_images(
     changes: Changes, layout: Layout
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The image of each change's old and new row (-1: none), and a ref for each image."""
+    """The image of each change's old and new row (-1: no row), and a ref for each image."""
     count = len(changes)
     reader = ColumnReader(changes, layout, layout.columns)
     width = len(layout.columns)
@@ -96,12 +101,12 @@ def _scratch(width: int) -> tuple[Any, Any, Any]:
 
 
 def _form(changes: Changes, layout: Layout, column: MappedColumn) -> int:
-    """How to tell whether bytes are the only ones of their value in a column."""
+    """The rule by which a column's bytes are known to be the single form of a value."""
     type: Any = column.type
     root = root_of(changes.nodes, column.ordinal)
     if root >= 0 and changes.nodes is not None:
         kind = int(changes.nodes.table[root, 0])
-        if kind != scalars.TEXT:  # which is sent as it is, and the lake's column may be a number
+        if kind != scalars.TEXT:  # text is sent unchanged, and the lake's column may be a number
             return _binary_form(kind, type, layout.null_unrepresentable)
     if pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_boolean(type):
         return _ONE_WAY
@@ -124,9 +129,9 @@ def _binary_form(kind: int, type: Any, null_unrepresentable: bool) -> int:
     if kind == scalars.NUMERIC and pa.types.is_decimal(type):
         return int(_NUMERIC - type.scale)
     if pa.types.is_floating(type):
-        return _UNKNOWN  # one number there is that of several large integers
+        return _UNKNOWN  # several large integers have one number
     if kind == scalars.VERSIONED and not pa.types.is_string(type):
-        return _UNKNOWN  # 1.0 and 1.00 are two of a jsonb's texts
+        return _UNKNOWN  # 1.0 and 1.00 are two texts of one jsonb value
     return _ONE_WAY if kind in _SENT_ONE_WAY else _UNKNOWN
 
 
@@ -137,7 +142,7 @@ def _united(
     image_of: npt.NDArray[np.int32],
     refs: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Make images one whose columns marked ``odd`` have equal values and the rest equal bytes."""
+    """Unite images with equal values in the ``odd`` columns and equal bytes in the rest."""
     plain = [column for column, mark in zip(layout.columns, odd, strict=True) if not mark]
     typed = [column for column, mark in zip(layout.columns, odd, strict=True) if mark]
     codes = np.stack([_codes(changes, layout, column, refs) for column in typed])
@@ -155,9 +160,9 @@ def _united(
 def _codes(
     changes: Changes, layout: Layout, column: MappedColumn, refs: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
-    """A number per ref, equal where the column's typed values are; -1 is NULL.
+    """A number per ref, equal for equal typed values; -1 is NULL.
 
-    A value that does not fit its type goes by its text: the error comes where it is read.
+    A value that does not fit the type is compared as text: reading the value raises the error.
     """
     lenient = replace(layout, key=(), null_unrepresentable=True)
     codes = value_codes(_read(lenient, changes, column, refs))
@@ -171,9 +176,9 @@ def _codes(
 
 
 def value_codes(values: Any) -> npt.NDArray[np.int32]:
-    """A number per value of a chunked array, equal where the lake calls the values equal.
+    """A number per value of a chunked array, equal for values that the lake calls equal.
 
-    They count from 0 in the order of first appearance; -1 is NULL.
+    The numbers count from 0 in the order of first appearance; -1 is NULL.
     """
     type: Any = values.type
     if pa.types.is_list(type) or pa.types.is_large_list(type):
@@ -190,7 +195,7 @@ def value_codes(values: Any) -> npt.NDArray[np.int32]:
 def _read(
     layout: Layout, changes: Changes, column: MappedColumn, refs: npt.NDArray[np.int64]
 ) -> Any:
-    """One column of all refs, chunked."""
+    """A column of all refs, chunked."""
     reader = ColumnReader(changes, layout, [column])
     type: Any = column.type
     return pa.chunked_array([arrays[0] for _, arrays, _ in reader.chunks(refs)], type)
@@ -232,7 +237,7 @@ def _intern(
 def _image(
     buf: Any, changes: Any, slots: Any, ref: int, images: Any, scratch: Any, state: Any
 ) -> Any:
-    """The image of the row ``ref``, new if need be, or minus an error code."""
+    """The image of the row ``ref``, new if necessary, or minus an error code."""
     _, refs, table, forms, odd = images
     loc, length, nothing = scratch
     missing = place_row(buf, changes, nothing, ref, slots, loc, length, 0)
@@ -262,12 +267,12 @@ def _image(
 
 @kernel
 def _one_way(buf: Any, pos: int, size: int, form: int) -> Any:
-    """Whether a value's bytes are certainly the only ones that could be sent for it."""
+    """True if the bytes are certainly the single form of the value."""
     if form == _ONE_WAY:
         return True
     if form == _UNKNOWN:
         return False
-    if form <= _NUMERIC:  # digits have no zeros around them; how many are shown may differ
+    if form <= _NUMERIC:  # digits without outer zeros; the scale may differ
         return size > _DSCALE + 1 and be16(buf, pos + _DSCALE) == _NUMERIC - form
     if form in (_INSTANT, _ZONED):
         if form == _ZONED:
@@ -309,7 +314,7 @@ def _unite(
     firsts: Any,
     scratch: Any,
 ) -> Any:
-    """Renumber images by ``codes`` and the placed columns; returns how many are left."""
+    """Renumber images by ``codes`` and the placed columns; return the number of images."""
     loc, length, nothing = scratch
     mask = table.shape[0] - 1
     count = 0
@@ -344,10 +349,10 @@ def _unite(
 
 @kernel
 def count_wanted(kind: Any, image_of: Any, certain: Any, wanted: Any) -> None:
-    """How many rows of each image the table may have to give, whatever it turns out to hold.
+    """The most rows of each image that the fold may take from the table.
 
-    Rows that were certainly made in the segment serve first, as they do in ``simulate``; what
-    becomes of a row that may be missing counts for nothing.
+    Rows that were certainly made in the segment are taken first, as in ``simulate``; the new row of
+    a possibly missing row does not count.
     """
     for change in range(len(kind)):
         old, new = image_of[change, 0], image_of[change, 1]
@@ -369,8 +374,9 @@ def simulate(
     """Apply the changes one by one to the rows that exist.
 
     ``order[given[x]:given[x + 1]]`` are the found rows of image ``x``. ``pool`` (all -1) heads a
-    list per image of rows made or changed here. ``rows`` is (found row or -1, last change or -1,
-    image it had, image it has, next in the list); ``state``: rows, missing updates and deletes.
+    list per image of rows made or changed in the segment. ``rows`` is (found row or -1, last change
+    or -1, first image, present image, next in the list); ``state``: rows, missing updates and
+    deletes.
     """
     found, last, first_image, image, following = rows
     used = given[:-1].copy()

@@ -1,20 +1,21 @@
-"""Which change of a segment first breaks a key that is declared unique, among several keys.
+"""Find the first change of a segment that breaks a unique key, for tables with several keys.
 
-Rows are found by one key, the replica identity; others are only to stay unique. Whether a change
-breaks one depends on what the table has and on every change before: a value may be free because
-its row was deleted or moved away just now. So the lake is asked once for all rows that have one of
-the segment's identities or one of the values it gives (``key_batches``), and the changes are then
-applied one by one to those rows, with every key of each row in mind:
+Rows are found by one key, the replica identity; further keys only have to stay unique. Whether a
+change breaks a key depends on the table and on every change before: a key value may be free because
+an earlier change deleted or moved the row. So the lake looks up, once, all rows with an identity or
+with a given key value of the segment (``key_batches``). The changes are then applied one by one to
+the found rows, with all keys of each row:
 
     keys (id), (b)     table (1, 10), (2, 20)     changes D 1, I (3, 10), U 3 (3, 20)
-        asked: id 1 3, b 10 20     found: (1, 10), (2, 20), of which the second by b only
+        looked up: id 1 3, b 10 20     found: (1, 10), (2, 20), the second row only by b
         D 1          frees id 1 and b 10
-        I (3, 10)    gives both to a new row
-        U 3          gives it b 20, which row 2 has: broken
+        I (3, 10)    gives id 3 and b 10 to a new row
+        U 3          gives b 20 to row 3, but row 2 has b 20: broken
 
-A key with a NULL in it is none, as under a unique index. One of which an UPDATE sent nothing, since
-its large values did not change, stays what it was. One of which it sent a part cannot be checked
-(``UnsentKey``): the rest is in the table's row, which is found by keys that have to be whole.
+A key that contains a NULL is not checked, as under a unique index. A key whose large values did not
+change, and of which an UPDATE therefore sent no column, stays unchanged. A key of which an UPDATE
+sent a part cannot be checked (``UnsentKey``): the rest is in the table's row, and the lookup needs
+whole keys.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from workers.columnar.kernel import kernel
 from workers.columnar.tuples import DELETE, INSERT
 
 _NONE: Final = -1
-_KEPT: Final = -2  # an UPDATE did not send the value again: the row's stays
+_KEPT: Final = -2  # an UPDATE did not send the value again: the row keeps the value
 
 # Cells of the kernel's state.
 _CHANGE, _BROKEN = range(2)
 
 
 class UnsentKey(FeatureNotSupported):
-    """An UPDATE sent a part of a key (its number among those given), but not ``column``."""
+    """An UPDATE sent a part of a key (``key`` is the key's number), but not ``column``."""
 
     def __init__(self, key: int, column: str, change: int) -> None:
         super().__init__("a part of a key was not sent")
@@ -50,7 +51,7 @@ class UnsentKey(FeatureNotSupported):
 
 
 class UniqueKeys:
-    """The keys that the changes of a segment give to rows, besides the replica identity."""
+    """The keys, besides the replica identity, that a segment's changes give to rows."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class UniqueKeys:
         keys: Sequence[Sequence[int]],
         identity: npt.NDArray[np.int32] | None,
     ) -> None:
-        """``keys`` are ordinals; ``identity`` is ``Probed.key_of``, None where there is none.
+        """``keys`` are ordinals; ``identity`` is ``Probed.key_of``, None without an identity.
 
         Raises ``UnsentKey``.
         """
@@ -69,19 +70,20 @@ class UniqueKeys:
         interned = [_intern(changes, layout, at, key) for at, key in enumerate(keys)]
         self._given = np.stack([codes for codes, _ in interned], axis=1)
         self.key_batches: list[pa.Table] = [table for _, table in interned]
-        """For each key its values: ``k`` int64, ``b0…``."""
+        """The values of each key: ``k`` int64, ``b0…``."""
 
     def first_change(self, key: int, k: int) -> int:
-        """The first change that names the value ``k`` of a key, the identity being key 0."""
+        """The first change with the value ``k`` of a key; the identity is key 0."""
         if not key:
             return int(np.flatnonzero((self._identity == k).any(axis=1))[0])
         return int(np.flatnonzero(self._given[:, key - 1] == k)[0])
 
     def first_broken(self, held: npt.NDArray[np.int64]) -> tuple[int, tuple[int, ...]] | None:
-        """The first change that gives a row a key of another one, and which keys those are.
+        """The first change that gives a row an existing row's key, and the broken keys.
 
-        ``held`` has a line for each row found: the numbers ``k`` of its identity and of its other
-        keys, -1 for one the segment does not name. The identity is key 0, others count from 1.
+        ``held`` has a line for each found row: the numbers ``k`` of the identity and of the further
+        keys, -1 for a key that is not in the segment. The identity is key 0, further keys count
+        from 1.
         """
         inserts = int(np.count_nonzero(self._kind == INSERT))
         spaces = 1 + self._given.shape[1]
@@ -101,7 +103,7 @@ class UniqueKeys:
 def _intern(
     changes: Changes, layout: Layout, number: int, key: Sequence[int]
 ) -> tuple[npt.NDArray[np.int32], pa.Table]:
-    """The number of the key's value in each change's new row; the values."""
+    """The number of the key value in each change's new row, and the values."""
     given = np.flatnonzero(changes.kind != DELETE)
     refs = given * 2 + 1
     by_ordinal = {column.ordinal: column for column in layout.columns}
@@ -117,7 +119,7 @@ def _intern(
     columns: list[Any] = [
         pa.chunked_array(own, type) for own, type in zip(chunks, types, strict=True)
     ]
-    unsent[:, changes.kind[given] == INSERT] = False  # it becomes NULL there, or is an error
+    unsent[:, changes.kind[given] == INSERT] = False  # becomes NULL in the lake, or is an error
     kept = unsent.all(axis=0)
     nulls = np.stack([column.is_null().to_numpy() for column in columns])
     partly = np.flatnonzero(unsent.any(axis=0) & ~kept & ~(nulls & ~unsent).any(axis=0))
@@ -141,8 +143,8 @@ def _apply(
 ) -> None:
     """Apply the changes one by one until one breaks a key.
 
-    ``rows`` holds each row's value of each key, the first ``count`` are there already; ``owner``
-    is which row has a value.
+    ``rows`` holds the key values of each row; the first ``count`` rows exist already. ``owner``
+    maps a key value to its row.
     """
     spaces = rows.shape[1]
     for row in range(count):

@@ -1,17 +1,17 @@
-"""Folding for REPLICA IDENTITY FULL: rows are found by all their columns, one of several equal.
+"""Fold a segment under REPLICA IDENTITY FULL: all columns find a row, and equal rows may exist.
 
-An UPDATE or DELETE under FULL changes exactly one row equal to the old one, and nothing when there
-is none. Net counts per row are therefore wrong: an UPDATE whose old row is missing must not leave
-its new row behind. So it goes in two steps:
+An UPDATE or DELETE under FULL changes exactly one row equal to the old row, and no row if there is
+no equal row. Net counts per row are therefore wrong: an UPDATE whose old row is missing must not
+leave the new row behind. So the fold has two steps:
 
-1. ``image_batches`` names the old rows the table may have to give, and how many of each at most;
-   the lake looks for them on the branch.
-2. ``resolve`` is told what was found and applies the changes one by one to rows that exist:
-   those made or changed in the segment first, then found ones, else the change is missing.
+1. ``image_batches`` names the old rows that the fold may take from the table, with the most rows of
+   each image; the lake looks the rows up on the branch.
+2. ``resolve`` gets the found rows and applies the changes one by one to existing rows: first to
+   rows made or changed in the segment, then to found rows; otherwise the change is missing.
 
-Then ``position_batches`` says what becomes of found rows, ``append_batches`` what is new:
+Then ``position_batches`` has the fate of the found rows, ``append_batches`` the new rows:
 
-    table {a, a}; U a→b, D a, D a, I c      asked: a × 3     found: a, a
+    table {a, a}; U a→b, D a, D a, I c      looked up: a × 3     found: a, a
         first a becomes b, second a is deleted, third D is missing; c is appended
 """
 
@@ -36,8 +36,8 @@ from workers.columnar.text_array import Array
 def full_images(changes: Changes, layout: Layout) -> Full:
     """Begin the fold of a segment whose changes carry whole old rows.
 
-    Raises ``ProtocolViolation`` for an UPDATE or DELETE without one, and for an unchanged value
-    that the old row does not have either.
+    Raises ``ProtocolViolation`` for an UPDATE or DELETE without an old row, and for an unchanged
+    value that is missing in the old row, too.
     """
     if len(changes) >= MOST_CHANGES:
         raise InternalError("segment has too many changes")
@@ -69,11 +69,11 @@ class Full:
         self.image_schema = pa.schema(
             [("image", pa.int64()), ("n", pa.int32()), *self.append_schema]
         )
-        """``image`` int64, ``n`` int32 (how many at most), ``c0…``."""
+        """``image`` int64, ``n`` int32 (the most rows), ``c0…``."""
         self.position_schema = pa.schema(
             [("f", pa.string()), ("p", pa.int64()), ("op", pa.int8()), *self.append_schema]
         )
-        """``f`` file, ``p`` position in it, ``op`` int8 (0 update, 1 delete), ``c0…``."""
+        """``f`` file, ``p`` position in the file, ``op`` int8 (0 update, 1 delete), ``c0…``."""
         self._found: npt.NDArray[np.int64] | None = None
         self._final = np.empty(0, np.int64)
         self._born = np.empty(0, np.int64)
@@ -82,19 +82,19 @@ class Full:
 
     @property
     def position_rows(self) -> int:
-        """How many rows ``position_batches`` has in all."""
+        """The number of rows in all ``position_batches``."""
         return len(self._resolved())
 
     @property
     def append_rows(self) -> int:
-        """How many rows ``append_batches`` has in all."""
+        """The number of rows in all ``append_batches``."""
         self._resolved()
         return len(self._born)
 
     def image_batches(
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """Old rows to look for, each once; raises ``UnrepresentableValue``."""
+        """Distinct old rows to look up; raises ``UnrepresentableValue``."""
         refs = self._refs[self._images]
         for part, arrays, _ in self._reader.chunks(refs, chunk_rows, chunk_bytes):
             images = self._images[part]
@@ -106,9 +106,9 @@ class Full:
             yield record_batch(columns, self.image_schema, len(images))
 
     def resolve(self, found_image: Any) -> None:
-        """Decide every change, given the image of each row that was found (int64, any order).
+        """Decide every change, given the image of each found row (int64, any order).
 
-        More rows of an image than were asked for are left alone. May be called again.
+        Rows of an image beyond the requested number stay unchanged. May be called again.
         """
         images = np.asarray(found_image, np.int64)
         if len(images) and not 0 <= images.min() <= images.max() < len(self._refs):
@@ -143,9 +143,9 @@ class Full:
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """What becomes of found rows; ``found_f`` and ``found_p`` go with ``found_image``.
+        """The fate of found rows; ``found_f`` and ``found_p`` belong to ``found_image``.
 
-        A row that ends as it was is left out. Raises ``UnrepresentableValue``.
+        Unchanged rows are left out. Raises ``UnrepresentableValue``.
         """
         found = self._resolved()
         for part, arrays, _ in self._reader.chunks(self._final, chunk_rows, chunk_bytes):
@@ -162,7 +162,7 @@ class Full:
     def append_batches(
         self, chunk_rows: int = CHUNK_ROWS, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """Rows made in the segment that live at its end; raises ``UnrepresentableValue``."""
+        """Rows made in the segment that exist at the end; raises ``UnrepresentableValue``."""
         self._resolved()
         yield from complete_batches(
             self._reader, self._born, self.append_schema, chunk_rows, chunk_bytes
