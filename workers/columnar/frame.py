@@ -1,18 +1,16 @@
 """Framing: find the place of every row change in a buffer of spool records.
 
-A spool record is an unsigned 32-bit little-endian length and the bytes of one pgoutput message
-(without the CopyData header). ``frame`` walks over a run of records that begins and ends between
-transactions. The walk checks every byte of structure (lengths, counts, order of Begin and Commit)
-and leaves the row data in place: a row change becomes an entry in each of a few arrays, every
-further message becomes a ``Control``.
+A spool record is an unsigned 32-bit little-endian length and one pgoutput message (without the
+CopyData header). ``frame`` walks over a run of records that begins and ends between transactions.
+The walk checks every byte of structure (lengths, counts, order of Begin and Commit) and leaves row
+data in place: a row change becomes an entry in a few arrays, every further message a ``Control``.
 
 Framing covers version 1 of the protocol; a streamed or prepared transaction raises 08P01. All
 errors are ``ProtocolViolation`` and carry an offset, never a value. ``workers.proto.decode`` reads
 a broken message again, to name the expected field and the byte.
 
-Trace: ``Begin``, ``Relation``, ``Insert``, ``Insert``, ``Commit`` are five records. Framed, the run
-is one transaction with the changes 0 and 1, one ``Control`` with before_change 0, and two entries
-in the arrays of row changes, each with the offset of the new tuple.
+Trace: of the records Begin, Relation, Insert, Insert, Commit comes one transaction with the changes
+0 and 1, a ``Control`` with before_change 0, and two entries with the offsets of the new tuples.
 """
 
 from __future__ import annotations
