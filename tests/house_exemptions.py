@@ -28,7 +28,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "table_work": BY_ITS_ROOM,
     },
     "workers/columnar": {
-        "column_reader": BY_ITS_ROOM,
         "copy_bytes": BY_ITS_ROOM,
         "libpq": BY_ITS_ROOM,
         "text_array": BY_ITS_ROOM,
@@ -36,16 +35,13 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "warm": BY_ITS_ROOM,
     },
     "workers/columnar/binary": {
-        "column": BY_ITS_ROOM,
         "containers": BY_ITS_ROOM,
-        "forms": BY_ITS_ROOM,
         "numbers": BY_ITS_ROOM,
         "scalars": BY_ITS_ROOM,
         "text": BY_ITS_ROOM,
         "times": BY_ITS_ROOM,
     },
     "workers/columnar/fold": {
-        "key_table": BY_ITS_ROOM,
         "row_images": BY_ITS_ROOM,
     },
     "workers/lake": {
@@ -73,8 +69,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/proto": {
         "buffer": BY_ITS_ROOM,
-        "decode": BY_ITS_ROOM,
-        "encode": BY_ITS_ROOM,
         "messages": BY_ITS_ROOM,
     },
     "workers/publisher": {

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
+from tests.workers.columnar.binary.test_column import forms, numeric
 from tests.workers.columnar.copy.test_binary_reader import END, HEADER, copied, plain_nodes
-from tests.workers.columnar.test_binary import forms, numeric
 from workers.columnar.binary import column, direct
 from workers.lake.copy_task import read_copy
 from workers.lake.table import LakeColumn

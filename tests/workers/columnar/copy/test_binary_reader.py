@@ -14,8 +14,8 @@ import pytest
 import workers.columnar
 from catalog.errcodes import ReplicationError
 from config.limits import CHUNK_BYTES, CHUNK_ROWS
+from tests.workers.columnar.binary.test_column import INT4, INT8, NUMERIC, TEXT, forms, int4
 from tests.workers.columnar.records import rows
-from tests.workers.columnar.test_binary import INT4, INT8, NUMERIC, TEXT, forms, int4
 from workers.columnar import kernel, libpq
 from workers.columnar.binary.forms import TEXT_ONLY, compile_forms
 from workers.columnar.copy.binary_reader import BinaryCopyReader

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import ProtocolViolation
+from tests.workers.columnar.binary.test_column import binary, numeric, row
 from tests.workers.columnar.records import TABLE, layout, rows, segment
-from tests.workers.columnar.test_binary import binary, numeric, row
 from workers.columnar.column_reader import Changes, Layout, UnrepresentableValue, in_form
 from workers.columnar.fold.after_lookup import Probed
 from workers.columnar.fold.by_key import Keyed, fold_keyed
