@@ -52,22 +52,22 @@ class RecordingLake(MemoryDestination):
         return found and replace(found, snapshots=snapshots, files=files)
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         self.sizes = sizes
         self.takes()
-        if dead_share is None:
+        if deleted_share is None:
             self.compacted.append(self.batches)
         else:
             self.vacuumed.append(self.batches)
         if self.failing:
             raise self.error
         super().compact(ident, branch, sizes)
-        return self.rewrites.pop() if self.rewrites and dead_share else 0
+        return self.rewrites.pop() if self.rewrites and deleted_share else 0
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
         rows, dead = self.rows
-        return [replace(counts, rows=rows, dead=dead) for counts in super().count(effects)]
+        return [replace(counts, rows=rows, deleted=dead) for counts in super().count(effects)]
 
     def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
         self.expired.append(self.batches)

@@ -187,11 +187,11 @@ class Destination(Protocol):
         """
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         """Merge the branch's small files, between batches. Returns the number of replaced files.
 
-        With ``dead_share`` instead rewrite files in which at least that share of the rows is
+        With ``deleted_share`` instead rewrite files in which at least that share of the rows is
         deleted, as many as ``sizes`` allows.
         """
 

@@ -17,7 +17,7 @@ class Counts:
 
     ``*_missing`` count updates and deletes that found no row; ``*_origin_differs`` count updates
     and deletes of a row that another writer changed last, as far as known. ``rows`` is the number
-    of rows in the table's files afterwards, ``dead`` the number of deleted rows among them; both
+    of rows in the table's files afterwards, ``deleted`` the number of deleted rows among them; both
     are 0 for a batch without changes of rows.
     """
 
@@ -28,7 +28,7 @@ class Counts:
     update_origin_differs: int = 0
     delete_origin_differs: int = 0
     rows: int = field(default=0, compare=False)
-    dead: int = field(default=0, compare=False)
+    deleted: int = field(default=0, compare=False)
 
 
 def added(one: Counts, other: Counts) -> Counts:
@@ -42,7 +42,7 @@ def added(one: Counts, other: Counts) -> Counts:
         one.update_origin_differs + other.update_origin_differs,
         one.delete_origin_differs + other.delete_origin_differs,
         last.rows,
-        last.dead,
+        last.deleted,
     )
 
 
@@ -111,13 +111,13 @@ class ExistingKeys:
 class Outcome:
     """The result of a single MERGE: existing rows that were matched, rows that were added.
 
-    ``rows`` and ``dead``: rows in the table's files after the commit, and deleted rows among them.
+    ``rows`` are the rows in the table's files after the commit, ``deleted`` of them are deleted.
     """
 
     matched: int
     added: int
     rows: int
-    dead: int
+    deleted: int
 
 
 def counts(effects: Sequence[Effect], outcomes: Mapping[str, Outcome]) -> list[Counts]:
@@ -152,5 +152,5 @@ def _add(counts: Counts, ident: LakeIdent, merge: Merge, outcome: Outcome) -> Co
         update_missing=counts.update_missing + update_missing,
         delete_missing=counts.delete_missing + missing - update_missing,
         rows=outcome.rows,
-        dead=outcome.dead,
+        deleted=outcome.deleted,
     )

@@ -12,20 +12,20 @@ IDENT = LakeIdent("s", "t")
 
 
 def test_counts_add_up_and_the_size_is_the_last_known() -> None:
-    one = Counts(1, 2, 3, 4, 5, 6, rows=70, dead=7)
+    one = Counts(1, 2, 3, 4, 5, 6, rows=70, deleted=7)
     total = added(one, Counts(10, 20, 30, 40, 50, 60))
     assert total == Counts(11, 22, 33, 44, 55, 66)
-    assert (total.rows, total.dead) == (70, 7)
-    later = added(one, Counts(rows=80, dead=1))
-    assert (later.rows, later.dead) == (80, 1)
+    assert (total.rows, total.deleted) == (70, 7)
+    later = added(one, Counts(rows=80, deleted=1))
+    assert (later.rows, later.deleted) == (80, 1)
 
 
 def test_a_merge_tells_which_updates_and_deletes_were_missing() -> None:
     """Seven changes, four of them updates: five rows matched, three of them were updated."""
     effect = Effect(IDENT, "b", Counts(appended=2), (Merge(7, 4, ("id",), "x-1"),))
-    (found,) = counts([effect], {"x-1": Outcome(matched=5, added=3, rows=90, dead=9)})
+    (found,) = counts([effect], {"x-1": Outcome(matched=5, added=3, rows=90, deleted=9)})
     assert found == Counts(appended=2, merged=5, update_missing=1, delete_missing=1)
-    assert (found.rows, found.dead) == (90, 9)
+    assert (found.rows, found.deleted) == (90, 9)
 
 
 @pytest.mark.parametrize(("key", "word"), [(("id",), "key (id)"), ((), "matched more than once")])

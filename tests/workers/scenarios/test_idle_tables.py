@@ -36,12 +36,12 @@ class Resting(RecordingLake):
         self.shown: list[Stamp] = []
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         self.few.append(sizes.few)
         self.last = ident
-        found = super().compact(ident, branch, sizes, dead_share=dead_share)
-        if dead_share is not None:
+        found = super().compact(ident, branch, sizes, deleted_share=deleted_share)
+        if deleted_share is not None:
             return found
         if self.files:
             table = self.lake.tables[ident]

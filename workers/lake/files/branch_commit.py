@@ -101,7 +101,7 @@ class BranchCommits:
                 self.known.deletes.add(file, deletes.replaced)
         if not deletes.files:
             return parts.counts
-        return replace(parts.counts, rows=totals.rows, dead=totals.deleted)
+        return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """The positions, without positions in data files that the branch is known to have lost."""

@@ -340,19 +340,19 @@ class IcebergDestination(Destination):
         return expire_snapshots(self._tables, ident, retain=retain, age=age)
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         """Rewrite the branch's small files, or files with deleted rows; see ``rewrite_files``."""
         self._branch_positions.pop((ident, branch), None)
         session = self._sessions.get()
-        if dead_share is None:
+        if deleted_share is None:
             joined = self._file_tables.join_small(session, ident, branch, sizes)
             if joined is not None:
                 return joined
         self._file_tables.forget(ident)
         columns = self._columns.get(ident) or self._read_columns(ident)
         merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)
-        return compact(session, ident, branch, columns, sizes, dead_share, merge_deletes)
+        return compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
         """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""

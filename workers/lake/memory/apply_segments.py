@@ -74,7 +74,7 @@ class Work:
     def _merged(self, key: tuple[str, ...], changes: list[Row], matched: int, added: int) -> None:
         updates = sum(not change["op"] for change in changes)
         merge = Merge(len(changes), updates, key, operation=uuid.uuid4().hex)
-        self.merges.append((merge, Outcome(matched, added, rows=0, dead=0)))
+        self.merges.append((merge, Outcome(matched, added, rows=0, deleted=0)))
 
     def _full(self, segment: Segment, full: WholeRowLookup) -> None:
         found: list[tuple[int, str, int]] = []

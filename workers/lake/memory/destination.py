@@ -306,11 +306,11 @@ class MemoryDestination(Destination):
         return 0
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         """Rewrite no files: the twin has none."""
         self._enter("compact")
-        del ident, branch, sizes, dead_share
+        del ident, branch, sizes, deleted_share
         return 0
 
     def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:

@@ -72,14 +72,14 @@ def _outcome(
     carried: str | None,
     added: str | None,
     rows: str | None,
-    dead: str | None,
+    deleted_rows: str | None,
     merged_updates: str | None,
     merged_deletes: str | None,
 ) -> Outcome:
     matched = int(deleted or 0) - int(carried or 0)
     if merged_updates is not None or merged_deletes is not None:
         matched = min(matched, int(merged_updates or 0) + int(merged_deletes or 0))
-    return Outcome(matched, int(added or 0), int(rows or 0), int(dead or 0))
+    return Outcome(matched, int(added or 0), int(rows or 0), int(deleted_rows or 0))
 
 
 def _summary(name: str) -> str:

@@ -45,14 +45,14 @@ def compact(
     branch: str,
     columns: Sequence[LakeColumn],
     sizes: FileSizes,
-    dead_share: float | None = None,
+    deleted_share: float | None = None,
     merge_deletes: Callable[[], bool] = lambda: False,
 ) -> int:
     """Merge the branch's small data files, without deleted rows. Returns the replaced files.
 
-    With ``dead_share`` instead rewrite files in which at least that share of the rows is deleted,
-    as many as ``sizes`` allows. The files of a busy table's batches should not count as small: to
-    write all of them again took as long as three batches.
+    With ``deleted_share`` instead rewrite files with at least that share of deleted rows, as many
+    as ``sizes`` allows. The files of a busy table's batches should not count as small: to write all
+    of them again took as long as three batches.
     ``merge_deletes`` merges the delete files, and answers False if it cannot.
     The new snapshots on the branch carry no stamp.
     """
@@ -60,7 +60,7 @@ def compact(
         "target-file-size-bytes": sizes.whole,
         "max-file-size-bytes": 2**62,  # no file is split
     }
-    if dead_share is None:
+    if deleted_share is None:
         options |= {
             "min-file-size-bytes": sizes.bar,
             "min-input-files": sizes.few,
@@ -70,7 +70,7 @@ def compact(
         options |= {
             "min-file-size-bytes": 0,
             "min-input-files": 2**31 - 1,
-            "delete-ratio-threshold": min(max(dead_share, 0.01), 1),
+            "delete-ratio-threshold": min(max(deleted_share, 0.01), 1),
             "max-files-to-rewrite": max(1, sizes.at_once // _usual_size(session, ident)),
         }
         merge_deletes()  # Spark chooses files by delete files that belong to a single data file

@@ -132,8 +132,10 @@ class Maintenance:
             self._fragmentation[relid] = self._fragmentation.get(relid, 0) + files
         if counts.rows:
             known = self._deleted.get(relid, NONE_DELETED)
-            not_found = min(known.not_found, counts.dead)
-            self._deleted[relid] = DeletedRows(counts.rows, counts.dead, not_found, known.looked_at)
+            not_found = min(known.not_found, counts.deleted)
+            self._deleted[relid] = DeletedRows(
+                counts.rows, counts.deleted, not_found, known.looked_at
+            )
 
     # -- after a batch ------------------------------------------------------------------------
 
@@ -286,7 +288,7 @@ class Maintenance:
 
         def vacuum(table: OpenTable) -> int:
             return self._dest.compact(
-                table.lake.ident, table.branch or "", _sizes(settings), dead_share=share
+                table.lake.ident, table.branch or "", _sizes(settings), deleted_share=share
             )
 
         outcome = maintenance_job(vacuum, table, "action=vacuum relid=%d files=%d")()

@@ -74,7 +74,7 @@ def test_many_files_of_deletes_become_one(sixty: Watched, lake_server: Lake) -> 
     assert delete_files(sixty) == [1] * FEW
     changes = [update(1), update(61, 90), *map(delete, (5, 79))]
     counts = sixty.dest.write(sixty.ident, branch, [merge(sixty.dest, changes)], stamp(50))
-    assert (counts.merged, counts.rows, counts.dead) == (4, 82, FEW + 4)
+    assert (counts.merged, counts.rows, counts.deleted) == (4, 82, FEW + 4)
     sixty.dest.publish(sixty.ident, branch, stamp(50))
     assert delete_files(sixty) == [FEW + 4]
     delete_each(sixty, branch, [7, 90])
@@ -123,7 +123,7 @@ def test_deletes_that_a_merge_has_written_again_are_known_as_gone(
     sixty.dest.publish(sixty.ident, branch, stamp(50))
     assert sixty.dest.expire(sixty.ident, retain=1) > 0
     counts = sixty.dest.write(sixty.ident, branch, [merge(sixty.dest, [delete(30)])], stamp(51))
-    assert (counts.merged, counts.rows, counts.dead) == (1, 60, FEW + 3)
+    assert (counts.merged, counts.rows, counts.deleted) == (1, 60, FEW + 3)
     sixty.dest.publish(sixty.ident, branch, stamp(51))
     assert keys(sixty) == sorted({*range(FEW, 60)} - {20, 21, 30})
 

@@ -53,7 +53,7 @@ def test_a_batch_is_one_snapshot_and_that_has_the_stamp(ten: Watched) -> None:
     assert effect.merges == (), "nothing is left to be asked"
     (counts,) = dest.count([effect])
     assert counts == Counts(appended=2, merged=2, update_missing=1, delete_missing=1)
-    assert (counts.rows, counts.dead) == (13, 2)
+    assert (counts.rows, counts.deleted) == (13, 2)
     assert ten.tip() == before
     dest.publish(ten.ident, branch, stamp(30))
     found = {row[0]: row[1] for row in ten.rows()}

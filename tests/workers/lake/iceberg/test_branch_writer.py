@@ -193,12 +193,12 @@ def test_an_error_of_a_decision_leaves_no_position(writer: BranchWriter, log: li
 def test_the_effect_is_that_of_both(
     writer: BranchWriter, files: NoteTaker, spark: NoteTaker
 ) -> None:
-    files.done = Counts(appended=1, merged=2, rows=10, dead=3)
+    files.done = Counts(appended=1, merged=2, rows=10, deleted=3)
     spark.done, spark.merges = Counts(appended=4, update_origin_differs=1), (Merge(5, 2),)
     effect = writer.write([], STAMP)
     assert (effect.ident, effect.branch, effect.merges) == (IDENT, "b", spark.merges)
     assert effect.counts == Counts(appended=5, merged=2, update_origin_differs=1)
-    assert (effect.counts.rows, effect.counts.dead) == (10, 3)
+    assert (effect.counts.rows, effect.counts.deleted) == (10, 3)
 
 
 def test_each_commit_has_a_name_of_its_own() -> None:

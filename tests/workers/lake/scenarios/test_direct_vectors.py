@@ -59,7 +59,7 @@ def test_a_batch_is_one_snapshot_of_our_files_and_vectors(two_files: Watched) ->
     assert table.commits(branch) == ["0/28", *table.commits("main")]
     (counts,) = table.dest.count([effect])
     assert counts == Counts(appended=2, merged=3, update_missing=1, delete_missing=1)
-    assert (counts.rows, counts.dead) == (24, 3)
+    assert (counts.rows, counts.deleted) == (24, 3)
     table.dest.publish(table.ident, branch, stamp(40))
     assert (table.by_spark(), vectors(table)) == (0, [1, 2])
     expected = {n: f"v{n}" for n in range(20) if n not in (1, 2, 12)}

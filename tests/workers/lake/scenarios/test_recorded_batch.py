@@ -280,7 +280,7 @@ def test_maintenance(
     table.step("compact", lambda: dest.compact(ident, BRANCH, sizes))
     table.batch("behind the compaction", [], stamp(25))
     table.batch("delete some", [merge(dest, [delete(n) for n in range(1, 9)])], stamp(30))
-    table.step("vacuum", lambda: dest.compact(ident, BRANCH, sizes, dead_share=0.1))
+    table.step("vacuum", lambda: dest.compact(ident, BRANCH, sizes, deleted_share=0.1))
     table.batch("behind the vacuum", [append(dest, rows(100, 1))], stamp(40))
     table.step("expire none", lambda: dest.expire(ident, retain=1, age=3600))
     table.step("expire some", lambda: dest.expire(ident, retain=5))

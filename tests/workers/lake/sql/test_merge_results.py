@@ -42,7 +42,7 @@ def test_several_tables_are_one_question() -> None:
     of_b = Effect(B, "x", Counts(update_origin_differs=1), (Merge(2, 0, ("id",), "b-1"),))
     first, second = counted(lake, of_a, of_b)
     assert first == Counts(appended=5, merged=4, update_missing=1, delete_missing=1)
-    assert (first.rows, first.dead) == (30, 9)
+    assert (first.rows, first.deleted) == (30, 9)
     assert second == Counts(merged=2, update_origin_differs=1)
     (sql,) = lake.asked
     assert sql.count("UNION ALL") == 1

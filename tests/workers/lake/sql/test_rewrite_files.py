@@ -179,12 +179,12 @@ def test_files_with_deleted_rows_are_rewritten_some_at_a_time(
     gone = [*range(20), *range(100, 105), *range(200, 250)]
     counts = dest.write(lake_ident, branch, [delete(dest, *gone)], stamp(30))
     dest.publish(lake_ident, branch, stamp(30))
-    assert (counts.rows, counts.dead) == (300, 75)
+    assert (counts.rows, counts.deleted) == (300, 75)
     one = FileSizes(at_once=1)
-    assert [dest.compact(lake_ident, branch, one, dead_share=0.1) for _ in range(3)] == [1, 1, 0]
+    assert [dest.compact(lake_ident, branch, one, deleted_share=0.1) for _ in range(3)] == [1, 1, 0]
     assert dest.table(lake_ident).stamp == stamp(30)
     counts = dest.write(lake_ident, branch, [delete(dest, 50)], stamp(40))
     dest.publish(lake_ident, branch, stamp(40))
     assert counts.rows == 80 + 100 + 50
-    assert counts.dead == 6 if version == 3 else counts.dead >= 6
+    assert counts.deleted == 6 if version == 3 else counts.deleted >= 6
     assert count(dest, lake_ident) == 300 - 75 - 1

@@ -48,7 +48,7 @@ class Many:
         return 1
 
     def compact(
-        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, dead_share: float | None = None
+        self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
     ) -> int:
         return self._done(ident)
 
