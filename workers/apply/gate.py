@@ -14,13 +14,14 @@ LSNs = NDArray[np.int64]
 def should_apply_changes_for_rel(
     rel: SubscriptionRel | None, remote_final_lsn: LSNs, *, own_relid: int = 0
 ) -> Bools:
-    """The gate: for each transaction (its commit record's *start*), does this worker apply it?
+    """Decide for each transaction, by the *start* of the commit record, if this worker applies it.
 
-    A sync worker (``own_relid``) applies its own table and nothing else. The apply worker
-    applies a table that is ready, and one that is synced if the transaction commits at or after
-    the position the sync worker reached. ``<=`` and not ``<``: ``srsublsn`` is the end of what
-    the sync worker applied, "last byte + 1", and so may be the very byte at which the next
-    commit record starts; with ``<`` that transaction would be nobody's.
+    A sync worker applies the table ``own_relid`` alone. The apply worker applies a table that is
+    ready. Of a table that is synced the apply worker applies the transactions that commit at or
+    after ``srsublsn``, the position that the sync worker reached.
+
+    The comparison is ``<=`` and not ``<``. ``srsublsn`` is the last applied byte + 1, and the next
+    commit record may start at exactly that byte. With ``<`` no worker would apply the transaction.
     """
     if rel is None:
         return np.zeros(len(remote_final_lsn), dtype=np.bool_)

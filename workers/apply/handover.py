@@ -1,20 +1,19 @@
-"""Who applies a table's changes, and what happens to tables that are not ready. Pure.
+"""Hand tables over from sync workers to the apply worker. Pure.
 
-PostgreSQL's ``should_apply_changes_for_rel`` and the two ``process_syncing_tables``. Three
-positions are never mixed here: *received* (the highest position a message named), *gated* (the
-end LSN of the last transaction whose gate decisions are taken) and *durable* (the end LSN up to
-which every transaction is committed in every table).
+PostgreSQL's two ``process_syncing_tables``. Three positions are never mixed here: *received* (the
+highest position in any message), *decided* (the end LSN of the last transaction that the gate has
+decided) and *durable* (the end LSN up to which every transaction is committed in every table).
 
 The hand-over, the apply worker in front::
 
-    sync:  copied at 8, says w(8)     apply: gated 10
+    sync:  copied at 8, says w(8)     apply: decided 10
     apply: c = max(8, 10) = 10, closes no batch until the catalog says s
     sync:  streams 8..10, stores s(10)
     apply: goes on at 10; a transaction whose commit record starts at 10 or later is its own
 
 and the sync worker in front::
 
-    sync:  copied at 10, says w(10)   apply: gated 8
+    sync:  copied at 10, says w(10)   apply: decided 8
     apply: c = max(10, 8) = 10
     sync:  has nothing to do, stores s(10)
     apply: takes 8..10 for the other tables, drops this table's changes (10 > commit_lsn), then r
@@ -64,7 +63,7 @@ Action = SetReady | AnswerCatchup | LaunchSync | AwaitSyncDone
 
 @dataclass(frozen=True, slots=True)
 class SyncWorkerState:
-    """What a live sync worker's slot says."""
+    """The worker slot of a running sync worker."""
 
     relid: int
     relstate: SubRelState | None
@@ -82,12 +81,11 @@ def process_syncing_tables_for_apply(
     max_sync_workers: int,
     retry_interval: float,
 ) -> list[Action]:
-    """What the apply worker does about each table that is not ready, at a batch boundary.
+    """Decide what the apply worker does for each table that is not ready, at a batch boundary.
 
-    All tables in w are answered here, at one boundary and with positions taken from one gated
-    position, so that many small tables do not stop apply one by one. ``last_start`` and ``now``
-    are monotonic seconds per relid: a failing table is tried again no sooner than
-    ``retry_interval``, whatever the other tables do.
+    All tables in w get their answer at one boundary, from one decided position. So many small
+    tables do not stop apply one by one. ``last_start`` and ``now`` are monotonic seconds, by relid:
+    a failing table is tried again after ``retry_interval`` or later, whatever other tables do.
     """
     actions: list[Action] = []
     running = len(sync_workers)
@@ -115,7 +113,7 @@ def process_syncing_tables_for_apply(
 def process_syncing_tables_for_sync(
     relstate: SubRelState | None, relstate_lsn: LSN | None, current_lsn: LSN
 ) -> LSN | None:
-    """Has the sync worker caught up? The LSN to store with ``s``, or None: go on."""
+    """Return the LSN to store with ``s`` if the sync worker has caught up; None: go on."""
     if relstate == SubRelState.CATCHUP and relstate_lsn is not None and current_lsn >= relstate_lsn:
         return current_lsn
     return None

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _SyncTracker:
-    """When sync workers of which table were last asked for; only this process knows."""
+    """The time of the last request for a sync worker, by relid."""
 
     last_start: dict[int, float] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     watch: StandbyWatch,
     orphans: OrphanRemoval,
 ) -> None:
-    """Turn after turn until told to stop; raises what ends the worker."""
+    """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
     tracker = _SyncTracker()
     seen_version = -1
@@ -53,9 +53,9 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             return
         stream.receiver.raise_if_failed()
         reload_settings(process, stream)
-        # Sync workers first, the catalog second. A worker that is gone stored s before it went,
-        # so a catalog read after seeing it gone shows the s; the other way round, a table would
-        # be gated by its old d while its sync worker had already stopped at s.
+        # Read the sync workers first and the catalog second. A sync worker stores s and then goes.
+        # So a catalog that is read after the worker is gone shows s. In the other order the gate
+        # would see the old d although the sync worker had stopped at s already.
         sync_workers = _sync_workers(process, applier)
         change = process.link.catalog_change()
         version = applier.store.data_version()
@@ -96,18 +96,18 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
 
 
 def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
-    """Whether there is a whole batch, or something else to be done than to wait for one."""
+    """True if a whole batch waits, or if the worker has to do more than wait for a batch."""
     waiting = sum(stream.spool.size()) >= process.settings.batch_max_bytes
     return waiting or process.interrupted() or process.link.catalog_change() is not None
 
 
 def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
-    """Raises ``WorkerExit`` when the worker must end or start again because of a change."""
+    """Read the subscription again; ``WorkerExit`` if a change ends or restarts the worker."""
     applier.sub = reread_subscription(process.store, applier.sub)
 
 
 def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWorkerState]:
-    """What the slots of this subscription's sync workers say, if any table needs one."""
+    """Read the slots of the subscription's sync workers, unless every table is ready."""
     if all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
         return {}
     return {
@@ -128,7 +128,10 @@ def _process_syncing_tables(
     tracker: _SyncTracker,
     workers: dict[int, SyncWorkerState],
 ) -> bool:
-    """Carry out what the pure function decides; True while no batch may be closed."""
+    """Carry out the decisions of ``process_syncing_tables_for_apply``.
+
+    True while no batch may be closed.
+    """
     unready = [rel for rel in applier.rels.values() if rel.srsubstate != SubRelState.READY]
     if not unready:
         return False
@@ -160,7 +163,7 @@ def _process_syncing_tables(
 
 
 def _set_ready(applier: Applier, relid: int, lsn: LSN) -> None:
-    """s → r; a row that a command removed, or set back to i, stays so."""
+    """Store r for a table in s; a row that a command removed or set back to i is left alone."""
     failpoints.reach("apply.before_ready")
     store, subid = applier.store, applier.sub.oid
     with store.transaction():

@@ -1,4 +1,4 @@
-"""What a running worker does about settings and a subscription that were changed under it."""
+"""Take over settings and subscriptions that changed while the worker runs, or end the worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESTART_ON: Final = (
     "password_env",
     "tables",
 )
-"""A change of one of these needs another connection or another START_REPLICATION."""
+"""Columns whose change needs another connection or another START_REPLICATION."""
 
 
 _RESTART_ON_SETTING: Final = (
@@ -36,14 +36,14 @@ _RESTART_ON_SETTING: Final = (
     "track_commit_timestamp",
     "is_superuser",
 )
-"""What the lake's threads, staging and tables are made with, and whose connection it is."""
+"""Settings that the lake's threads, staging, tables and the connection were made with."""
 
 
 def reload_settings(process: WorkerProcess, stream: Stream) -> None:
-    """Let settings that changed count from here on.
+    """Take over changed settings from here on.
 
-    Raises ``WorkerExit`` in an apply worker for those it cannot change while it runs. A sync worker
-    keeps them: starting again would copy its table again.
+    An apply worker cannot change some settings while it runs, and raises ``WorkerExit`` for them. A
+    sync worker keeps the old values: a new start would copy the table again.
     """
     changed = process.process_config_file()
     if not changed:
@@ -61,7 +61,7 @@ def reload_settings(process: WorkerProcess, stream: Stream) -> None:
 
 
 def reread_subscription(store: CatalogStore, old: Subscription) -> Subscription:
-    """The subscription as it is now; ``WorkerExit`` if a worker of ``old`` is nothing for it."""
+    """Read the subscription again; ``WorkerExit`` if the worker cannot go on."""
     new = store.subscription(old.oid)
     if new is None or new.subcreate != SubCreate.READY:
         raise WorkerExit(f'subscription "{old.subname}" was removed')

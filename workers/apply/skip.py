@@ -1,27 +1,29 @@
 """ALTER SUBSCRIPTION … SKIP: what ``subskiplsn`` means for a batch. Pure.
 
-A transaction whose commit record starts at ``subskiplsn`` is not applied: its row changes are
-dropped whole, in every table; what it says of relations still counts. The batch is cut around it.
-The tables that would have taken it get a stamp beyond it and no rows, so that it can come again (a
-publisher that crashed forgets what was confirmed to it) and is one that they have. The origin moves
-over it and ``subskiplsn`` is cleared in one transaction of the catalog.
+A transaction whose commit record starts at ``subskiplsn`` is not applied. All row changes of the
+transaction are dropped, in every table; Relation messages in the transaction still count. The batch
+is cut around the transaction. Every table that would have taken the transaction gets a position
+beyond the transaction, and no rows. The transaction may come again, because a publisher that
+crashed forgets confirmed positions; the tables then skip it by their position. One transaction of
+the catalog moves the origin over the skipped transaction and clears ``subskiplsn``.
 
 A trace: SKIP 499, the transaction ends at 500 and would change a and b::
 
     read subskiplsn = 499; the batch is cut: 500 is alone
-    a, b are not taken to be whole copies any more: a key it deletes stays in the lake
-    stamp 500 on a branch of a and of b, without rows
+    inserted keys of a and b are looked up from now on: a key that 500 deletes stays in the lake
+    position 500 on a branch of a and of b, without rows
     in_flight {a, b}; ff a; ff b
     catalog: origin 500, subskiplsn 0/0, in_flight {}
 
-Killed before the last line, a successor fences a and b, finds ``subskiplsn`` and gets 500 again:
-it is skipped again, in a table that stands at 500 already by that. Killed after it, 500 is asked
-for no more, and if it comes all the same every table stands at 500 or beyond. No other transaction
-starts there, so skipping it twice is skipping it once.
+If the worker is killed before the last line, the successor fences a and b, finds ``subskiplsn``,
+gets 500 again and skips 500 again. A table with position 500 already skips 500 by the position. If
+the worker is killed after the last line, nobody asks for 500 any more. Should 500 come all the
+same, every table has position 500 or more. No other transaction commits at 499, so to skip 500
+twice is to skip 500 once.
 
-When a transaction that changes something finishes beyond ``subskiplsn`` and none did there, it was
-not one: it is cleared with a warning. PostgreSQL clears it at the first transaction that finishes
-anywhere else, also before it.
+``subskiplsn`` may name no transaction. That is known when a transaction with changes finishes
+beyond ``subskiplsn`` and none finished there. Then ``subskiplsn`` is cleared with a warning.
+PostgreSQL clears ``subskiplsn`` at the first transaction that finishes anywhere else, also before.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from workers.stream.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What a batch has to do with ``subskiplsn``; never 0/0.
+    """The meaning of ``subskiplsn`` for a batch. ``lsn`` is ``subskiplsn``, never 0/0.
 
-    ``txn`` is the index of the transaction to be skipped. If there is none, ``passed`` is the
-    finish LSN of the first one beyond it.
+    ``txn`` is the index of the transaction to be skipped. Without such a transaction, ``passed`` is
+    the finish LSN of the first transaction beyond ``lsn``.
     """
 
     lsn: LSN
@@ -48,7 +50,7 @@ class Skip:
 
 
 def look_for_skip(subskiplsn: LSN, batch: Batch) -> Skip | None:
-    """What the batch has to do with it; None if nothing."""
+    """Find the transaction to be skipped; None if ``subskiplsn`` has no meaning for the batch."""
     if subskiplsn == InvalidXLogRecPtr:
         return None
     found = np.flatnonzero(batch.final_lsn == int(subskiplsn))

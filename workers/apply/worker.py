@@ -1,38 +1,37 @@
-"""The apply worker: one per subscription, it applies what the publisher committed.
+"""The apply worker: one per subscription, applies the publisher's transactions.
 
-PostgreSQL's ``worker.c``. Changes arrive transaction by transaction, in commit order. Where the
-native worker applies a transaction row by row and commits it, this one takes *batches of whole
-transactions*: while the lake is busy with one batch, the receive thread collects the next, so an
-idle lake takes a single transaction at once and a busy one thousands together. A position is only
-ever the end LSN of a commit; transactions are applied whole or skipped whole.
+PostgreSQL's ``worker.c``. Changes arrive transaction by transaction, in commit order. PostgreSQL's
+worker applies a transaction row by row and commits. This worker takes *batches of whole
+transactions*: while the lake is busy with one batch, the receive thread collects the next. So an
+idle lake takes a single transaction at once, and a busy lake takes thousands together. Every
+position is the end LSN of a commit; transactions are applied whole or skipped whole.
 
 One turn of the loop, at a batch boundary:
 
-1. The subscription is read again if the catalog changed: gone or disabled ends the worker, as does
-   any change that needs another connection or another start.
+1. The subscription is read again if the catalog changed. A subscription that is gone or disabled
+   ends the worker, and so does a change that needs another connection or another start.
 2. ``process_syncing_tables_for_apply`` decides about tables that are not ready. While one of them
    is in ``c`` no batch is closed; receiving, spooling and feedback go on.
-3. A batch is taken. For each table the gate decides, transaction by transaction; what is left is
-   cut, folded, and written to the tables' branches.
+3. A batch is taken. For each table the gate decides, transaction by transaction. The remaining
+   changes are cut, folded, and written to the tables' branches.
 4. When every branch is complete the batch is published, the origin moves, and the transactions
    become durable: the receive thread reports them to the publisher at once.
 
-A worked trace. Tables a (r) and b (s at 300); the flush list is empty, gated = durable = 250::
+A worked trace. Tables a (r) and b (s at 300); the flush list is empty, decided = durable = 250::
 
     received  C 260 (a), C 310 (a, b), C 350 (b)      flush list 260 310 350
-    batch     260 310 350; gated = 350
+    batch     260 310 350; decided = 350
     gate      a takes all; b takes what commits at or after 300: 310 and 350
     write     a's branch: 260 310 → stamp 350;  b's branch: 310 350 → stamp 350
     publish   in_flight {a, b}; ff a; ff b; origin 350; in_flight {}
     durable   350; feedback flush = 350; b: durable ≥ 300, so r is stored
 
-An error that one transaction is to blame for must not stop the ones before it, nor leave a part of
-it anywhere: the batch is cut before that transaction, the first part is published, then the
-transaction is tried alone, so that the error names its finish LSN.
+An error that is one transaction's fault must not stop the transactions before, nor leave a part of
+the transaction in any table. ``workers.apply.apply_batch`` cuts the batch for that.
 
-An error ends the process. The launcher starts a successor, which closes the Spark sessions of
-this one, fences the tables in flight, and asks the publisher for everything after the origin;
-what a table already holds it skips by its own LSN.
+An error ends the process. The launcher starts a successor. The successor closes the Spark sessions
+of the dead worker, fences the tables in flight, and asks the publisher for everything after the
+origin. A transaction that a table has already is skipped by the table's position.
 """
 
 from __future__ import annotations
@@ -67,11 +66,10 @@ from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
 
 log = logging.getLogger(__name__)
-"""Seconds an idle turn waits; PostgreSQL's constant. Every event wakes it earlier."""
 
 
 def apply_worker_main(process: WorkerProcess) -> None:
-    """``ApplyWorkerMain``: attach, settle what a predecessor left, stream, loop."""
+    """``ApplyWorkerMain``: open the lake, fence a dead worker's batch, stream, loop."""
     store = process.store
     sub = process.subscription()
     slot = sub.subslotname
@@ -91,7 +89,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
         if needed is not None:
             log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
             process.applying = False
-            # As it is by now: what the first stream confirmed is no slot that somebody else moved.
+            # Read again: the first stream has confirmed positions, and moved the slot by that.
             sub, origin = reread_subscription(store, sub), stored_origin(store, sub)
             _connected(process, sub, slot, origin, writer, orphans, as_text=True)
     finally:
@@ -110,10 +108,10 @@ def _connected(
     *,
     as_text: bool = False,
 ) -> str | None:
-    """On a connection of its own, until told to stop, or why it has to be another one, of text.
+    """Stream on a new connection until told to stop; the reason if the stream must restart as text.
 
-    A walsender begins a second logical stream on a connection, and ends it at once. And the end of
-    the connection ends the transaction that it is sending.
+    A restart needs a new connection: a walsender begins a second logical stream on a connection and
+    ends the stream at once. The end of a connection also ends the transaction that is being sent.
     """
     try:
         with connected_publisher(process, sub, sub.subname) as (conn, watch):
@@ -125,13 +123,13 @@ def _connected(
             binary = None if as_text else stream_forms(conn, sub, process.interrupted)
             _stream(process, conn, slot, sub, writer, watch, orphans, binary)
     except RestartAsText as needed:
-        # Not an exception any more: it holds the batch that could not be read.
+        # The exception must not live on: its traceback holds the batch that could not be read.
         return str(needed)
     return None
 
 
 def _wait_for_slot(process: WorkerProcess, conn: WalReceiverConn, slot: str) -> None:
-    """Until the walsender of the connection before has noticed its end, for some seconds."""
+    """Wait some seconds at most until the last connection's walsender has released the slot."""
     until = time.monotonic() + process.settings.wal_retrieve_retry_interval
     while time.monotonic() < until and not process.interrupted():
         found = fetch_slot(conn, slot)
@@ -150,7 +148,7 @@ def _stream(
     orphans: OrphanRemoval,
     binary: BinaryForms | None,
 ) -> None:
-    """Everything from START_REPLICATION on, from where the origin stands by now."""
+    """Start replication at the origin, and run the loop."""
     store, link = process.store, process.link
     start = start_position(stored_origin(store, sub), store.rels(sub.oid))
     with (
@@ -171,8 +169,8 @@ def _stream(
         )
     try:
         log_streaming(sub)
-        # What a predecessor confirmed it had gated: for a table that was being copied its
-        # changes up to there are gone, so no sync worker may be told to stop before.
+        # A dead worker had decided all transactions that it confirmed, and dropped the changes of
+        # tables that were being copied. So no sync worker may be told to stop before that position.
         known = store.subscription(sub.oid) or sub
         decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
         checks = table_checks(process, sub, conn)
@@ -188,11 +186,11 @@ def _stream(
 
 
 def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | None) -> bool:
-    """Whether a publisher's error may be one that it has with binary values alone.
+    """True if a publisher's error may be about the binary format, and may not come with text.
 
-    There are types whose values have no binary form inside of arrays; the publisher finds out when
-    it sends one, of whatever table that was ever published. Not what ends a connection, and no full
-    disk, the publisher's or that of our spool.
+    Some types have no binary form inside of arrays. The publisher finds out when it sends such a
+    value, of any table that was ever published. Errors that end a connection are excluded, and so
+    is a full disk, on the publisher or under the spool.
     """
     others = ("08", "53", "57", "58")
     return binary is not None and not binary.binary_required and error.code[:2] not in others
@@ -201,7 +199,7 @@ def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | N
 def _writer(
     process: WorkerProcess, dest: Destination, sub: Subscription, beside: Executor
 ) -> LakeWriter:
-    """Expiries are done ``beside`` the batches, and have locks of their own."""
+    """Build the writer. Expiries run in thread ``beside``, and have their locks for themselves."""
     maintenance = Maintenance(
         dest,
         beside.submit,
@@ -222,7 +220,7 @@ def _writer(
 
 
 def log_streaming(sub: Subscription) -> None:
-    """Say once per worker that ``streaming`` has no effect yet; start_options leaves it out."""
+    """Log once per worker that ``streaming`` has no effect yet; it is left out of the options."""
     if sub.substream is not Streaming.OFF:
         log.info(
             "action=streaming_off subid=%d streaming = %s runs as off: a transaction is received "

@@ -1,4 +1,4 @@
-"""May a table's published columns go to this lake table? Checks of names, before any row.
+"""Check whether a table's published columns can go to a lake table, by names, before any row.
 
 The commands check a configuration with the same functions, so this module needs no kernel.
 """
@@ -17,7 +17,7 @@ from workers.lake.table import LakeIdent, LakeTable
 def check_keys(
     options: TableOptions, replident: str, published: Collection[str], ident: LakeIdent
 ) -> None:
-    """Declared keys are of published columns (42703), of a table whose rows a key finds (0A000)."""
+    """Check that declared keys have published columns (42703), and a key finds rows (0A000)."""
     if not options.keys:
         return
     if replident == REPLICA_IDENTITY_FULL:
@@ -34,9 +34,9 @@ def check_keys(
 
 
 def check_columns(published: Sequence[str], table: LakeTable, generated: Generated = ()) -> None:
-    """Every published column must be in the lake table, and must not be generated there.
+    """Raise 55000 with all published columns that the lake table lacks, or generates.
 
-    55000 naming all that are not, or are. What is generated must be there, too.
+    Generated columns must be in the lake table, too.
     """
     known = {column.name for column in table.columns}
     missing = [name for name in published if name not in known]
@@ -59,7 +59,7 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
 
 
 def check_generated(published: Sequence[str], generated: Generated, ident: LakeIdent) -> None:
-    """What is published must not be generated here as well; 55000 naming all that is."""
+    """Raise 55000 with all published columns that are declared as generated."""
     names = {name for name, _ in generated}
     both = [name for name in published if name in names]
     if both:

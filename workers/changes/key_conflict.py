@@ -10,9 +10,9 @@ from workers.lake.table import LakeIdent
 
 
 class KeyConflict(UniqueViolation):
-    """A row is inserted with a key, or given one, that another row has; or with several.
+    """A change gives a row a key, or several keys, of another row.
 
-    Not ``certain``: the key may have been a part of the replica identity, which rows may share.
+    If not ``certain``, the key may be a part of the replica identity, and rows may share the part.
     """
 
     def __init__(

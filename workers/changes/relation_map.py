@@ -1,10 +1,10 @@
-"""The relation map: which lake table and which layout a remote relation's changes have.
+"""The relation map: the name and the columns of each remote relation.
 
-PostgreSQL's ``relation.c``. A Relation message announces oid, names, columns and the key flags of
-a remote table before its first change and again after anything about it changed; the one in force
-when a change was written is the one that describes its tuples. The target is resolved by name, and
-the publisher's text is read as what the *lake's* column is, as PostgreSQL lets the subscriber's
-column type parse it.
+PostgreSQL's ``relation.c``. A Relation message announces oid, names, columns and key flags of a
+remote table, before the first change of the table and again after any change of the definition.
+The last message before a change describes the tuples of the change. The target table is found by
+name. The type of the *lake's* column says how the publisher's text is read, as in PostgreSQL the
+type of the subscriber's column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogicalRepRelMap:
         self._announced: set[Relation] = set()
 
     def copy(self) -> LogicalRepRelMap:
-        """A map a batch may move forward and throw away if the batch fails."""
+        """Copy the map: a batch moves one map forward, and the other is kept if the batch fails."""
         twin = LogicalRepRelMap()
         twin._relations = dict(self._relations)
         twin._announced = set(self._announced)
@@ -44,7 +44,7 @@ class LogicalRepRelMap:
         return True
 
     def take_announced(self) -> set[Relation]:
-        """The Relation messages that came since the last call, equal ones too."""
+        """Return all Relation messages since the last call, also messages without a change."""
         announced, self._announced = self._announced, set()
         return announced
 
@@ -58,7 +58,7 @@ class LogicalRepRelMap:
 
 
 def in_force(relation: Relation | None, relid: int) -> Relation:
-    """The Relation message that a change goes by; 08P01 when none came before it."""
+    """Return the Relation message of a change; 08P01 if no message came before the change."""
     if relation is None:
         raise ProtocolViolation(
             f"no relation map entry for remote relation ID {relid}",
@@ -73,15 +73,18 @@ def name_of(relation: Relation) -> RelName:
 
 
 def flags_key(relation: Relation) -> bool:
-    """Are there columns that find a row? Not under REPLICA IDENTITY FULL, which flags them all."""
+    """True if key columns find a row; REPLICA IDENTITY FULL flags all columns, and none does."""
     return relation.replident != REPLICA_IDENTITY_FULL and any(
         column.key for column in relation.columns
     )
 
 
 def key_ordinals(relation: Relation, coverage: Coverage) -> tuple[int, ...]:
-    """Which columns find a row; empty under REPLICA IDENTITY FULL, which compares whole rows, and
-    where they are only a part of the replica identity, which other rows may share."""
+    """Return the columns that find a row.
+
+    Empty under REPLICA IDENTITY FULL, which compares whole rows. Empty too if the columns are only
+    a part of the replica identity, because rows may share the part.
+    """
     if coverage is Coverage.PART or not flags_key(relation):
         return ()
     return tuple(n for n, column in enumerate(relation.columns) if column.key)

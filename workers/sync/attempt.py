@@ -30,7 +30,7 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
         if sub.sync_slot is SyncSlot.PERMANENT:
             permanent_slot.begin_origin(store, sub, rel)
-        else:  # it was permanent, and what it left is dropped
+        else:  # the slot of an earlier attempt may have been permanent
             store.origin_drop(origin_name(sub.oid, rel.srrelid))
         return store.update_rel(
             rel.srsubid,
@@ -46,16 +46,15 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
 def undo_published_attempt(
     sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
 ) -> LakeTable | None:
-    """A copy that reached main but was never stored as s, or that f cannot go on from, is taken
-    back.
+    """Undo a copy that reached main and was never stored as s, or that f cannot go on from.
 
-    The fence comes first: a fast-forward that the dead worker left in flight either landed before
-    it, and is seen here, or cannot land any more. That goes for the copy of a table that left and
-    came back too, whose row is new and knows no epoch. The branches go before main is set back:
-    from the base they could be fast-forwarded to again.
+    The fence comes first. A fast-forward that a dead worker left in flight has landed before the
+    fence, and is seen here, or cannot land any more. The fence is also needed for a table that left
+    and came back: the new row has no copy id of the old copy. The branches are dropped before main
+    is set back: from the base a fast-forward to a branch would be possible again.
 
-    In a shared lake table a copy replaces what its source has there, so there is nothing to take
-    back, and what others have published since stays.
+    In a shared lake table a copy replaces the rows of its source. So nothing is undone, and rows
+    that other sources have published since then stay.
     """
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
@@ -73,14 +72,14 @@ def undo_published_attempt(
             )
         log.info("action=undo_copy relid=%d table=%s", rel.srrelid, lake.ident)
         dest.rollback(lake.ident, rel.base_snapshot)
-        # From the base a late fast-forward could land again, in a catalog that compares no more
-        # than the snapshot that main is at.
+        # From the base a late fast-forward could land again, if the lake's catalog compares only
+        # the current snapshot of main.
         fenced = dest.fence(lake.ident)
     return fenced
 
 
 def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:
-    """Whether ``main`` shows the copy of the attempt before."""
+    """True if ``main`` shows the copy of the attempt before."""
     started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
     stamp = lake.stamp
     if not started or stamp is None:

@@ -27,12 +27,12 @@ from workers.sync.context import SyncContext
 def wait_for_catchup(
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, start: LSN
 ) -> LSN:
-    """w, then wait until the apply worker answers c; its position.
+    """Set w, then wait until the apply worker answers c; return the position of c.
 
-    ``wait_for_worker_state_change``, but for this: PostgreSQL's sync worker ends with the apply
-    worker, and the copy, which may have taken hours, with its temporary slot. This one waits for
-    the next apply worker, which finds it in w and answers as its predecessor would have; not for
-    ever, because meanwhile the slot holds WAL back.
+    ``wait_for_worker_state_change``, with a difference. PostgreSQL's sync worker ends with the
+    apply worker, and the copy, which may have taken hours, is lost with the temporary slot. This
+    worker waits for the next apply worker, which finds w and answers. The wait has a limit, because
+    the slot holds WAL back meanwhile.
     """
     link, subid = process.link, sub.oid
     patience = max(
@@ -43,8 +43,8 @@ def wait_for_catchup(
     failpoints.reach("tablesync.waiting")
     while not process.interrupted():
         change = link.catalog_change()
-        # The answer first, the catalog second: who answers has read what the catalog holds by
-        # then, and nobody of another subscription's mind may answer this copy.
+        # Read the answer first and the catalog second. The apply worker has read the catalog before
+        # the answer. So the checks below see at least the subscription that the apply worker saw.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
         check_same_attempt(process.store, rel)
         check_same_publisher(sub, reread_subscription(process.store, sub))
@@ -53,7 +53,7 @@ def wait_for_catchup(
             return own.relstate_lsn
         if apply is not None:
             link.wakeup(subid, 0)
-        if apply is not None and apply.last_recv_time:  # one that streams, not one that fails
+        if apply is not None and apply.last_recv_time:  # a worker that streams, not one that fails
             alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()
@@ -71,7 +71,7 @@ def catch_up(
     remember_flush: Callable[[LSN], None],
     store_syncdone: Callable[[LSN], None],
 ) -> None:
-    """Stream to the position of c (step 5), then ``store_syncdone`` at where that ended."""
+    """Stream to the position of c (step 5), then call ``store_syncdone`` with the position."""
     process = context.process
     process.process_config_file()  # the copy may have taken hours
     stream = start_stream(
@@ -102,7 +102,7 @@ def catch_up(
 
 
 def _read_skip(process: WorkerProcess, applier: Applier) -> None:
-    """A SKIP that was taken back must not leave out in this table what all others apply."""
+    """Read ``subskiplsn`` again: a withdrawn SKIP must not skip a transaction in one table only."""
     now = process.store.subscription(applier.sub.oid)
     if now is not None:
         applier.sub = replace(applier.sub, subskiplsn=now.subskiplsn)
@@ -115,7 +115,7 @@ def one_turn(
     rel: SubscriptionRel,
     watch: StandbyWatch,
 ) -> None:
-    """Apply one batch to the branch, or let an idle stream's position count, or wait."""
+    """Apply one batch to the branch, or take over an idle stream's position, or wait."""
     if process.interrupted():
         raise WorkerExit("told to stop")
     change = process.link.catalog_change()

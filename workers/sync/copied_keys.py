@@ -1,11 +1,11 @@
 """Copied rows whose key the lake table has already.
 
-PostgreSQL's COPY stops at the target's first duplicate key. Here the rows are on the copy's branch
-by then, which nobody reads, and the lake is asked once for all of them: an error, and the branch is
-dropped by the next attempt; or, with ``on_key_conflict: overwrite``, the copied row takes the place
-of the one that was there, as a row that is inserted later would.
+PostgreSQL's COPY stops at the target's first duplicate key. Here all rows are on the copy's branch
+first, which has no readers, and the lake looks up all keys at once. A duplicate key is an error,
+and the next attempt drops the branch. With ``on_key_conflict: overwrite`` the copied row replaces
+the existing row, like a row that is inserted later.
 
-Nothing is asked where nothing can be met: the table was empty, or the copy replaces what it holds.
+No key is looked up if the table was empty, or if the copy replaces all rows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def settle_copied_keys(
     copy_again: str,
     generated: Generated = (),
 ) -> None:
-    """After the copy, before anything else is written to the branch: no identity is there twice.
+    """Make sure that no replica identity has two rows, right after the copy.
 
-    ``columns`` are the copied ones, and ``generated`` what is computed over them. 23505 for a key
-    that is there, or with ``overwrite`` for one that two rows have; ``copy_again`` is the command
-    that replaces all rows.
+    ``columns`` are the copied columns, ``generated`` the computed ones. Raises 23505 for a key that
+    exists, or with ``overwrite`` for a key of two rows. ``copy_again`` is the command that replaces
+    all rows.
     """
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     found = dest.existing_keys(ident, branch, key)
@@ -67,9 +67,10 @@ def check_repeated_keys(
     keys: Iterable[Sequence[str]],
     source: str,
 ) -> None:
-    """Declared keys: no two rows may share one, be they copied or not; 23505 naming all that do.
+    """Raise 23505 with every declared key that two rows share, copied rows or existing rows.
 
-    The publisher need not know of such a key, so copied rows are compared with each other, too.
+    A declared key may be unknown to the publisher. So copied rows are compared with copied rows
+    as well.
     """
     counted = [(key, dest.repeated_keys(ident, branch, key, source)) for key in keys]
     said = [

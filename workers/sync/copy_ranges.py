@@ -26,7 +26,7 @@ def lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
 
 
 def check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> None:
-    """The files the snapshot knew must be the ones the tables live in now (55000 if not)."""
+    """Raise 55000 if a table's file is not the file that the snapshot knew."""
     if is_rewritten(conn, leaves):
         raise ObjectNotInPrerequisiteState(
             f'table "{remote.nspname}.{remote.relname}" was rewritten while it was copied',
@@ -51,11 +51,12 @@ def cut_ranges(
     settings: Settings,
     options: str = CSV,
 ) -> list[Range]:
-    """One for the whole table, or one per range of blocks of each leaf.
+    """Make one range for the whole table, or a range for every few blocks of each leaf.
 
-    The ranges of a leaf are equally long, and as many as are copied at a time or a multiple of it:
-    none is left over that all others wait for, though each is up to twice ``copy_range_bytes`` for
-    that. A leaf that is no plain table (a foreign one) has no ctids to cut at and is one range.
+    The ranges of a leaf are equally long. Their number is a multiple of the ranges that are copied
+    at a time, so no last range keeps the copy waiting. A range may be up to twice
+    ``copy_range_bytes`` for that. A leaf that is no plain table (a foreign table) has no ctids, and
+    is one range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}

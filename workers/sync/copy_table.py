@@ -2,20 +2,19 @@
 
 Everything happens inside the snapshot transaction of the sync worker's connection. The first
 thing after the slot is a lock: ACCESS SHARE on the table (on every partition, for a partitioned
-one) until the last range is copied. Without it a VACUUM FULL or a rewriting ALTER TABLE between
-two ranges moves rows to places that no range covers or that the snapshot cannot see, and nothing
-ever sends them again. Ranges come from the size measured under the lock; the first has no lower
-and the last no upper bound, so they cover every ctid there can be. Afterwards the file the table
-lives in must be the one the snapshot knew.
+table) until the last range is copied. Without the lock a VACUUM FULL or a rewriting ALTER TABLE
+between two ranges moves rows to places that no range covers or that the snapshot cannot see, and
+the stream never sends these rows. Ranges come from the size measured under the lock. The first
+range has no lower bound and the last range no upper bound, so together they cover every possible
+ctid. Afterwards the table's file must be the file that the snapshot knew.
 
-A first copy is added to the rows the lake table has, as in PostgreSQL; a key that is there already
-stops it (``copied_keys``). One that was asked for with ``refresh --recopy`` replaces them: the
-branch is emptied first, and readers of ``main`` see the old rows until copy and catch-up are
-complete.
+A first copy is added to the rows of the lake table, as in PostgreSQL; an existing key stops the
+copy (``copied_keys``). A copy by ``refresh --recopy`` replaces the rows: the branch is emptied
+first, and readers of ``main`` see the old rows until copy and catch-up are complete.
 
-A table of one range goes through this worker's own connection. A larger one is copied by Spark
-tasks, each under the exported snapshot; the COMMIT that ends the snapshot is sent only when every
-task has succeeded, because a task that is tried again imports it anew.
+A table of one range goes through this worker's connection. A larger table is copied by Spark tasks,
+each under the exported snapshot. A task that is tried again imports the snapshot again. So the
+COMMIT that ends the snapshot is sent only when every task has succeeded.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def copy_table(
     lock(conn, leaves)
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
-    # Of the sources of a shared table one makes it.
+    # One of the sources of a shared table creates the table.
     locks = TableLocks(process.data_dir if source else None)
     with locks.held([ident]):
         lake = prepare_lake_table(
@@ -96,8 +95,8 @@ def copy_table(
             fingerprint=remote.fingerprint,
             remote_relid=remote.relid,
         )
-    # What was found of the table, and what an undone copy goes back to, is this snapshot: if
-    # somebody else has committed since, the copy is not shown (40001).
+    # The copy branches off the snapshot that is stored here, and an undo returns to the snapshot. If
+    # another writer has committed since, the copy is not published (40001).
     dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
@@ -110,7 +109,7 @@ def copy_table(
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
-        # A commit behind this one, which may replace held rows, is the last then.
+        # With a key, another commit may follow, and has the position then.
         rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
     check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
@@ -127,17 +126,20 @@ def copy_table(
 
 
 def _arrives(sub: Subscription, remote: RemoteTable) -> bool:
-    """Unique keys may be trusted only where the table held nothing before and everything arrives;
-    with origin = none the DELETE of a row that came from elsewhere does not."""
+    """True if every change of the table arrives.
+
+    Only then, and if the table was empty before, inserted keys are known to be new. With origin =
+    none the DELETE of a row from another origin does not arrive.
+    """
     return remote.publishes_everything and sub.suborigin == "any"
 
 
 def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nodes | None:
-    """How a binary COPY is read, None where the table is copied as text.
+    """Return how a binary COPY is read, None if the table is copied as text.
 
-    Both bring the same values, and binary ones cost the publisher and us half as much. So they are
-    asked for whatever ``binary`` says; but where it is set it insists, as in PostgreSQL: 0A000
-    then for a column whose binary form is unknown, before anything is made in the lake.
+    Text and binary bring the same values, and binary costs publisher and worker half as much. So
+    binary is used whatever the option ``binary`` says. With the option, binary is required, as in
+    PostgreSQL: 0A000 for a column of unknown binary format, before the lake table is made.
     """
     if conn.server_version < FIRST_WITH_BINARY_COPY:
         return None
@@ -151,9 +153,9 @@ def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nod
 def _empty(
     rel: SubscriptionRel, lake: LakeTable, dest: Destination, branch: str, at: LSN, source: str
 ) -> None:
-    """A copy in the place of an earlier one: nothing is left on the branch, main stays.
+    """Empty the branch for a copy that replaces an earlier copy; main stays.
 
-    In a shared table every copy takes the place of what its source has there, and of that only.
+    In a shared table a copy replaces the rows of its source, and no rows of other sources.
     """
     columns = tuple(column.name for column in lake.columns)
     nothing = Segment(columns=columns, truncate=True, source=source)
@@ -169,7 +171,7 @@ def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, .
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What both ways of copying need to know."""
+    """The parameters of a copy, for one connection or for Spark tasks."""
 
     process: WorkerProcess
     conn: WalReceiverConn
@@ -189,16 +191,16 @@ class _Copy:
 
     @property
     def source(self) -> str:
-        """Whose rows of a shared lake table they will be."""
+        """The source of the rows in a shared lake table; empty for any other table."""
         return source_of(self.sub, self.rel)
 
     def report(self, **progress: int | None) -> None:
-        """What pg_stat_progress_copy shows from now on."""
+        """Set the values of pg_stat_progress_copy."""
         self.process.link.report(progress=progress)
 
 
 def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
-    """Through this worker's own connection."""
+    """Copy through this worker's connection."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
@@ -222,7 +224,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
 
 
 def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a COPY, counted: its size in bytes is known when it ends, as in PostgreSQL."""
+    """Read and count the rows of a COPY, whose size in bytes is known at the end only."""
     received = rows = 0
 
     def tell(*, done: int) -> None:
@@ -251,9 +253,9 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
 
 
 def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) -> int:
-    """By Spark tasks under this transaction's snapshot, exported; ``stamped`` as complete to there.
+    """Copy by Spark tasks under the exported snapshot; ``stamped`` is the position of the copy.
 
-    Their progress counts ranges, so bytes are those of the publisher's file, not of the COPY.
+    Progress counts ranges. So bytes are bytes of the publisher's file, not of the COPY.
     """
     snapshot = copy.conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
     pinned = parse_conninfo(copy.sub.subconninfo) | copy.conn.host()
@@ -295,7 +297,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
 
 
 def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
-    """``key`` is the one that copied rows may share with rows that the table had."""
+    """Check ``key``, which copied and existing rows may share, and every declared key."""
     if key:
         settle_copied_keys(
             copy.dest,
@@ -312,7 +314,7 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
 
 @contextmanager
 def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]:
-    """A 0600 password file for the copy tasks when the password is in our environment only."""
+    """Write a 0600 password file for the copy tasks if it is in the environment only."""
     password = os.environ.get(sub.password_env) if sub.password_env else None
     if password is None:
         yield sub.passfile

@@ -3,37 +3,38 @@
 PostgreSQL's generation since version 14. What differs from ``workers.sync.worker``:
 
 * the slot is permanent, and the table has an origin ``pg_<subid>_<relid>`` from ``d`` on;
-* the copy is shown when it is complete, and ``f`` is stored with the origin at the slot's
+* the copy is published when it is complete, and ``f`` is stored with the origin at the slot's
   consistent point;
-* from there on a sync worker is an apply worker of one table: each batch is shown by itself, the
-  table's own position says what it holds, and the origin where to ask for more;
+* from then on a sync worker is an apply worker of one table: each batch is published, the table's
+  position says which transactions the table has, and the origin says where to ask for more;
 * the next worker finds ``f``, and goes on.
 
-*Why the copy is shown at f*, and not kept on its branch until ``s``. A successor must not believe
-a branch: a commit that its dead predecessor sent may still land on it, an append validates nothing.
-The fence, an empty snapshot on ``main``, settles what can still happen to ``main``, and makes every
-older branch unpublishable, that of the copy among them. So what is to survive a worker has to be in
-``main``. Readers see the copy at its consistent point, then the table catching up, as they do in
-PostgreSQL. They never see it go back: a copy that replaces an older one ends later than that stood.
+*Why the copy is published at f*, and not held back on its branch until ``s``. A successor must not
+trust a branch: a commit of the dead worker may still land on the branch, because an append
+validates nothing. The fence, an empty snapshot on ``main``, ends every call that could still change
+``main``, and makes every older branch unpublishable, also the branch of the copy. So rows that have
+to survive a worker must be in ``main``. Readers see the copy at its consistent point, then the
+table catching up, as in PostgreSQL. Readers never see the table go back: a copy that replaces an
+older copy ends later.
 
-The two writes that are not one, ``main`` and SQLite, and every death between two of them. *base* is
-what ``main`` held before the attempt, P the consistent point, L the position in ``main``, O the
+``main`` and SQLite are two writes, and a worker may die between any two of them. *base* is the
+snapshot of ``main`` before the attempt, P the consistent point, L the position in ``main``, O the
 origin::
 
     died after                catalog  main        slot      what the successor does
     origin made, d stored     d        base        none      copies; the origin is used again
     slot made                 d        base        at P      drops the slot, new epoch, copies again
     rows copied to a branch   d        base        at P      the same; the branch is dropped
-    copy shown                d        base+copy   at P      the same; main is set back to base
+    copy published            d        base+copy   at P      the same; main is set back to base
                                                              first: the copy is not adopted
     f stored, O = P           f        L = P       at P      fences, reads L, w at max(O, L)
     w, c                      f        L = P       <= O      the same; the answer c is asked anew
-    a batch shown             f        L > O       <= O      the same: L says what the table holds,
+    a batch published         f        L > O       <= O      the same: L says what the table holds,
                                                              the origin follows it
     its origin stored         f        L = O       <= O      the same
     feedback remembered       f        L <= O      <= O      the same: what lies between L and O
                                                              does not concern the table
-    s shown                   f        L = s       <= O      the same, and at c = max(s, gated)
+    s published               f        L = s       <= O      the same, and at c = max(s, decided)
                                                              it is done
     s stored, origin dropped  s        L = s       there     exits at once; the slot is among the
                                                              leaked ones, where the same
@@ -41,26 +42,28 @@ origin::
                                                              drops it
     slot dropped              s        L = s       none      the next command forgets it
 
-Nothing is lost: a worker asks for what lies after max(O, L), and the slot confirms no more than O,
-which is stored before it is sent. Nothing is doubled: L is read behind a fence, and what ends at or
-before it is skipped. While nobody runs, the apply worker drops the table's changes, and its
-position moves on; the answer c of the next one says how far, and the slot has them all.
+No row is lost: a worker asks for everything after max(O, L), and the slot confirms at most O, which
+is stored before feedback is sent. No row is doubled: L is read behind a fence, and a transaction
+that ends at or before L is skipped. While no sync worker runs, the apply worker drops the table's
+changes and its position moves on. The next answer c is that position, and the slot has all the
+dropped changes.
 
-A worked trace. Copied at 8, f(8); the worker streams 8..20, shows 12 and dies before its origin is
-stored. The apply worker has gated 40 by then. The next worker: f, O = 8, fence, L = 12; w(12);
-c = max(12, 40) = 40; the slot, confirmed at 8, sends what came after 12; at 40 it is done: s(40).
+A worked trace. Copied at 8, f(8); the worker streams 8..20, publishes 12 and dies before the origin
+is stored. The apply worker has decided 40 by then. The next worker: f, O = 8, fence, L = 12; w(12);
+c = max(12, 40) = 40; the slot, confirmed at 8, sends everything after 12; at 40 the worker has
+caught up: s(40).
 
-*What f rests on may be gone.* The slot was dropped, invalidated, or moved on by somebody else; or
-the positions are another server's. ``CatalogStore.update_subscription`` sets the origins back to
-0/0 in the transaction that stores another server or timeline, and every transaction here that
-stores a position compares the world once more (see ``workers.publisher.identify``), so an origin
-that is not 0/0 is one of the server that the apply worker streams from. If anything of it does not
-hold, the table goes back to ``d``: ``main`` is set back to base and the copy made again. A lake
-table that is not what was left there is 55000, as anywhere.
+*The conditions of f may fail.* The slot was dropped, invalidated, or moved on by another client; or
+the positions are of another server. ``CatalogStore.update_subscription`` sets the origins back to
+0/0 in the transaction that stores another server or timeline. Every transaction here that stores a
+position compares the publisher identity again (``workers.publisher.identify``). So an origin that
+is not 0/0 is of the server that the apply worker streams from. If a condition fails, the table goes
+back to ``d``: ``main`` is set back to base, and the copy is made again. A lake table at an
+unexpected position is 55000, as anywhere.
 
-*s before the slot is dropped.* The other way round, a death in between would leave ``f`` without a
-slot. This way it leaves a slot, which holds WAL back; so it is listed as leaked, in the transaction
-that stores ``s``, until it is known to be gone.
+*s before the slot is dropped.* In the other order, a death in between would leave ``f`` without a
+slot. In this order a death leaves a slot, which holds WAL back. So the transaction that stores
+``s`` also lists the slot as leaked, until the slot is known to be gone.
 """
 
 from __future__ import annotations
@@ -91,9 +94,9 @@ log = logging.getLogger(__name__)
 
 
 def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -> None:
-    """In the transaction that stores ``d``: the origin, which also says that there may be a slot.
+    """Create the origin, in the transaction that stores ``d``; it says that a slot may exist.
 
-    A slot of this name that was listed as leaked is this attempt's from now on.
+    If a slot of the same name was listed as leaked, the slot belongs to this attempt from now on.
     """
     name = origin_name(sub.oid, rel.srrelid)
     if store.origin_by_name(name) is None:
@@ -108,7 +111,7 @@ def store_finishedcopy(
     origin_startpos: LSN,
     new_branch: Callable[[], str],
 ) -> SubscriptionRel:
-    """Stamp, fast-forward, ``f`` in the catalog, in this order; the row as it is then."""
+    """Stamp, fast-forward, ``f`` in the catalog, in this order; return the new row."""
     store, dest, sub = context.store, context.dest, context.sub
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
@@ -117,7 +120,7 @@ def store_finishedcopy(
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
-        # If not, main is set back by the next attempt, which finds d.
+        # If this check fails, the next attempt finds d, and sets main back.
         copied = (
             rel.copied
             and check_attempt_and_publisher(store, sub, rel).fingerprint == rel.fingerprint
@@ -132,9 +135,9 @@ def store_finishedcopy(
 
 
 def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
-    """Where a table in ``f`` goes on; None if its copy has to be made again.
+    """Return where a table in ``f`` goes on; None if the copy has to be made again.
 
-    Raises 55000 if the lake table is not what was left there.
+    Raises 55000 if the lake table is not at the position where the worker left it.
     """
     store, conn, sub, dest = context.store, context.conn, context.sub, context.dest
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
@@ -180,7 +183,7 @@ def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
 
 
 def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, start: LSN) -> None:
-    """The origin follows the table, unless the world is another one by now."""
+    """Move the origin to the table's position, unless the publisher has changed by now."""
     with store.transaction():
         check_attempt_and_publisher(store, sub, rel)
         where = f"LSN {start} of {rel.lake_schema}.{rel.lake_table}"
@@ -188,9 +191,10 @@ def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, s
 
 
 def remember_flush(context: SyncContext, rel: SubscriptionRel, lsn: LSN) -> None:
-    """The origin is never behind what was confirmed: the slot would look moved by somebody else.
+    """Store a flush position as the origin, before the position is confirmed to the publisher.
 
-    Nothing is stored for a table that has come to its end, or is to be copied again.
+    An origin behind the confirmed position would look like a slot that another client has moved.
+    The origin of a table that is synchronised, or is to be copied again, stays.
     """
     context.watch.check()
     store, sub = context.store, context.sub
@@ -206,9 +210,9 @@ def remember_flush(context: SyncContext, rel: SubscriptionRel, lsn: LSN) -> None
 def store_syncdone(
     context: SyncContext, writer: SyncWriter, rel: SubscriptionRel, s_lsn: LSN
 ) -> None:
-    """Stamp and show, then ``s``, the end of the origin and the slot as a leaked one, at once.
+    """Publish the last position; in one transaction store ``s``, drop the origin, list the slot.
 
-    What is known of the table's keys stays as it is stored.
+    The column ``copied`` stays as it is stored.
     """
     store, sub = context.store, context.sub
     subid, relid = sub.oid, rel.srrelid
@@ -225,7 +229,7 @@ def store_syncdone(
 
 
 def drop_slot(context: SyncContext, rel: SubscriptionRel) -> None:
-    """End the stream and drop the slot; one that cannot be dropped now stays among the leaked."""
+    """End the stream and drop the slot; if the drop fails, the slot stays listed as leaked."""
     conn, left = context.conn, _left(context.sub, rel)
     try:
         conn.end_streaming()
@@ -243,6 +247,6 @@ def drop_slot(context: SyncContext, rel: SubscriptionRel) -> None:
 
 
 def _left(sub: Subscription, rel: SubscriptionRel) -> LeakedSlot:
-    """The table's slot, as one that stays on the publisher."""
+    """Describe the table's slot as a leaked slot."""
     name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
     return leaked_slot(sub, name, "its table is synchronised")

@@ -1,38 +1,38 @@
 """The table-sync worker: one per table being synchronised, from ``i`` to ``s``.
 
-PostgreSQL's ``tablesync.c``. What is told here is the generation with temporary slots (PostgreSQL
-10 to 13): copy and catch-up are one step for readers, and a crash anywhere before ``s`` does the
-whole table again. ``workers.sync.permanent_slot`` tells where the other one differs, in which the
-slot is permanent and the copy, once finished (``f``), is not made again.
+PostgreSQL's ``tablesync.c``. This text is about temporary slots (PostgreSQL 10 to 13): copy and
+catch-up are one step for readers, and after a crash anywhere before ``s`` the whole table is copied
+again. With a permanent slot a finished copy (``f``) is not made again; the differences are in
+``workers.sync.permanent_slot``.
 
-1. Catalog ``d``, with a new epoch, the attempt's number and the *base*: the snapshot ``main`` has.
-2. A transaction on the publisher, and in it a temporary slot whose snapshot it uses. The slot's
-   consistent point is where the copy ends and the stream will begin.
-3. The table is locked against rewriting (ACCESS SHARE) before it is measured, until every range
-   is copied; then its relfilenode must be the one it was. Copied rows go to a branch of the lake
-   table, added to the base or, in a copy that was asked for again, to nothing; readers of ``main``
-   see nothing of it.
-4. Memory ``w`` at the consistent point, and the apply worker is woken. It answers ``c`` at the
-   position its own gate has reached, and closes no batch until this worker is done. If it dies
-   first, the next apply worker answers.
-5. The slot is streamed, this table's changes only, until the position of ``c`` is reached, be it
-   by a transaction or by a keepalive. What was received beyond is thrown away.
-6. The branch's last snapshot is stamped with the position reached; ``main`` is fast-forwarded;
-   ``s`` is stored; memory ``s``; the stream ends and the slot vanishes with the connection.
+1. Catalog ``d``, with a new copy id, the attempt's number and the *base*: the snapshot of ``main``.
+2. A transaction on the publisher, and in the transaction a temporary slot with its snapshot. The
+   copy ends at the slot's consistent point, and the stream begins there.
+3. The table is locked against rewriting (ACCESS SHARE), then measured, and the lock is held until
+   every range is copied. Then the relfilenode must be the same as before. Copied rows go to a
+   branch of the lake table. The branch starts from the base, or empty if the table is copied anew.
+   Readers of ``main`` do not see the branch.
+4. Memory ``w`` at the consistent point, and the apply worker is woken. The apply worker answers
+   ``c`` at its decided position, and closes no batch until this worker is done. If the apply worker
+   dies first, the next apply worker answers.
+5. The slot is streamed, with this table's changes only, until a transaction or a keepalive reaches
+   the position of ``c``. Everything received beyond is thrown away.
+6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; ``s`` is
+   stored; memory ``s``; the stream ends and the slot vanishes with the connection.
 
 Why this order at the end (a crash between any two must be harmless)::
 
     crash                       catalog  main           what the successor does
     before the fast-forward     d        base           drops the branch, copies again
-    between it and s            d        base + copy    sets main back to base, copies again: the
-                                                        apply worker, seeing d, has been dropping
+    after it, before s          d        base + copy    sets main back to base, copies again: the
+                                                        apply worker has seen d, and has dropped
                                                         this table's changes meanwhile
     after s                     s        copy at s      exits at once; the apply worker makes it r
 
-A worked trace, the apply worker in front: copied at 8; w(8); the apply worker's gate is at 10, so
-c(10); streaming 8..10 finds one transaction ending at 9 for this table; a keepalive at 10 ends the
-catch-up; stamp 10, fast-forward, s(10). The apply worker goes on at 10 and this table's changes in
-transactions whose commit record starts at or after 10 are its own.
+A worked trace, the apply worker in front: copied at 8; w(8); the apply worker has decided 10, so
+c(10); the stream 8..10 has one transaction of this table, with end 9; a keepalive at 10 ends the
+catch-up; position 10, fast-forward, s(10). The apply worker goes on at 10, and applies this table's
+changes of transactions whose commit record starts at 10 or later.
 """
 
 from __future__ import annotations
