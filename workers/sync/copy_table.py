@@ -95,7 +95,7 @@ def copy_table(
             fingerprint=remote.fingerprint,
             remote_relid=remote.relid,
         )
-    # The copy branches off the snapshot that is stored here, and an undo returns to the snapshot. If
+    # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
     # another writer has committed since, the copy is not published (40001).
     dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
     failpoints.reach("tablesync.branch_created")
