@@ -65,14 +65,14 @@ class FileList:
 
 @dataclass(slots=True)
 class OwnFiles:
-    """Data files that this process wrote to the table's folder, in the layout ``shape``.
+    """Data files that this process wrote to the table's folder, in the layout ``layout_id``.
 
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
     commit, they may belong to the table. Until then this process removes them.
     """
 
     files: tuple[NewFile, ...]
-    shape: LayoutId
+    layout_id: LayoutId
     committed: bool = False
 
 

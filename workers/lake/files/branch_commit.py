@@ -12,8 +12,8 @@ from workers.lake.effects import Counts
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import write_vectors
-from workers.lake.files.merge_delete_files import read_all
-from workers.lake.files.position_deletes import RowPositions, together, write_deletes
+from workers.lake.files.merge_delete_files import read_all_deletes
+from workers.lake.files.position_deletes import RowPositions, merge_positions, write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.segment_writer import Properties
@@ -53,16 +53,16 @@ class BranchCommits:
 
     def write_deletes(self, parts: CommitParts, tip: int | None) -> Deletes:
         """Write the delete files of a commit; the positions are positions in snapshot ``tip``."""
-        places = together(parts.deleted)
+        places = merge_positions(parts.deleted)
         if not places:
             return Deletes()
         if not self.files.has_vectors:
             replaced = self.known.deletes.full()
-            earlier = self._of_living_files(read_all(self.files.store, replaced), tip)
-            all_places = together([places, earlier])
+            earlier = self._of_living_files(read_all_deletes(self.files.store, replaced), tip)
+            all_places = merge_positions([places, earlier])
             file = write_deletes(self.files, all_places)
             return Deletes(places, [(file, all_places.keys())], replaced)
-        live = self.known.live
+        live = self.known.listed
         if live is None or live.files is None or live.tip != tip:
             raise changed_meanwhile(self.ident)
         before = {file.path: file.deletes for file in live.files if file.path in places}
@@ -85,7 +85,7 @@ class BranchCommits:
         for staged in parts.staged:
             staged.committed = True
         change = FileChange(
-            self.files.shape,
+            self.files.layout_id,
             added=parts.files,
             added_deletes=[file for file, _ in deletes.files],
             removed_deletes=deletes.replaced,
@@ -94,8 +94,8 @@ class BranchCommits:
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)
-        live = after_commit(self.known.live, totals, parts.files, deletes, self.dead)
-        self.known.live = None if self.files.has_vectors and _numbers_rows(live) else live
+        live = after_commit(self.known.listed, totals, parts.files, deletes, self.dead)
+        self.known.listed = None if self.files.has_vectors and _numbers_rows(live) else live
         for file, _ in deletes.files:
             if not file.vector:
                 self.known.deletes.add(file, deletes.replaced)
@@ -105,7 +105,7 @@ class BranchCommits:
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """The positions, without positions in data files that the branch is known to have lost."""
-        live = self.known.live
+        live = self.known.listed
         if live is None or live.files is None or live.tip != tip:
             return places
         paths = {file.path for file in live.files}

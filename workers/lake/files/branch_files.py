@@ -30,12 +30,12 @@ class BranchFiles:
     """A branch's small delete files, and the list of all files if known."""
 
     deletes: DeleteFiles = field(default_factory=DeleteFiles)
-    live: FileList | None = None
+    listed: FileList | None = None
 
     def forget(self) -> None:
         """Drop the list: Spark has written to the branch, for this batch."""
         self.deletes.forget()
-        self.live = None
+        self.listed = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,6 @@ def after_commit(
         kept += [new for new, concerned in deletes.files if file.path in concerned]
         now = replace(file, deletes=tuple(kept))
         if now != file:
-            dead.deleted(file, now, deletes.places.get(file.path, NO_POSITIONS))
+            dead.add_deleted(file, now, deletes.places.get(file.path, NO_POSITIONS))
         files.append(now)
     return FileList(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))

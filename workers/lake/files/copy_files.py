@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
 from workers.lake.copy_task import CopyTask, CopyTaskError
-from workers.lake.files.data_files import write_whole
+from workers.lake.files.data_files import write_staged_rows
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import NewFile
 from workers.lake.table import LakeIdent
@@ -48,7 +48,7 @@ class CopyFiles:
         files: list[NewFile] = []
         how = (self.columns, files.append, self.source, self.attempt)
         try:
-            write_whole(self.table, self.ident, self.task(numbered), *how)
+            write_staged_rows(self.table, self.ident, self.task(numbered), *how)
         except ReplicationError as error:
             raise CopyTaskError(error.code, error.primary, error.detail, error.hint) from None
         yield pa.RecordBatch.from_pydict(

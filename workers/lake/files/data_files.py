@@ -43,8 +43,8 @@ def as_rows(
 ) -> pa.RecordBatch:
     """Turn staged columns ``c0…`` into rows of the table. A column that is not staged is NULL.
 
-    ``columns`` names the staged columns; the table must have them all (``lacks``). ``source`` is
-    the value of the column that names the source of a shared table's rows.
+    ``columns`` names the staged columns; the table must have them all (``lacks_columns``).
+    ``source`` is the value of the column that names the source of a shared table's rows.
     """
     ordinals = {name: n for n, name in enumerate(columns)}
     arrays = []
@@ -88,7 +88,7 @@ def _lacks(field: pa.Field[Any], column: Any) -> bool:
     return bool(lists and column.flatten().null_count)
 
 
-def write_whole(
+def write_staged_rows(
     files: TableLayout,
     ident: LakeIdent,
     batches: Iterable[pa.RecordBatch],
@@ -201,7 +201,7 @@ def _write_file(
         return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
 
 
-def linked(files: TableLayout, file: NewFile) -> NewFile:
+def copy_file(files: TableLayout, file: NewFile) -> NewFile:
     """Copy a file, so that removing the first file leaves the copy intact."""
     path = files.new_path()
     files.store.copy(file.path, path)

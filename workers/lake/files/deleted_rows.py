@@ -43,7 +43,7 @@ class DeletedRowsCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
-    def living(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
+    def live_mask(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
         """Which of the positions are not deleted, as a mask. Unreadable: ask Spark."""
         if not file.deletes:
             return np.ones(len(places), np.bool_)
@@ -58,7 +58,7 @@ class DeletedRowsCache:
             found: npt.NDArray[np.bool_] = shifted & 1 == 0
         return found
 
-    def deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
+    def add_deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
         """Store that a commit deleted further rows of a file.
 
         A foreign writer's file may have more rows than its metadata says. Such an entry is dropped.

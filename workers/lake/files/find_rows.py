@@ -218,7 +218,7 @@ class RowLookup:
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
-        living = deleted.living(self._table.store, file, found["p"].to_numpy())
+        living = deleted.live_mask(self._table.store, file, found["p"].to_numpy())
         return [found.filter(pa.array(living))] if living.any() else []
 
     def _search_packed(self, packed: Packed) -> Iterator[pa.Table]:

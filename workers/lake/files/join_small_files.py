@@ -62,8 +62,8 @@ def join_small(
     for each data file.
     """
     what = f'compacting lake table "{ident}"'
-    live = known.live or commits.list_files(ident, branch, what)
-    known.live = live
+    live = known.listed or commits.list_files(ident, branch, what)
+    known.listed = live
     if live.files is None:
         return None
     small = choose_small(files.store, live.files, sizes)
@@ -85,7 +85,7 @@ def join_small(
     kept = [file for file in live.files if file.path not in gone]
     dropped = _unused_deletes(live.files, kept)
     change = FileChange(
-        files.shape,
+        files.layout_id,
         added=written,
         removed=[NewFile(file.path, size, file.rows) for file, size in small],
         removed_deletes=dropped,
@@ -94,8 +94,8 @@ def join_small(
     )
     totals = commits.commit_files(ident, branch, change, what)
     known.deletes.drop(dropped)
-    known.live = after_commit(FileList(live.tip, tuple(kept)), totals, written, Deletes(), dead)
-    if known.live is None:
+    known.listed = after_commit(FileList(live.tip, tuple(kept)), totals, written, Deletes(), dead)
+    if known.listed is None:
         known.forget()
     return len(small), totals.idle_deletes
 
@@ -157,7 +157,7 @@ def _living(
     for file in small:
         places = np.arange(file.rows)
         for part in iter_rows_at(
-            files.store, file, places[dead.living(files.store, file, places)], list(files.schema)
+            files.store, file, places[dead.live_mask(files.store, file, places)], list(files.schema)
         ):
             for batch in part.to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

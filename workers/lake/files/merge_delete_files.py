@@ -23,7 +23,12 @@ from typing import Any
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
 from workers.lake.connect.session import LakeSession
-from workers.lake.files.position_deletes import RowPositions, read_deletes, together, write_deletes
+from workers.lake.files.position_deletes import (
+    RowPositions,
+    merge_positions,
+    read_deletes,
+    write_deletes,
+)
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
@@ -63,9 +68,9 @@ class DeleteFiles:
             self.small.append(file)
 
 
-def read_all(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
+def read_all_deletes(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
     """Read several delete files."""
-    return together(read_deletes(store, file.path) for file in files)
+    return merge_positions(read_deletes(store, file.path) for file in files)
 
 
 def merge_deletes(
@@ -84,11 +89,11 @@ def merge_deletes(
     replaced = to_replace(files, live)
     if not replaced:
         return
-    places = read_all(
+    places = read_all_deletes(
         table.store, (file for file in replaced if file.of is None or file.of in live)
     )
     change = FileChange(
-        table.shape,
+        table.layout_id,
         added_deletes=[
             write_deletes(table, {path: each}) for path, each in places.items() if path in live
         ],

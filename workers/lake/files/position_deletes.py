@@ -5,7 +5,8 @@ data file. In memory the same is a ``RowPositions``: for each data file an array
 ascending and without duplicates.
 
 Trace: rows 5 and 1 of ``a``, row 0 of ``b`` and again row 5 of ``a`` were found.
-``by_file`` gives ``{a: [1, 5], b: [0]}``. The delete file has the rows (a, 1), (a, 5), (b, 0).
+``positions_by_file`` gives ``{a: [1, 5], b: [0]}``. The delete file has the rows (a, 1), (a, 5),
+(b, 0).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RowPositions = Mapping[str, Array]
 NO_POSITIONS: Final[Array] = np.empty(0, np.int64)
 
 
-def by_file(paths: Any, positions: Any) -> RowPositions:
+def positions_by_file(paths: Any, positions: Any) -> RowPositions:
     """Group rows by data file. The input may be unordered and have duplicates."""
     encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     numbers = _sorted((encoded.indices.to_numpy().astype(np.int64) << _BITS) | positions.to_numpy())
@@ -56,7 +57,7 @@ def by_file(paths: Any, positions: Any) -> RowPositions:
     }
 
 
-def together(groups: Iterable[RowPositions]) -> RowPositions:
+def merge_positions(groups: Iterable[RowPositions]) -> RowPositions:
     """The union of several groups of rows."""
     found: dict[str, list[Array]] = {}
     for rows in groups:
@@ -107,4 +108,4 @@ def read_deletes(store: TableStore, path: str) -> RowPositions:
     """Read a delete file, of this process or of a foreign writer."""
     with store.errors(), store.open_input(path) as file:
         found = pq.read_table(file, columns=["file_path", "pos"], read_dictionary=["file_path"])
-    return by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])
+    return positions_by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])

@@ -35,12 +35,12 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, added
 from workers.lake.files.branch_commit import BranchCommits, CommitParts
 from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
-from workers.lake.files.data_files import as_rows, check_values, linked, write_ahead, write_rows
+from workers.lake.files.data_files import as_rows, check_values, copy_file, write_ahead, write_rows
 from workers.lake.files.find_rows import RowLookup, is_found_here
 from workers.lake.files.key_cache import KeyCache
-from workers.lake.files.position_deletes import RowPositions, by_file
+from workers.lake.files.position_deletes import RowPositions, positions_by_file
 from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
-from workers.lake.files.table_layout import TableLayout, lacks
+from workers.lake.files.table_layout import TableLayout, lacks_columns
 from workers.lake.files.updated_rows import (
     UpdatedRows,
     columns_to_fetch,
@@ -121,7 +121,7 @@ class FileSegmentWriter(SegmentWriter):
             changes += max(1, segment.row_lookup.images.rows)
         if changes and self.files.has_vectors and not is_found_here(self.files, segment.key):
             return False
-        return not changes or (self.files.deletes and changes <= LOOK_UP_CHANGES)
+        return not changes or (self.files.writes_deletes and changes <= LOOK_UP_CHANGES)
 
     def steps(self, segment: Segment) -> Iterator[Step]:
         """A single commit. If only a look-up can tell, the look-up comes first."""
@@ -164,7 +164,7 @@ class FileSegmentWriter(SegmentWriter):
 
     def _copied_files(self, plan: CopyPlan, run: CopyRun) -> list[NewFile]:
         names = tuple(column.name for column in plan.columns)
-        if lacks(self.files, names):
+        if lacks_columns(self.files, names):
             raise changed_meanwhile(self.ident)
         attempt = uuid.uuid4().hex
         write = CopyFiles(run.task, self.ident, self.files, names, plan.source, attempt)
@@ -218,8 +218,8 @@ class FileSegmentWriter(SegmentWriter):
     def _list_files(self) -> FileList:
         known, target = self.target.known, self.target
         what = f'looking for rows in lake table "{self.ident}"'
-        known.live = known.live or target.commits.list_files(self.ident, target.branch, what)
-        return known.live
+        known.listed = known.listed or target.commits.list_files(self.ident, target.branch, what)
+        return known.listed
 
     def _tip(self) -> int:
         what = f'looking for rows in lake table "{self.ident}"'
@@ -229,7 +229,7 @@ class FileSegmentWriter(SegmentWriter):
 
     def _write(self, segment: Segment, found: Found | None, properties: Properties) -> None:
         """Apply the segment in a single commit; ``found`` if rows were looked up already."""
-        if lacks(self.files, segment.columns):
+        if lacks_columns(self.files, segment.columns):
             raise changed_meanwhile(self.ident)
         parts = CommitParts()
         try:
@@ -260,10 +260,10 @@ class FileSegmentWriter(SegmentWriter):
         if staged.own is None:
             self._add_rows(staged_batches(staged), segment, parts)
             return
-        if staged.own.shape != self.files.shape:
+        if staged.own.layout_id != self.files.layout_id:
             raise changed_meanwhile(self.ident)
         if staged.own.committed:  # an expiry may remove the file with that commit's branch
-            parts.files += [linked(self.files, file) for file in staged.own.files]
+            parts.files += [copy_file(self.files, file) for file in staged.own.files]
         else:
             parts.files += staged.own.files
             parts.staged.append(staged.own)
@@ -336,7 +336,7 @@ class FileSegmentWriter(SegmentWriter):
         paths, positions = found["f"], found["p"]
         if pa.types.is_dictionary(paths.type):
             paths = paths.unify_dictionaries()
-        places = by_file(one_chunk(paths), one_chunk(positions))
+        places = positions_by_file(one_chunk(paths), one_chunk(positions))
         if sum(map(len, places.values())) < found.num_rows:
             detail = "Two changes of one batch match one row."
             raise duplicate(self.ident, segment.key, detail)

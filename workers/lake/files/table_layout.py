@@ -1,6 +1,6 @@
 """How the data files of a table are written, as the table's metadata says.
 
-``table_files`` reads the layout from the metadata. A table with a feature that this room does not
+``read_layout`` reads the layout from the metadata. A table with a feature that this room does not
 implement has no layout, and Spark writes the table: partitions, sort orders, files in unusual
 places or formats, encryption, default values, and types that are never published.
 """
@@ -34,15 +34,15 @@ _CODECS: Final[Mapping[str, Codec]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """How to write a table's files. ``deletes``: may this process also write delete files?"""
+    """How to write a table's files. ``writes_deletes``: may this process write delete files?"""
 
     store: TableStore
     location: str
     schema: pa.Schema
-    shape: LayoutId
+    layout_id: LayoutId
     codec: Codec
     level: int | None
-    deletes: bool
+    writes_deletes: bool
 
     @property
     def names(self) -> list[str]:
@@ -53,7 +53,7 @@ class TableLayout:
     @property
     def has_vectors(self) -> bool:
         """Format 3: deletes are vectors, and a row has a number that an update keeps."""
-        return self.shape.format_version > 2
+        return self.layout_id.format_version > 2
 
     def numbered(self) -> TableLayout:
         """The layout of files that hold the number of each row as a column; most files do not."""
@@ -68,7 +68,7 @@ class TableLayout:
         self.store.remove_prefix(f"{self.location}/data", f"pgsub-{attempt}")
 
 
-def table_files(metadata: Mapping[str, Any]) -> TableLayout | None:
+def read_layout(metadata: Mapping[str, Any]) -> TableLayout | None:
     """Read the layout from a table's metadata; None if Spark has to write the table.
 
     Spark also writes all tables in object stores: the readers of this room read many small ranges.
@@ -97,7 +97,7 @@ def table_files(metadata: Mapping[str, Any]) -> TableLayout | None:
         ),
         codec,
         int(level) if level and codec in ("zstd", "gzip") else None,
-        deletes=_is_format_known(metadata, columns) and _merges_on_read(properties),
+        writes_deletes=_is_format_known(metadata, columns) and _merges_on_read(properties),
     )
 
 
@@ -152,6 +152,6 @@ def _type(type: Any) -> pa.DataType | None:
     return plain_type(type)
 
 
-def lacks(files: TableLayout, columns: Iterable[str]) -> bool:
+def lacks_columns(files: TableLayout, columns: Iterable[str]) -> bool:
     """Is a column missing from the table, because it was renamed or dropped?"""
     return not set(columns) <= set(files.names)

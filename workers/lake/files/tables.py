@@ -20,13 +20,13 @@ from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
-from workers.lake.files.data_files import write_whole
+from workers.lake.files.data_files import write_staged_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.segment_writer import FileSegmentWriter
-from workers.lake.files.table_layout import TableLayout, lacks, table_files
+from workers.lake.files.table_layout import TableLayout, lacks_columns, read_layout
 from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
@@ -92,7 +92,7 @@ class FileTables(SparkTables):
         with self._lock:
             if ident in self._files:
                 return self._files[ident]
-        found = table_files(self._commits.metadata(ident, f'reading lake table "{ident}"'))
+        found = read_layout(self._commits.metadata(ident, f'reading lake table "{ident}"'))
         with self._lock:
             self._files[ident] = found
         return found
@@ -110,12 +110,12 @@ class FileTables(SparkTables):
         """
         if changes_of is not None:
             known = self.files(changes_of)
-            here = known is not None and known.deletes
+            here = known is not None and known.writes_deletes
             return self._staging.stage(batches, schema, here=here)
         files = None if rows_of is None else self.files(rows_of.ident)
         if files is None or rows_of is None:
             return self._staging.stage(batches, schema)
-        if lacks(files, rows_of.columns):
+        if lacks_columns(files, rows_of.columns):
             raise changed_meanwhile(rows_of.ident)
         return self._staging.stage(batches, schema, partial(_write, files, rows_of))
 
@@ -132,7 +132,7 @@ class FileTables(SparkTables):
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Write a delete file for each data file; False if Spark has to merge."""
         files = self.files(ident)
-        if files is None or not files.deletes or files.has_vectors:
+        if files is None or not files.writes_deletes or files.has_vectors:
             return False
         try:
             merge_deletes(self._commits, session, ident, branch, files)
@@ -145,7 +145,7 @@ class FileTables(SparkTables):
     ) -> int | None:
         """Join the branch's small files. Returns their number, or None if Spark has to join."""
         files = self.files(ident)
-        if files is None or not files.deletes or files.has_vectors:
+        if files is None or not files.writes_deletes or files.has_vectors:
             return None
         known = self._known_files(ident, branch)
         try:
@@ -178,9 +178,11 @@ class FileTables(SparkTables):
 def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
     written: list[NewFile] = []
     try:
-        write_whole(files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source)
+        write_staged_rows(
+            files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source
+        )
     except BaseException:
         for file in written:
             files.store.remove(file.path)
         raise
-    return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.shape))
+    return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.layout_id))

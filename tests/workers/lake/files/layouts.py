@@ -13,7 +13,7 @@ from workers.lake.files.data_files import (
     write_groups,
 )
 from workers.lake.files.position_deletes import write_deletes
-from workers.lake.files.table_layout import TableLayout, table_files
+from workers.lake.files.table_layout import TableLayout, read_layout
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeIdent
@@ -53,7 +53,7 @@ def metadata(*types: Any, required: bool = False, **changes: Any) -> dict[str, A
 
 
 def known(found: dict[str, Any]) -> TableLayout:
-    files = table_files(found)
+    files = read_layout(found)
     assert files is not None
     return files
 

@@ -32,7 +32,7 @@ from workers.lake.files.data_files import (
     check_values,
     write_groups,
     write_rows,
-    write_whole,
+    write_staged_rows,
 )
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import NewFile
@@ -52,7 +52,7 @@ def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableL
 
     before = threading.active_count()
     told: list[NewFile] = []
-    write_whole(files, IDENT, batches(), "ab", told.append)
+    write_staged_rows(files, IDENT, batches(), "ab", told.append)
     assert (sum(file.rows for file in told), made) == (10, [0, 1, 2, 3, 4])
     made.clear()
 
@@ -64,11 +64,11 @@ def test_while_rows_are_written_the_next_ones_are_made_and_no_more(files: TableL
         patch.setattr("workers.lake.files.data_files.write_groups", full)
         patch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 2)
         with pytest.raises(OSError, match="full"):
-            write_whole(files, IDENT, batches(), "ab", told.append)
+            write_staged_rows(files, IDENT, batches(), "ab", told.append)
     assert made == [0, 1]
     required = known(metadata("long", "string", location=files.location, required=True))
     with pytest.raises(ReplicationError):
-        write_whole(required, IDENT, batches(), "ab", told.append)
+        write_staged_rows(required, IDENT, batches(), "ab", told.append)
     assert threading.active_count() == before
     assert len(in_folder(files)) == 1
 

@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> TableLayout:
 
 
 def living(dead: DeletedRowsCache, file: LiveFile) -> list[int]:
-    found = dead.living(LocalStore(), file, np.arange(file.rows))
+    found = dead.live_mask(LocalStore(), file, np.arange(file.rows))
     return np.flatnonzero(found).tolist()
 
 
@@ -100,7 +100,7 @@ def test_of_a_file_with_more_rows_than_the_table_was_told_nothing_is_kept(
     before, dead = LiveFile("a", 8, deleting(table, "a", [0])), DeletedRowsCache()
     assert living(dead, before) == [1, 2, 3, 4, 5, 6, 7]
     after = replace(before, deletes=(*before.deletes, *deleting(table, "a", [3, beyond])))
-    dead.deleted(before, after, places(3, beyond))
+    dead.add_deleted(before, after, places(3, beyond))
     assert dead._bytes == 0
     with pytest.raises(Unreadable):
         living(dead, after)

@@ -201,7 +201,7 @@ def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
         write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
     write(table, branch, [merge(table.dest, [delete(1)])], 30)
     dest: Any = table.dest
-    shape = dest._file_tables.files(lake_ident).shape
+    shape = dest._file_tables.files(lake_ident).layout_id
     what = "being somebody else"
     change = FileChange(shape, summary={"operation": "x"})
     dest._tables.commit_files(lake_ident, branch, change, what)

@@ -18,9 +18,9 @@ from tests.workers.lake.files.layouts import (
 )
 from workers.lake.files.position_deletes import (
     RowPositions,
-    by_file,
+    merge_positions,
+    positions_by_file,
     read_deletes,
-    together,
     write_deletes,
 )
 from workers.lake.files.table_layout import TableLayout
@@ -33,7 +33,7 @@ PLACES = st.lists(
 
 def as_places(places: Iterable[tuple[str, int]]) -> Any:
     paths, positions = zip(*places, strict=True) if places else ((), ())
-    return by_file(pa.array(paths, pa.string()), pa.array(positions, pa.int64()))
+    return positions_by_file(pa.array(paths, pa.string()), pa.array(positions, pa.int64()))
 
 
 def plain(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
@@ -55,8 +55,8 @@ def test_places_by_file_are_each_file_s_in_order_and_each_once(
 ) -> None:
     places = as_places(one), as_places(two)
     assert [lists(each) for each in places] == [plain(one), plain(two)]
-    assert lists(together(places)) == plain(one + two)
-    assert lists(together([])) == {}
+    assert lists(merge_positions(places)) == plain(one + two)
+    assert lists(merge_positions([])) == {}
 
 
 @pytest.mark.parametrize("count", [1, 50_000])

@@ -63,7 +63,7 @@ class Gateway:
 def joined(
     files: TableLayout, live: Sequence[LiveFile], before: int | None = None
 ) -> tuple[object, BranchFiles, int]:
-    files_known = BranchFiles(live=FileList(7, tuple(live)))
+    files_known = BranchFiles(listed=FileList(7, tuple(live)))
     gateway: Any = Gateway(before)
     done = join_small(
         gateway, IDENT, "b", files, files_known, DeletedRowsCache(), FileSizes(few=FEW)
@@ -120,11 +120,11 @@ def test_what_is_known_is_what_was_listed_and_no_more(files: TableLayout) -> Non
     live[0] = replace(live[0], deletes=(write_deletes(files, {live[0].path: np.array([1])}),))
     done, after, committed = joined(files, live, before=7)
     assert (done, committed) == ((FEW, 0), 2 * FEW - 1)
-    assert after.live is not None
-    assert after.live.tip == 9
+    assert after.listed is not None
+    assert after.listed.tip == 9
     done, after, _ = joined(files, live, before=8)
     assert done == (FEW, 0)
-    assert after.live is None
+    assert after.listed is None
 
 
 @contextmanager

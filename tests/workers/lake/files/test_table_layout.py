@@ -17,14 +17,14 @@ from tests.workers.lake.files.layouts import (
     rows,
     written,
 )
-from workers.lake.files.table_layout import TableLayout, table_files
+from workers.lake.files.table_layout import TableLayout, read_layout
 from workers.lake.storage.local_store import is_local, local_path
 
 
 def test_a_plain_table_s_files_are_known() -> None:
     found = known(metadata("long", "string"))
-    assert (found.location, found.shape.schema_id, found.names) == ("/lake/t", 3, ["a", "b"])
-    assert (found.codec, found.level, found.deletes) == ("zstd", None, True)
+    assert (found.location, found.layout_id.schema_id, found.names) == ("/lake/t", 3, ["a", "b"])
+    assert (found.codec, found.level, found.writes_deletes) == ("zstd", None, True)
 
 
 PARTITIONED = [{"spec-id": 0, "fields": [{"name": "a", "transform": "identity"}]}]
@@ -44,7 +44,7 @@ TWO_SPECS = [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": []}]
     ids=str,
 )
 def test_other_places_partitions_and_orders_are_left_to_spark(changes: dict[str, Any]) -> None:
-    assert table_files(metadata(**changes)) is None
+    assert read_layout(metadata(**changes)) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_other_places_partitions_and_orders_are_left_to_spark(changes: dict[str,
     ],
 )
 def test_what_a_table_asks_for_besides_is_left_to_spark(name: str, value: str) -> None:
-    assert table_files(metadata(properties=ON_READ | {name: value})) is None
+    assert read_layout(metadata(properties=ON_READ | {name: value})) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_a_table_asks_for_besides_is_left_to_spark(name: str, value: str) -
     ids=str,
 )
 def test_a_type_nothing_is_published_to_is_left_to_spark(type: Any) -> None:
-    assert table_files(metadata("long", type)) is None
+    assert read_layout(metadata("long", type)) is None
 
 
 @pytest.mark.parametrize("default", ["initial-default", "write-default"])
@@ -86,7 +86,7 @@ def test_a_column_with_a_default_is_left_to_spark(default: str) -> None:
     """Rows that have no value there have it all the same."""
     found = metadata("long", "int")
     found["schemas"][1]["fields"][1][default] = 7
-    assert table_files(found) is None
+    assert read_layout(found) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_deletes_are_written_where_they_are_read(
     version: int, properties: dict[str, str], deletes: bool
 ) -> None:
     found = known(metadata(format_version=version, properties=properties))
-    assert found.deletes is deletes
+    assert found.writes_deletes is deletes
     assert found.has_vectors is (version == 3)
 
 

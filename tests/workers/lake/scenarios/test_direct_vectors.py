@@ -223,9 +223,9 @@ def test_a_vector_that_came_meanwhile_is_not_replaced(
     table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(1)])], stamp(40))
     dest: Any = table.dest
     _, known = dest._file_tables._known[table.ident]
-    stale = known.live
+    stale = known.listed
     table.dest.write_branch(table.ident, branch, [merge(table.dest, [delete(2)])], stamp(41))
-    known.live = FileList(stale.tip, stale.files)
+    known.listed = FileList(stale.tip, stale.files)
     error = table.refused([merge(table.dest, [delete(3)])], branch)
     assert error.code == "40001"
     assert table.dest.write(table.ident, branch, [merge(table.dest, [delete(3)])], stamp(42))
