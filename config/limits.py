@@ -42,6 +42,13 @@ PASSFILE_UNNAMED_SECONDS: Final = 3600.0
 """The launcher removes a password file of this age without a row in the catalog. Every command
 takes less time between the file and the row."""
 
+# -- logs ------------------------------------------------------------------------------------------
+
+LOG_FILE_BYTES: Final = 20 << 20
+"""The size at which a log file is renamed; the lake server's log has the same limit."""
+LOG_KEPT_FILES: Final = 3
+"""Renamed log files that are kept: hours of the busiest log, and a bounded disk."""
+
 # -- the launcher's socket -------------------------------------------------------------------------
 
 LAUNCHER_CLIENTS: Final = 512

@@ -12,11 +12,18 @@ A message begins with ``action=`` and a word that is stable from version to vers
 worker *is* the log file, so that the file also gets the last words of a dying interpreter. A worker
 reaches the launcher's standard error by a further descriptor, named in the environment.
 
+The file is rotated by its size: ``pgsub.log`` becomes ``pgsub.log.1``, and so on. Every process
+appends with one system call and looks at the file before. The process that finds the file large
+renames the file under a lock; the others find another file under the name and open the new file.
+A line that a process writes meanwhile goes to the renamed file: no line is lost.
+
 Loggers of libraries are silent: their messages may quote values of a row.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import time
@@ -25,6 +32,7 @@ from typing import Final
 
 from catalog.errcodes import IoError, ReplicationError, internal_error
 from catalog.namespace import printable
+from config.limits import LOG_FILE_BYTES, LOG_KEPT_FILES
 
 LOG_DIRECTORY: Final = "log"
 LOG_FILE: Final = "pgsub.log"
@@ -51,10 +59,10 @@ def setup(name: str, data_dir: Path) -> None:
     Raises ``IoError`` if the log file cannot be opened.
     """
     fd = open_log_file(data_dir)
-    outputs = [_FdHandler(fd, owned=True)]
     console = _console()
+    outputs: list[_FdHandler] = [_LogFile(fd, data_dir)]
     if console is not None and not os.path.samestat(os.fstat(console), os.fstat(fd)):
-        outputs.append(_FdHandler(console, owned=False))
+        outputs.append(_FdHandler(console))
     root = logging.getLogger()
     for old in [handler for handler in root.handlers if isinstance(handler, _FdHandler)]:
         root.removeHandler(old)
@@ -102,10 +110,9 @@ def unexpected(error: Exception) -> ReplicationError:
 class _FdHandler(logging.Handler):
     """Writes a record with one system call: lines of several processes never mix."""
 
-    def __init__(self, fd: int, *, owned: bool) -> None:
+    def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
-        self._owned = owned
 
     def emit(self, record: logging.LogRecord) -> None:
         data = (self.format(record) + "\n").encode(errors="backslashreplace")
@@ -115,10 +122,60 @@ class _FdHandler(logging.Handler):
         except OSError:
             return  # a closed terminal or a full disk must not stop replication
 
+
+class _LogFile(_FdHandler):
+    """Writes to the log file of a data directory, and rotates the file."""
+
+    def __init__(self, fd: int, data_dir: Path) -> None:
+        super().__init__(fd)
+        self._data_dir = data_dir
+        self._path = data_dir / LOG_DIRECTORY / LOG_FILE
+        self._take_over_standard_error()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError, IoError):
+            self._follow()
+        super().emit(record)
+
     def close(self) -> None:
-        if self._owned:
-            os.close(self._fd)
+        os.close(self._fd)
         super().close()
+
+    def _follow(self) -> None:
+        """Rotate a large file; open the file that has the name now."""
+        ours = os.fstat(self._fd)
+        if ours.st_size >= LOG_FILE_BYTES:
+            self._rotate(ours)
+        try:
+            is_ours = os.path.samestat(ours, os.stat(self._path))
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            opened = open_log_file(self._data_dir)
+            os.dup2(opened, self._fd, inheritable=False)
+            os.close(opened)
+            self._take_over_standard_error()
+
+    def _rotate(self, ours: os.stat_result) -> None:
+        """Rename the log file and the kept files, unless another process does so.
+
+        The lock is not waited for: a frozen process would silence all others.
+        """
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            if not os.path.samestat(ours, os.stat(self._path)):
+                return
+            for number in range(LOG_KEPT_FILES - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+            os.replace(self._path, f"{self._path}.1")
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _take_over_standard_error(self) -> None:
+        """A worker's standard error is the log file, also after a rotation."""
+        if os.environ.get(CONSOLE_ENV):
+            os.dup2(self._fd, 2)
 
 
 class _PostgresFormatter(logging.Formatter):

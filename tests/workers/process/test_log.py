@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,65 @@ def test_a_log_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("not a folder")
     with pytest.raises(IoError, match="could not open log file"):
         log.setup("first", tmp_path)
+
+
+def test_a_large_file_is_renamed_and_the_oldest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LOG_FILE_BYTES", 1000)
+    monkeypatch.setattr(log, "LOG_KEPT_FILES", 2)
+    log.setup("apply 1/0", tmp_path)
+    for number in range(100):
+        logging.getLogger("workers").info("action=test number=%d", number)
+    files = sorted(path.name for path in (tmp_path / "log").iterdir())
+    assert files == ["pgsub.log", "pgsub.log.1", "pgsub.log.2"]
+    assert all(path.stat().st_size < 1200 for path in (tmp_path / "log").iterdir())
+    assert lines(tmp_path)[-1].endswith("number=99")
+
+
+WRITER = """
+import logging, sys
+from pathlib import Path
+from workers.process import log
+log.LOG_FILE_BYTES, log.LOG_KEPT_FILES = 20_000, 1000
+log.setup("apply 1/0", Path(sys.argv[1]))
+for number in range(2000):
+    logging.getLogger("workers").info("action=test writer=%s number=%d", sys.argv[2], number)
+"""
+
+
+def test_no_line_of_several_processes_is_lost_at_a_rotation(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(each)], stderr=subprocess.DEVNULL
+        )
+        for each in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    files = list((tmp_path / "log").iterdir())
+    found = [line for path in files for line in path.read_text().splitlines()]
+    assert len(files) > 5
+    assert {re.sub(".*(writer=.*)", r"\1", line) for line in found} == {
+        f"writer={each} number={number}" for each in range(3) for number in range(2000)
+    }
+    assert len(found) == 6000
+
+
+def test_a_worker_s_standard_error_follows_the_file(tmp_path: Path) -> None:
+    """The last words of an interpreter go there."""
+    script = WRITER + "print('last words', file=sys.stderr, flush=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "0"],
+        env={**os.environ, log.CONSOLE_ENV: "2"},
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    assert b"last words" not in done.stderr
+    assert lines(tmp_path)[-1] == "last words"
+
+
+def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
+    log.setup("apply 1/0", tmp_path)
+    (tmp_path / "log" / "pgsub.log").unlink()
+    logging.getLogger("workers").info("action=test")
+    assert len(lines(tmp_path)) == 1

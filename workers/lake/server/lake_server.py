@@ -37,6 +37,8 @@ from config.limits import (
     LAKE_SERVER_POLL_SECONDS,
     LAKE_SERVER_READY_SECONDS,
     LAKE_SERVER_STOP_SECONDS,
+    LOG_FILE_BYTES,
+    LOG_KEPT_FILES,
 )
 from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive
@@ -63,13 +65,15 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{ISO8601}}{{UTC}} UTC [%t] %p %c{{1}}: %m%n%ex{{40}}
 appender.file.policies.type = Policies
 appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 20MB
+appender.file.policies.size.size = {size}
 appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
+appender.file.strategy.max = {kept}
 logger.start.name = org.apache.spark.sql.connect.service.SparkConnectServer
 logger.start.level = info
 logger.window.name = org.apache.spark.sql.execution.window.WindowExec
 logger.window.level = error
+logger.conf.name = org.apache.spark.sql.internal.SQLConf
+logger.conf.level = error
 """
 
 
@@ -120,7 +124,10 @@ class LakeServer:
         properties = lake_dir / "server.properties"
         _write_private(properties, _as_properties(merged))
         log4j = lake_dir / "log4j2.properties"
-        _write_private(log4j, _LOG4J.format(log=_escape(str(log_path))))
+        _write_private(
+            log4j,
+            _LOG4J.format(log=_escape(str(log_path)), size=LOG_FILE_BYTES, kept=LOG_KEPT_FILES),
+        )
         directives = lake_dir / "compiler_directives.json"
         _write_private(directives, compiler_directives.compiler_directives())
         token = secrets.token_urlsafe(24)
@@ -130,6 +137,7 @@ class LakeServer:
         first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
         class_path = [*map(str, first + jars), str(spark_home() / "jars" / "*")]
         archive = ClassArchive.of(java, class_path, ivy_home())
+        _keep_small(output)
         _touch_private(output)
         crash = log_dir / "lake-server.crash"
         _touch_private(crash)
@@ -340,6 +348,13 @@ def _since(path: Path, offset: int) -> str:
     with path.open("rb") as handle:
         handle.seek(offset if handle.seek(0, os.SEEK_END) >= offset else 0)
         return handle.read().decode("utf-8", "replace")
+
+
+def _keep_small(path: Path) -> None:
+    """Rename the file of a former server's output if the file is large."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size >= LOG_FILE_BYTES:
+            path.replace(path.with_name(f"{path.name}.1"))
 
 
 def _touch_private(path: Path) -> None:
