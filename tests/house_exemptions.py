@@ -28,10 +28,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "table_work": BY_ITS_ROOM,
     },
     "workers/columnar": {
-        "copy_bytes": BY_ITS_ROOM,
-        "libpq": BY_ITS_ROOM,
-        "text_array": BY_ITS_ROOM,
-        "tuples": BY_ITS_ROOM,
         "warm": BY_ITS_ROOM,
     },
     "workers/columnar/binary": {
@@ -57,26 +53,14 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/lake/files": {
         "tables": BY_ITS_ROOM,
     },
-    "workers/lake/memory": {
-        "destination": BY_ITS_ROOM,
-    },
     "workers/lake/server": {
         "warm_archive": BY_ITS_ROOM,
     },
     "workers/process": {
-        "failpoints": BY_ITS_ROOM,
         "worker_exit": BY_ITS_ROOM,
-    },
-    "workers/proto": {
-        "buffer": BY_ITS_ROOM,
-        "messages": BY_ITS_ROOM,
     },
     "workers/publisher": {
         "interfaces": BY_ITS_ROOM,
-    },
-    "workers/stream": {
-        "batch": BY_ITS_ROOM,
-        "pages": BY_ITS_ROOM,
     },
     "workers/sync": {
         "attempt": BY_ITS_ROOM,

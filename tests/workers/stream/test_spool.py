@@ -15,28 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import IoError
-from workers.stream.batch import Batch
+from tests.workers.stream.spooled import LIMIT, SEGMENT, content, put
 from workers.stream.spool import Spool
-
-LIMIT = 3 << 20
-SEGMENT = 1 << 20
-
-
-def put(spool: Spool, data: bytes, commit_end: int | None, size: int) -> None:
-    """Write ``data`` as the receive thread does; it ends a transaction if ``commit_end``."""
-    buf, position = spool.writable()
-    while len(buf) - position < size:
-        spool.grow(size)
-        buf, position = spool.writable()
-    buf[position : position + size] = np.frombuffer(data, dtype=np.uint8)
-    commits = np.empty((0, 5), dtype=np.int64)
-    if commit_end is not None:
-        commits = np.array([[position + size, commit_end - 1, commit_end, 0, 1]], dtype=np.int64)
-    spool.wrote(position + size, commits)
-
-
-def content(batch: Batch) -> bytes:
-    return batch.buf[batch.start : batch.end].tobytes()
 
 
 @settings(
@@ -141,17 +121,6 @@ def test_what_was_taken_is_let_go_though_the_stream_never_pauses(tmp_path: Path)
     assert peak_memory(receive) < 4 << 20
     assert spool.size() == (20_000, 0)
     spool.close()
-
-
-def test_parts_of_a_batch(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, memory_limit=LIMIT, segment_bytes=SEGMENT)
-    for number in range(1, 4):
-        put(spool, bytes([number]) * 10, number * 100, 10)
-    batch = spool.take(1 << 20, 99)
-    assert batch is not None
-    assert content(batch.part(1, 2)) == b"\x02" * 10
-    assert batch.part(0, 2).last_end == 200
-    assert content(batch.part(0, 1)) + content(batch.part(1, 3)) == content(batch)
 
 
 def test_a_batch_has_at_most_so_many_changes_unless_one_transaction_has_more(
