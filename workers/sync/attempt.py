@@ -46,15 +46,16 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
 def undo_published_attempt(
     sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
 ) -> LakeTable | None:
-    """Undo a copy that reached main and was never stored as s, or that f cannot go on from.
+    """Undo a published copy that was never stored as s, or that a worker in f cannot use.
 
-    The fence comes first. A fast-forward that a dead worker left in flight has landed before the
-    fence, and is seen here, or cannot land any more. The fence is also needed for a table that left
-    and came back: the new row has no copy id of the old copy. The branches are dropped before main
-    is set back: from the base a fast-forward to a branch would be possible again.
+    The fence comes first. A dead worker may have left a fast-forward in flight. Either the
+    fast-forward landed before the fence, and the undo sees the copy, or the fast-forward cannot
+    land any more. A table that left the subscription and came back needs the fence too: the new row
+    lacks the copy id of the old copy. The branches are dropped before main is set back, because
+    from the base a fast-forward to a branch would be possible again.
 
-    In a shared lake table a copy replaces the rows of its source. So nothing is undone, and rows
-    that other sources have published since then stay.
+    In a shared lake table a copy replaces the rows of its source only. So main is not set back, and
+    rows that other sources have published since then stay.
     """
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
@@ -79,7 +80,7 @@ def undo_published_attempt(
 
 
 def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:
-    """True if ``main`` shows the copy of the attempt before."""
+    """True if ``main`` has the copy of the attempt before."""
     started = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
     stamp = lake.stamp
     if not started or stamp is None:

@@ -1,8 +1,9 @@
-"""Is this copy still wanted, and are its positions still those of this publisher?
+"""Check that a copy is still wanted, and that its positions belong to the current publisher.
 
-While a table is copied, commands go on: the table may leave the subscription, be copied again, or
-the subscription may go on from another server. Each step of a copy that readers or other workers
-see is preceded by these checks, and the transaction that stores the step repeats them.
+While a sync worker copies a table, users go on with commands. A command may take the table out of
+the subscription, have the table copied again, or move the subscription to another server. So the
+worker runs the checks before every step of the copy that readers or other workers can see, and
+again inside the catalog transaction that stores the step.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from workers.publisher.identify import check_same_publisher
 
 
 def check_same_attempt(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
-    """Return the table's row if it is still this attempt's; end the worker if not.
+    """Return the table's row if the row has the worker's copy id (``epoch``); else end the worker.
 
-    A table that left and came back has a row again, with another copy id (``epoch``). So has a
-    table that is to be copied anew. In both cases nobody wants this copy any more.
+    A table that left the subscription and came back has a new row with a new copy id. A command
+    that asks for a new copy stores a new copy id too. In both cases the worker's copy is obsolete.
     """
     stored = store.rel(rel.srsubid, rel.srrelid)
     if stored is None or stored.epoch != rel.epoch:
@@ -29,6 +30,9 @@ def check_same_attempt(store: CatalogStore, rel: SubscriptionRel) -> Subscriptio
 def check_attempt_and_publisher(
     store: CatalogStore, sub: Subscription, rel: SubscriptionRel
 ) -> SubscriptionRel:
-    """``check_same_attempt``, and the subscription still streams from the server of ``sub``."""
+    """Check the attempt, and check that the subscription still streams from the server of ``sub``.
+
+    Returns the table's row, as ``check_same_attempt`` does.
+    """
     check_same_publisher(sub, store.subscription(sub.oid))
     return check_same_attempt(store, rel)

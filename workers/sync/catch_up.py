@@ -29,9 +29,9 @@ def wait_for_catchup(
 ) -> LSN:
     """Set w, then wait until the apply worker answers c; return the position of c.
 
-    ``wait_for_worker_state_change``, with a difference. PostgreSQL's sync worker ends with the
-    apply worker, and the copy, which may have taken hours, is lost with the temporary slot. This
-    worker waits for the next apply worker, which finds w and answers. The wait has a limit, because
+    PostgreSQL's ``wait_for_worker_state_change``, with a difference. PostgreSQL's sync worker ends
+    with the apply worker, and the temporary slot vanishes. A copy of hours is lost then. Here the
+    sync worker waits until the next apply worker finds w and answers. The wait has a limit, because
     the slot holds WAL back meanwhile.
     """
     link, subid = process.link, sub.oid
@@ -53,7 +53,7 @@ def wait_for_catchup(
             return own.relstate_lsn
         if apply is not None:
             link.wakeup(subid, 0)
-        if apply is not None and apply.last_recv_time:  # a worker that streams, not one that fails
+        if apply is not None and apply.last_recv_time:  # the apply worker streams
             alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()

@@ -1,7 +1,7 @@
-"""What one try to synchronise a table works with, from its first connection to ``s``.
+"""The objects that a sync worker uses in every step, from the first connection to ``s``.
 
-The table's row in ``pg_subscription_rel`` is not part of it: the row changes on the way, and each
-step gets the row as the step before has left it.
+The table's row in ``pg_subscription_rel`` is not among the objects, because the steps change the
+row. Every step gets the row as a parameter, as the step before has left the row.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from workers.publisher.standby_watch import StandbyWatch
 
 @dataclass(frozen=True, slots=True)
 class SyncContext:
-    """A sync worker that is connected to the publisher.
+    """The connections and the subscription of a sync worker that is connected to the publisher.
 
-    ``slot`` is the name of the table's replication slot, which may not exist yet. ``watch`` ends
-    the worker when a standby changes its timeline.
+    ``slot`` is the name of the table's replication slot; the slot may not exist yet. ``watch`` ends
+    the worker when a standby changes the timeline.
     """
 
     process: WorkerProcess

@@ -1,9 +1,9 @@
-"""Copied rows whose key the lake table has already.
+"""Handle copied rows with a key that the lake table has already.
 
-PostgreSQL's COPY stops at the target's first duplicate key. Here all rows are on the copy's branch
-first, which has no readers, and the lake looks up all keys at once. A duplicate key is an error,
-and the next attempt drops the branch. With ``on_key_conflict: overwrite`` the copied row replaces
-the existing row, like a row that is inserted later.
+PostgreSQL's COPY stops at the target's first duplicate key. A sync worker first writes all rows to
+the copy's branch, where no reader sees the rows, and then the lake looks up all keys at once. A
+duplicate key is an error, and the next attempt drops the branch. With ``on_key_conflict:
+overwrite`` the copied row replaces the existing row, like a row that is inserted later.
 
 No key is looked up if the table was empty, or if the copy replaces all rows.
 """

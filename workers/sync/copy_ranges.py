@@ -15,9 +15,10 @@ from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, is_re
 
 
 def lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
-    """ACCESS SHARE, which a READ ONLY transaction may take, on every relation that stores rows.
+    """Take an ACCESS SHARE lock on every relation that stores rows of the table.
 
-    ONLY, because inheritance children are published, and copied, on their own.
+    A READ ONLY transaction may take the lock. ONLY leaves out inheritance children, because
+    children are published, and copied, as separate tables.
     """
     for leaf in leaves:
         if leaf.relkind == PLAIN_TABLE:
@@ -38,7 +39,7 @@ def check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequ
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of the table: the COPY that reads it, and how large it is on the publisher's disk."""
+    """A part of the table: the COPY statement, and the size in bytes on the publisher's disk."""
 
     statement: str
     size: int
@@ -53,10 +54,10 @@ def cut_ranges(
 ) -> list[Range]:
     """Make one range for the whole table, or a range for every few blocks of each leaf.
 
-    The ranges of a leaf are equally long. Their number is a multiple of the ranges that are copied
-    at a time, so no last range keeps the copy waiting. A range may be up to twice
-    ``copy_range_bytes`` for that. A leaf that is no plain table (a foreign table) has no ctids, and
-    is one range.
+    The ranges of a leaf are equally long. If a leaf has more ranges than ``copy_workers``, the
+    number of ranges is a multiple of ``copy_workers``, so no last range keeps the copy waiting. The
+    rounding may make a range up to twice as long as ``copy_range_bytes``. A foreign table has no
+    ctids, and is copied as a single range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}

@@ -3,18 +3,18 @@
 Everything happens inside the snapshot transaction of the sync worker's connection. The first
 thing after the slot is a lock: ACCESS SHARE on the table (on every partition, for a partitioned
 table) until the last range is copied. Without the lock a VACUUM FULL or a rewriting ALTER TABLE
-between two ranges moves rows to places that no range covers or that the snapshot cannot see, and
-the stream never sends these rows. Ranges come from the size measured under the lock. The first
-range has no lower bound and the last range no upper bound, so together they cover every possible
-ctid. Afterwards the table's file must be the file that the snapshot knew.
+between two ranges moves rows to ctids outside every range, or makes row versions that the snapshot
+cannot see. The stream never sends the moved rows. Ranges come from the size measured under the
+lock. The first range has no lower bound and the last range has no upper bound. Together the ranges
+cover every possible ctid. After the copy the table's file must be the file that the snapshot knew.
 
 A first copy is added to the rows of the lake table, as in PostgreSQL; an existing key stops the
 copy (``copied_keys``). A copy by ``refresh --recopy`` replaces the rows: the branch is emptied
 first, and readers of ``main`` see the old rows until copy and catch-up are complete.
 
-A table of one range goes through this worker's connection. A larger table is copied by Spark tasks,
-each under the exported snapshot. A task that is tried again imports the snapshot again. So the
-COMMIT that ends the snapshot is sent only when every task has succeeded.
+A table of one range goes through the sync worker's connection. A larger table is copied by Spark
+tasks under the exported snapshot. If Spark repeats a task, the task imports the snapshot again. So
+the worker sends the COMMIT, and ends the snapshot, only after every task has succeeded.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def copy_table(
     branch: str,
     origin_startpos: LSN,
 ) -> tuple[SubscriptionRel, LakeTable]:
-    """Make the lake table if it is missing, copy the rows to ``branch``, end the transaction.
+    """Create a missing lake table, copy the rows to ``branch``, end the transaction.
 
-    ``conn`` is in the transaction whose snapshot ends at ``origin_startpos``. Returns the catalog
-    row with the floor and the table as the lake has it.
+    ``conn`` is in a transaction with a snapshot that ends at ``origin_startpos``. Returns the
+    catalog row with the copy position (``floor``), and the state of the lake table.
     """
     options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
@@ -79,7 +79,7 @@ def copy_table(
     lock(conn, leaves)
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
-    # One of the sources of a shared table creates the table.
+    # The lock lets a single source of a shared table create the table.
     locks = TableLocks(process.data_dir if source else None)
     with locks.held([ident]):
         lake = prepare_lake_table(
@@ -109,7 +109,7 @@ def copy_table(
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
-        # With a key, another commit may follow, and has the position then.
+        # With a key, overwrite_existing may commit later: the copy's commit gets no position then.
         rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
     check_not_rewritten(conn, remote, leaves)
     conn.command("COMMIT")
@@ -138,8 +138,8 @@ def _nodes(conn: WalReceiverConn, sub: Subscription, remote: RemoteTable) -> Nod
     """Return how a binary COPY is read, None if the table is copied as text.
 
     Text and binary bring the same values, and binary costs publisher and worker half as much. So
-    binary is used whatever the option ``binary`` says. With the option, binary is required, as in
-    PostgreSQL: 0A000 for a column of unknown binary format, before the lake table is made.
+    binary is used with and without the option ``binary``. With the option, binary is required, as
+    in PostgreSQL: a column of unknown binary format is 0A000, before the lake table is made.
     """
     if conn.server_version < FIRST_WITH_BINARY_COPY:
         return None
@@ -200,7 +200,7 @@ class _Copy:
 
 
 def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
-    """Copy through this worker's connection."""
+    """Copy through the sync worker's connection."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
@@ -224,7 +224,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
 
 
 def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
-    """Read and count the rows of a COPY, whose size in bytes is known at the end only."""
+    """Read and count the rows of a COPY; the size in bytes is known at the end only."""
     received = rows = 0
 
     def tell(*, done: int) -> None:
@@ -297,7 +297,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
 
 
 def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
-    """Check ``key``, which copied and existing rows may share, and every declared key."""
+    """Check ``key`` in copied and existing rows, and check every declared key."""
     if key:
         settle_copied_keys(
             copy.dest,
@@ -314,14 +314,17 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
 
 @contextmanager
 def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]:
-    """Write a 0600 password file for the copy tasks if it is in the environment only."""
+    """Yield the path of a password file for the copy tasks.
+
+    A password from the environment is written to a file of mode 0600 during the copy.
+    """
     password = os.environ.get(sub.password_env) if sub.password_env else None
     if password is None:
         yield sub.passfile
         return
     line = passfile_line(password)
     folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
-    for each in (folder.parent, folder):  # with parents=True the first would go by the umask
+    for each in (folder.parent, folder):  # with parents=True the umask would rule the parent's mode
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = Path(folder) / "passfile"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,27 +1,26 @@
-"""``sync_slot: permanent``: a copy that is not made again, because its slot outlives its worker.
+"""``sync_slot: permanent``: the slot outlives the worker, so a finished copy is not made again.
 
-PostgreSQL's generation since version 14. What differs from ``workers.sync.worker``:
+PostgreSQL has permanent slots since version 14. The differences from ``workers.sync.worker``:
 
-* the slot is permanent, and the table has an origin ``pg_<subid>_<relid>`` from ``d`` on;
-* the copy is published when it is complete, and ``f`` is stored with the origin at the slot's
-  consistent point;
-* from then on a sync worker is an apply worker of one table: each batch is published, the table's
-  position says which transactions the table has, and the origin says where to ask for more;
-* the next worker finds ``f``, and goes on.
+* The slot is permanent, and the table has an origin ``pg_<subid>_<relid>`` from ``d`` on.
+* A complete copy is published, and ``f`` is stored with the origin at the slot's consistent point.
+* From ``f`` on a sync worker is an apply worker of one table. Every batch is published. The table's
+  position says which transactions the table has. The origin says where to ask for more.
+* The next worker finds ``f``, and goes on.
 
-*Why the copy is published at f*, and not held back on its branch until ``s``. A successor must not
-trust a branch: a commit of the dead worker may still land on the branch, because an append
-validates nothing. The fence, an empty snapshot on ``main``, ends every call that could still change
-``main``, and makes every older branch unpublishable, also the branch of the copy. So rows that have
-to survive a worker must be in ``main``. Readers see the copy at its consistent point, then the
-table catching up, as in PostgreSQL. Readers never see the table go back: a copy that replaces an
-older copy ends later.
+*Why the copy is published at f*, and not held back on the branch until ``s``. A successor must not
+trust a branch: a commit of the dead worker may still land on the branch, because an append has no
+validation. The fence is an empty snapshot on ``main``. The fence ends every call that could still
+change ``main``, and makes every older branch unpublishable, also the branch of the copy. So rows
+can only survive a worker in ``main``. Readers see the copy at the consistent point, then the table
+catching up, as in PostgreSQL. Readers never see the table go back: a copy that replaces an older
+copy ends later.
 
-``main`` and SQLite are two writes, and a worker may die between any two of them. *base* is the
-snapshot of ``main`` before the attempt, P the consistent point, L the position in ``main``, O the
-origin::
+``main`` and SQLite are written separately, and a worker may die between any two writes. *base* is
+the snapshot of ``main`` before the attempt, P the consistent point, L the position in ``main``, O
+the origin::
 
-    died after                catalog  main        slot      what the successor does
+    died after                catalog  main        slot      the successor
     origin made, d stored     d        base        none      copies; the origin is used again
     slot made                 d        base        at P      drops the slot, new epoch, copies again
     rows copied to a branch   d        base        at P      the same; the branch is dropped
@@ -29,41 +28,40 @@ origin::
                                                              first: the copy is not adopted
     f stored, O = P           f        L = P       at P      fences, reads L, w at max(O, L)
     w, c                      f        L = P       <= O      the same; the answer c is asked anew
-    a batch published         f        L > O       <= O      the same: L says what the table holds,
-                                                             the origin follows it
-    its origin stored         f        L = O       <= O      the same
-    feedback remembered       f        L <= O      <= O      the same: what lies between L and O
-                                                             does not concern the table
-    s published               f        L = s       <= O      the same, and at c = max(s, decided)
-                                                             it is done
-    s stored, origin dropped  s        L = s       there     exits at once; the slot is among the
-                                                             leaked ones, where the same
-                                                             transaction put it: the next command
-                                                             drops it
-    slot dropped              s        L = s       none      the next command forgets it
+    a batch published         f        L > O       <= O      the same: the table has all up to L,
+                                                             and the origin moves to L
+    the origin stored         f        L = O       <= O      the same
+    feedback remembered       f        L <= O      <= O      the same: no change between L and O
+                                                             concerns the table
+    s published               f        L = s       <= O      the same, and ends at
+                                                             c = max(s, decided)
+    s stored, origin dropped  s        L = s       exists    exits at once; the transaction of s
+                                                             has listed the slot as leaked, and
+                                                             the next command drops the slot
+    slot dropped              s        L = s       none      the next command forgets the slot
 
-No row is lost: a worker asks for everything after max(O, L), and the slot confirms at most O, which
-is stored before feedback is sent. No row is doubled: L is read behind a fence, and a transaction
-that ends at or before L is skipped. While no sync worker runs, the apply worker drops the table's
-changes and its position moves on. The next answer c is that position, and the slot has all the
-dropped changes.
+No row is lost: a worker asks for everything after max(O, L). The slot confirms at most O, and O is
+stored before feedback is sent. No row is doubled: L is read behind a fence, and a transaction that
+ends at or before L is skipped. While no sync worker runs, the apply worker drops the table's
+changes, and the apply worker's position moves on. The next answer c is the apply worker's position,
+and the slot still has all the dropped changes.
 
 A worked trace. Copied at 8, f(8); the worker streams 8..20, publishes 12 and dies before the origin
 is stored. The apply worker has decided 40 by then. The next worker: f, O = 8, fence, L = 12; w(12);
 c = max(12, 40) = 40; the slot, confirmed at 8, sends everything after 12; at 40 the worker has
 caught up: s(40).
 
-*The conditions of f may fail.* The slot was dropped, invalidated, or moved on by another client; or
-the positions are of another server. ``CatalogStore.update_subscription`` sets the origins back to
-0/0 in the transaction that stores another server or timeline. Every transaction here that stores a
-position compares the publisher identity again (``workers.publisher.identify``). So an origin that
-is not 0/0 is of the server that the apply worker streams from. If a condition fails, the table goes
-back to ``d``: ``main`` is set back to base, and the copy is made again. A lake table at an
-unexpected position is 55000, as anywhere.
+*The conditions of f may fail.* The slot may have been dropped, invalidated, or moved on by a
+foreign client. The positions may belong to a former server. The transaction that stores a new
+server or timeline also sets the origins back to 0/0 (``CatalogStore.update_subscription``). Every
+transaction of this module that stores a position compares the publisher identity again
+(``workers.publisher.identify``). So an origin other than 0/0 belongs to the server of the apply
+worker. If a condition fails, the table goes back to ``d``: ``main`` is set back to base, and the
+copy is made again. A lake table at an unexpected position is 55000, as anywhere.
 
-*s before the slot is dropped.* In the other order, a death in between would leave ``f`` without a
-slot. In this order a death leaves a slot, which holds WAL back. So the transaction that stores
-``s`` also lists the slot as leaked, until the slot is known to be gone.
+*s is stored before the slot is dropped.* If the slot were dropped first, a death in between would
+leave ``f`` without a slot. With ``s`` first, a death leaves a slot, and the slot holds WAL back. So
+the transaction of ``s`` also lists the slot as leaked, until the slot is known to be gone.
 """
 
 from __future__ import annotations
@@ -94,9 +92,9 @@ log = logging.getLogger(__name__)
 
 
 def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -> None:
-    """Create the origin, in the transaction that stores ``d``; it says that a slot may exist.
+    """Create the origin, in the transaction that stores ``d``; it announces a slot.
 
-    If a slot of the same name was listed as leaked, the slot belongs to this attempt from now on.
+    If a slot of the same name was listed as leaked, the slot belongs to the new attempt now.
     """
     name = origin_name(sub.oid, rel.srrelid)
     if store.origin_by_name(name) is None:
@@ -111,7 +109,7 @@ def store_finishedcopy(
     origin_startpos: LSN,
     new_branch: Callable[[], str],
 ) -> SubscriptionRel:
-    """Stamp, fast-forward, ``f`` in the catalog, in this order; return the new row."""
+    """Write the position, fast-forward ``main``, store ``f``, in this order; return the new row."""
     store, dest, sub = context.store, context.dest, context.sub
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
@@ -135,9 +133,9 @@ def store_finishedcopy(
 
 
 def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
-    """Return where a table in ``f`` goes on; None if the copy has to be made again.
+    """Return the position where a table in ``f`` goes on; None if the copy has to be made again.
 
-    Raises 55000 if the lake table is not at the position where the worker left it.
+    Raises 55000 if the lake table has an unexpected position.
     """
     store, conn, sub, dest = context.store, context.conn, context.sub, context.dest
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
@@ -168,7 +166,7 @@ def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
 
 
 def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
-    """Why a slot cannot send everything after ``known``, None if it can. Pure."""
+    """Return why a slot cannot send everything after ``known``; None for a usable slot. Pure."""
     if known == InvalidXLogRecPtr:
         return "its position was another server's or timeline's"
     if slot is None:
@@ -193,8 +191,8 @@ def _store_start(store: CatalogStore, sub: Subscription, rel: SubscriptionRel, s
 def remember_flush(context: SyncContext, rel: SubscriptionRel, lsn: LSN) -> None:
     """Store a flush position as the origin, before the position is confirmed to the publisher.
 
-    An origin behind the confirmed position would look like a slot that another client has moved.
-    The origin of a table that is synchronised, or is to be copied again, stays.
+    An origin behind the confirmed position would look as if a foreign client had moved the slot.
+    If the table is synchronised, or is to be copied again, the origin stays.
     """
     context.watch.check()
     store, sub = context.store, context.sub
@@ -212,7 +210,7 @@ def store_syncdone(
 ) -> None:
     """Publish the last position; in one transaction store ``s``, drop the origin, list the slot.
 
-    The column ``copied`` stays as it is stored.
+    The stored value of the column ``copied`` stays.
     """
     store, sub = context.store, context.sub
     subid, relid = sub.oid, rel.srrelid

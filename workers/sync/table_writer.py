@@ -1,11 +1,14 @@
-"""The writer of a sync worker whose copy is published already: one table, published by batches.
+"""The lake writer of a sync worker after the copy is published: a single table, batch by batch.
 
-An apply worker stores the list of tables that a batch is published to, so that its successor knows
-which tables to fence. Here there is one table, and the successor fences it in any case. Every batch
-carries the table's own origin: a table with that origin is still on its way, and a worker that
-finds the table without its catalog must not take it for one that the main stream goes on with. The
-last commit carries the subscription's origin. Nothing is compacted or vacuumed: a copy that has to
-be undone needs its base.
+Three differences from the writer of an apply worker:
+
+* The catalog gets no list of the tables of a batch. An apply worker stores the list to tell its
+  successor which tables to fence. A sync worker has a single table, and the successor always fences
+  the table.
+* Every batch carries the origin of the table. The origin says that the table is still being
+  synchronised. A worker that finds the lake table, but no catalog row, must not continue the table
+  with the main stream. Only the last commit carries the origin of the subscription.
+* The table is neither compacted nor vacuumed, because the undo of a copy needs the base snapshot.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from workers.tables.written import StoreInSameTransaction, Written
 
 
 class SyncPublisher(BatchPublisher):
-    """``BatchPublisher`` for a table in ``f``: a batch moves the table's origin."""
+    """Publishes the batches of a table in ``f``; every batch advances the origin of the table."""
 
     def _publish(
         self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
@@ -45,14 +48,17 @@ class SyncPublisher(BatchPublisher):
         return published
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
-        """The last commit may differ from the commit before in its origin, and not in its LSN."""
+        """Begin the part again on a new branch; a visible part must also have the expected origin.
+
+        The last commit may have the LSN of the commit before, and differ in the origin only.
+        """
         again, visible = super().begin_again(unit)
         found = [each.table.lake.position(each.table.source) for each in again]
         return again, visible and found == [each.stamp for each in again]
 
 
 class SyncWriter(LakeWriter):
-    """``LakeWriter`` for a table in ``f``."""
+    """Writes the batches of a table in ``f``."""
 
     def __init__(
         self,
@@ -77,7 +83,10 @@ class SyncWriter(LakeWriter):
         )
 
     def finish(self, rel: SubscriptionRel, s_lsn: LSN, store_also: Callable[[], None]) -> None:
-        """Publish position ``s_lsn`` under the subscription's origin, by an empty batch."""
+        """Publish position ``s_lsn`` with the subscription's origin, as an empty batch.
+
+        ``store_also`` stores more in the catalog transaction of the batch.
+        """
         self._batches.origin = origin_name(rel.srsubid)
         self.open(rel)
         self.publish(self.write({rel.srrelid: []}, s_lsn), s_lsn, lambda _: store_also())

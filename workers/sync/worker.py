@@ -1,38 +1,40 @@
-"""The table-sync worker: one per table being synchronised, from ``i`` to ``s``.
+"""The table-sync worker takes one table from ``i`` to ``s``; every table has a worker of its own.
 
-PostgreSQL's ``tablesync.c``. This text is about temporary slots (PostgreSQL 10 to 13): copy and
-catch-up are one step for readers, and after a crash anywhere before ``s`` the whole table is copied
-again. With a permanent slot a finished copy (``f``) is not made again; the differences are in
-``workers.sync.permanent_slot``.
+PostgreSQL's ``tablesync.c``. The steps below are those of temporary slots (PostgreSQL 10 to 13).
+Readers see copy and catch-up as a single step, and after a crash anywhere before ``s`` the whole
+table is copied again. With a permanent slot a finished copy (``f``) is not made again;
+``workers.sync.permanent_slot`` has the differences.
 
-1. Catalog ``d``, with a new copy id, the attempt's number and the *base*: the snapshot of ``main``.
-2. A transaction on the publisher, and in the transaction a temporary slot with its snapshot. The
-   copy ends at the slot's consistent point, and the stream begins there.
-3. The table is locked against rewriting (ACCESS SHARE), then measured, and the lock is held until
-   every range is copied. Then the relfilenode must be the same as before. Copied rows go to a
+1. The worker stores ``d`` in the catalog, with a new copy id, the attempt's number and the *base*:
+   the snapshot of ``main``.
+2. The worker begins a transaction on the publisher, and in the transaction creates a temporary slot
+   with a snapshot. The copy ends, and the stream begins, at the slot's consistent point.
+3. The worker locks the table against rewriting (ACCESS SHARE), then measures the table, and holds
+   the lock until every range is copied. Then the relfilenode must be unchanged. Copied rows go to a
    branch of the lake table. The branch starts from the base, or empty if the table is copied anew.
    Readers of ``main`` do not see the branch.
-4. Memory ``w`` at the consistent point, and the apply worker is woken. The apply worker answers
-   ``c`` at its decided position, and closes no batch until this worker is done. If the apply worker
-   dies first, the next apply worker answers.
-5. The slot is streamed, with this table's changes only, until a transaction or a keepalive reaches
-   the position of ``c``. Everything received beyond is thrown away.
-6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; ``s`` is
-   stored; memory ``s``; the stream ends and the slot vanishes with the connection.
+4. The worker sets ``w`` in the launcher's memory, at the consistent point, and wakes the apply
+   worker. The apply worker answers ``c`` at the apply worker's decided position, and closes no
+   batch until the sync worker is done. If the apply worker dies first, the next one answers.
+5. The worker streams the slot, and applies the table's changes only, until a transaction or a
+   keepalive reaches the position of ``c``. The worker throws away everything received beyond.
+6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; the catalog
+   gets ``s``; the launcher's memory gets ``s``; the stream ends, and the slot vanishes with the
+   connection.
 
-Why this order at the end (a crash between any two must be harmless)::
+The order of step 6 makes a crash between any two writes harmless::
 
-    crash                       catalog  main           what the successor does
+    crash                       catalog  main           the successor
     before the fast-forward     d        base           drops the branch, copies again
     after it, before s          d        base + copy    sets main back to base, copies again: the
                                                         apply worker has seen d, and has dropped
-                                                        this table's changes meanwhile
-    after s                     s        copy at s      exits at once; the apply worker makes it r
+                                                        the table's changes meanwhile
+    after s                     s        copy at s      exits at once; the apply worker stores r
 
-A worked trace, the apply worker in front: copied at 8; w(8); the apply worker has decided 10, so
-c(10); the stream 8..10 has one transaction of this table, with end 9; a keepalive at 10 ends the
-catch-up; position 10, fast-forward, s(10). The apply worker goes on at 10, and applies this table's
-changes of transactions whose commit record starts at 10 or later.
+A worked trace, the apply worker in front: the copy ends at 8; w(8); the apply worker has decided
+10 and answers c(10); the stream 8..10 has one transaction of the table, with end 9; a keepalive at
+10 ends the catch-up; position 10, fast-forward, s(10). The apply worker goes on at 10: a
+transaction's changes of the table are applied if the commit record starts at 10 or later.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 def table_sync_worker_main(process: WorkerProcess) -> None:
-    """``TablesyncWorkerMain``."""
+    """Synchronise the process's table (PostgreSQL's ``TablesyncWorkerMain``)."""
     sub = process.subscription()
     rel = process.store.rel(sub.oid, process.relid)
     if rel is None or rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY):
@@ -85,7 +87,7 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
 def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
 ) -> None:
-    """Do steps 1 to 6 of this module's text, or those of ``workers.sync.permanent_slot``."""
+    """Do steps 1 to 6 of the module's text, or the steps of ``workers.sync.permanent_slot``."""
     failpoints.reach("tablesync.started")
     slot = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
     with connected_publisher(process, sub, slot) as (conn, watch):
@@ -101,7 +103,7 @@ def LogicalRepSyncTableStart(  # noqa: N802 (PostgreSQL's name)
 
 
 def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
-    """Copy and catch up on one branch, which is published at the end."""
+    """Copy and catch up on a single branch, then publish the branch."""
     process, sub = context.process, context.sub
     writer = LakeWriter(
         context.dest,
@@ -121,9 +123,9 @@ def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
 
 
 def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) -> None:
-    """Publish the copy when it is complete, then batch after batch.
+    """Publish the complete copy, then batch after batch.
 
-    ``start`` is None if there is no finished copy that the worker can go on from.
+    ``start`` is the position to go on from; None without a usable finished copy.
     """
     process, sub = context.process, context.sub
     writer = SyncWriter(
@@ -152,18 +154,18 @@ def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) ->
 
 
 def _branch_prefix(sub: Subscription, rel: SubscriptionRel) -> str:
-    """The prefix of this worker's branches of a shared lake table; empty for any other table."""
+    """Return the prefix of the worker's branches in a shared lake table; else an empty text."""
     return branches_of(sub, rel.srrelid) if source_of(sub, rel) else ""
 
 
 def _copy(
     context: SyncContext, rel: SubscriptionRel, branch: str
 ) -> tuple[SubscriptionRel, LakeTable, LSN]:
-    """Do steps 1 to 3: return the table's row, what ``main`` shows, and where the copy ends."""
+    """Do steps 1 to 3: return the table's row, the lake table, and the position of the copy."""
     process, conn, sub, slot = context.process, context.conn, context.sub, context.slot
     if context.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
-        # The slot of the attempt before goes first: that attempt must not go on any more when it
-        # is undone.
+        # Drop the slot before begin_attempt undoes the copy of the attempt before: without a slot,
+        # the attempt before cannot go on.
         drop_sync_slot(conn, slot)
     rel = begin_attempt(context, rel)
     failpoints.reach("tablesync.datasync_stored")
@@ -207,7 +209,7 @@ def _applier(
 def _store_syncdone(
     context: SyncContext, applier: Applier, rel: SubscriptionRel, branch: str, s_lsn: LSN
 ) -> None:
-    """Stamp, fast-forward, ``s`` in the catalog, ``s`` in memory: in this order (step 6)."""
+    """Write the position, fast-forward ``main``, store ``s``, set ``s`` in memory (step 6)."""
     store, dest, sub = context.store, context.dest, applier.sub
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source_of(sub, rel))
@@ -218,8 +220,8 @@ def _store_syncdone(
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
     with store.transaction():
-        # If this check fails, the next attempt finds d, and sets main back (identify_publisher). A
-        # command that found the table published differently has stored another fingerprint.
+        # If the check fails, the next attempt finds d, and sets main back (identify_publisher). A
+        # command may have found the table published differently: the fingerprint differs then.
         stored = check_attempt_and_publisher(store, sub, rel)
         copied = applier.rels[rel.nspname, rel.relname].copied
         copied = copied and stored.fingerprint == rel.fingerprint
@@ -230,9 +232,9 @@ def _store_syncdone(
 
 
 def _after_syncdone(context: SyncContext, rel: SubscriptionRel, s_lsn: LSN) -> None:
-    """Set ``s`` in memory and wake the apply worker; drop our branches of a shared table.
+    """Set ``s`` in memory, wake the apply worker, drop the worker's branches of a shared table.
 
-    No other worker drops the branches, and their snapshots cannot expire before.
+    No other worker drops the branches, and a branch keeps snapshots from expiry.
     """
     process, sub = context.process, context.sub
     process.link.set_relstate(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn)

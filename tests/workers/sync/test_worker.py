@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SubscriptionRel
 from config.guc import Settings
+from tests.workers.copied_table import BRANCH, context, copied
 from tests.workers.subscribed import EPOCH, Subscribed
 from workers.lake.memory.destination import MemoryDestination
-from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
-from workers.publisher.connection import WalReceiverConn
-from workers.publisher.standby_watch import StandbyWatch
-from workers.sync.attempt import begin_attempt
-from workers.sync.context import SyncContext
 from workers.sync.worker import _store_syncdone
 
-BRANCH = "pgsub_1_1_1"
 S_LSN = LSN(700)
 
 
@@ -35,20 +28,6 @@ class Link:
     def wakeup(self, *words: Any) -> None: ...
 
 
-def copied(world: Subscribed) -> tuple[SubscriptionRel, MemoryDestination]:
-    """Table a in d, its copy on a branch."""
-    rel = world.rel("a")
-    world.store.delete_rel(rel.srsubid, rel.srrelid)
-    world.store.insert_rel(replace(rel, srsubstate=SubRelState.INIT, srsublsn=None))
-    world.store.set_rel_state(
-        rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC
-    )
-    rel = world.rel("a")
-    dest = MemoryDestination(world.lake)
-    dest.create_branch(LakeIdent("public", "a"), BRANCH)
-    return rel, dest
-
-
 def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> None:
     applier = world.worker(dest)
     applier.rels = {("public", "a"): rel}
@@ -56,12 +35,6 @@ def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> 
         Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
     )
     _store_syncdone(context(process, world, dest), applier, rel, BRANCH, S_LSN)
-
-
-def context(process: WorkerProcess, world: Subscribed, dest: MemoryDestination) -> SyncContext:
-    """Of a worker whose connection is not used."""
-    conn = cast("WalReceiverConn", None)
-    return SyncContext(process, conn, StandbyWatch(None), "", world.sub, dest)
 
 
 def position(world: Subscribed) -> Stamp | None:
@@ -85,42 +58,6 @@ def test_once_s_is_stored_nothing_is_to_be_copied_again(world: Subscribed) -> No
     finish(world, rel, dest)
     assert not world.rel("a").recopy
     assert world.store.last_errors() == []
-
-
-def begin(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> SubscriptionRel:
-    """What the next sync worker does first."""
-    process = cast("WorkerProcess", SimpleNamespace(store=world.store))
-    return begin_attempt(context(process, world, dest), rel)
-
-
-def test_a_copy_in_the_place_of_another_is_taken_back_as_a_first_one_is(world: Subscribed) -> None:
-    """Killed between the fast-forward and s: the old rows are there again, then it goes on."""
-    world.put("a", (1, 1), (2, 2))
-    rel, dest = copied(world)
-    rel = world.store.update_rel(
-        rel.srsubid,
-        rel.srrelid,
-        recopy=True,
-        base_snapshot=world.lake.tables[LakeIdent("public", "a")].refs["main"],
-    )
-    dest.drop_branches(LakeIdent("public", "a"))
-    dest.create_branch(LakeIdent("public", "a"), BRANCH)
-    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
-    emptied = Segment(columns=("id", "v"), truncate=True)
-    dest.write(LakeIdent("public", "a"), BRANCH, [emptied], stamp)
-    dest.publish(LakeIdent("public", "a"), BRANCH, stamp)
-    assert world.rows("a") == []
-    again = begin(world, rel, dest)
-    assert world.rows("a") == [(1, 1), (2, 2)]
-    assert again.recopy
-    assert again.epoch != EPOCH
-
-
-def test_who_begins_goes_by_what_the_catalog_says_then(world: Subscribed) -> None:
-    """The command came after the worker had read the row, and before it stored d."""
-    rel, dest = copied(world)
-    world.store.update_rel(rel.srsubid, rel.srrelid, recopy=True, epoch="the command's")
-    assert begin(world, rel, dest).recopy
 
 
 def test_the_copy_of_a_table_that_came_back_is_nobody_s(world: Subscribed) -> None:

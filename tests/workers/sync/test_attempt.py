@@ -1,0 +1,113 @@
+"""An attempt to copy a table begins: its catalog row, and the undo of the attempt before."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import SyncSlot
+from catalog.pg_subscription_rel import SubscriptionRel
+from tests.workers.copied_table import BRANCH, context, copied
+from tests.workers.subscribed import EPOCH, Subscribed
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.segment import Segment
+from workers.lake.table import LakeIdent, Stamp
+from workers.process.worker_process import WorkerProcess
+from workers.sync.attempt import begin_attempt
+
+S_LSN = LSN(700)
+IDENT = LakeIdent("public", "a")
+
+
+def begin(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> SubscriptionRel:
+    """What the next sync worker does first."""
+    process = cast("WorkerProcess", SimpleNamespace(store=world.store))
+    return begin_attempt(context(process, world, dest), rel)
+
+
+def test_a_copy_in_the_place_of_another_is_taken_back_as_a_first_one_is(world: Subscribed) -> None:
+    """Killed between the fast-forward and s: the old rows are there again, then it goes on."""
+    world.put("a", (1, 1), (2, 2))
+    rel, dest = copied(world)
+    rel = world.store.update_rel(
+        rel.srsubid,
+        rel.srrelid,
+        recopy=True,
+        base_snapshot=world.lake.tables[LakeIdent("public", "a")].refs["main"],
+    )
+    dest.drop_branches(LakeIdent("public", "a"))
+    dest.create_branch(LakeIdent("public", "a"), BRANCH)
+    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+    emptied = Segment(columns=("id", "v"), truncate=True)
+    dest.write(LakeIdent("public", "a"), BRANCH, [emptied], stamp)
+    dest.publish(LakeIdent("public", "a"), BRANCH, stamp)
+    assert world.rows("a") == []
+    again = begin(world, rel, dest)
+    assert world.rows("a") == [(1, 1), (2, 2)]
+    assert again.recopy
+    assert again.epoch != EPOCH
+
+
+def test_who_begins_goes_by_what_the_catalog_says_then(world: Subscribed) -> None:
+    """The command came after the worker had read the row, and before it stored d."""
+    rel, dest = copied(world)
+    world.store.update_rel(rel.srsubid, rel.srrelid, recopy=True, epoch="the command's")
+    assert begin(world, rel, dest).recopy
+
+
+def test_an_attempt_has_its_number_and_starts_from_what_main_has(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    rel = world.store.update_rel(rel.srsubid, rel.srrelid, attempt=3, lake_lsn=S_LSN)
+    again = begin(world, rel, dest)
+    main = dest.table(IDENT)
+    assert main is not None
+    assert (again.srsubstate, again.attempt, again.base_snapshot) == ("d", 4, main.snapshot_id)
+    assert (again.lake_lsn, again.copied) == (InvalidXLogRecPtr, False)
+    assert world.rel("a") == again
+
+
+def test_an_attempt_drops_the_branch_of_the_attempt_before(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    begin(world, rel, dest)
+    assert BRANCH not in world.lake.tables[IDENT].refs
+
+
+def test_rows_that_no_attempt_published_stay(world: Subscribed) -> None:
+    """Main is at the position of another copy id: the rows are not of the attempt before."""
+    rel, dest = copied(world)
+    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+    dest.write(IDENT, BRANCH, [], stamp)
+    dest.publish(IDENT, BRANCH, stamp)
+    world.put("a", (1, 1), ours=True)
+    rel = world.store.update_rel(rel.srsubid, rel.srrelid, epoch="never published")
+    begin(world, rel, dest)
+    assert world.rows("a") == [(1, 1)]
+
+
+def test_a_published_copy_without_a_base_cannot_be_taken_back(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+    dest.write(IDENT, BRANCH, [], stamp)
+    dest.publish(IDENT, BRANCH, stamp)
+    with pytest.raises(ObjectNotInPrerequisiteState, match="cannot be taken back"):
+        begin(world, rel, dest)
+    assert world.rel("a") == rel
+
+
+@pytest.mark.parametrize("kind", [SyncSlot.PERMANENT, SyncSlot.TEMPORARY])
+def test_only_a_permanent_slot_has_an_origin(world: Subscribed, kind: SyncSlot) -> None:
+    rel, dest = copied(world)
+    name = origin_name(rel.srsubid, rel.srrelid)
+    if kind is SyncSlot.TEMPORARY:
+        world.store.origin_create(name)  # of an attempt with a permanent slot
+    world.sub = world.store.update_subscription(
+        rel.srsubid, sync_slot=kind, subuuid=str(uuid.uuid4())
+    )
+    begin(world, rel, dest)
+    assert (world.store.origin_by_name(name) is not None) == (kind is SyncSlot.PERMANENT)
