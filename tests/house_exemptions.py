@@ -30,13 +30,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/columnar": {
         "warm": BY_ITS_ROOM,
     },
-    "workers/columnar/binary": {
-        "containers": BY_ITS_ROOM,
-        "numbers": BY_ITS_ROOM,
-        "scalars": BY_ITS_ROOM,
-        "text": BY_ITS_ROOM,
-        "times": BY_ITS_ROOM,
-    },
     "workers/columnar/fold": {
         "row_images": BY_ITS_ROOM,
     },

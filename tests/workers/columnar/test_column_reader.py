@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import ProtocolViolation
-from tests.workers.columnar.binary.test_column import binary, numeric, row
+from tests.workers.columnar.binary.sent_values import binary, numeric, row
 from tests.workers.columnar.records import TABLE, layout, rows, segment
 from workers.columnar.column_reader import Changes, Layout, UnrepresentableValue, in_form
 from workers.columnar.fold.after_lookup import Probed

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.errcodes import ReplicationError
-from tests.workers.columnar.binary.test_column import forms, numeric
+from tests.workers.columnar.binary.sent_values import forms, numeric
 from tests.workers.columnar.copy.test_binary_reader import END, HEADER, copied, plain_nodes
 from workers.columnar.binary import column, direct
 from workers.lake.copy_task import read_copy

@@ -14,7 +14,7 @@ import pytest
 import workers.columnar
 from catalog.errcodes import ReplicationError
 from config.limits import CHUNK_BYTES, CHUNK_ROWS
-from tests.workers.columnar.binary.test_column import INT4, INT8, NUMERIC, TEXT, forms, int4
+from tests.workers.columnar.binary.sent_values import INT4, INT8, NUMERIC, TEXT, forms, int4
 from tests.workers.columnar.records import rows
 from workers.columnar import kernel, libpq
 from workers.columnar.binary.forms import TEXT_ONLY, compile_forms
