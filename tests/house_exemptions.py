@@ -30,9 +30,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/columnar": {
         "warm": BY_ITS_ROOM,
     },
-    "workers/columnar/fold": {
-        "row_images": BY_ITS_ROOM,
-    },
     "workers/lake": {
         "copy_plan": BY_ITS_ROOM,
         "staged_rows": BY_ITS_ROOM,
