@@ -2,14 +2,17 @@
 
 One turn:
 
-1. Signals. SIGTERM and SIGINT end the launcher and its processes, SIGHUP reads the configuration
-   again, SIGCHLD only wakes the loop. A second SIGTERM or SIGINT ends the wait for processes.
+1. Events of the last wait: the socket, functions posted by threads, signals. SIGTERM and SIGINT end
+   the launcher and its processes, SIGHUP reads the configuration again, SIGCHLD only wakes the
+   loop. A second SIGTERM or SIGINT ends the wait for processes.
 2. Processes that ended are reaped, and their slots are free from here on. The subscription's
    remaining workers are woken: an apply worker may wait for its sync worker, and a sync worker for
    its apply worker. After an exit on purpose (status 0, or after a stop) the subscription's start
-   time is forgotten, after an error the start time stays.
-3. The lake server: starting, up, or dead and due again.
-4. The catalog, if a reason to look has arrived (``subscription_workers``).
+   time is forgotten, so the next start is at once. After an error the start time stays, so the
+   next start waits for the interval.
+3. The lake server is watched: starting, up, or dead and due for a restart.
+4. The catalog is read if a look is due (``subscription_workers``).
+5. Status tables are compared, and requests that waited are answered.
 
 The turn ends in a wait: for the local socket, for signals, and for the next deadline. No step
 before the wait blocks.
@@ -168,7 +171,7 @@ class LauncherLoop:
         self._subscriptions.forget_start_time(subid)
 
     def launch_sync(self, subid: int, relid: int) -> str | None:
-        """Start a table's sync worker; the refusal, None if the worker was started."""
+        """Start a table's sync worker. Returns the refusal, or None if the worker was started."""
         if self.phase == "stopping":
             return SyncRefusal.NOT_WANTED.value
         return self._subscriptions.launch_sync(subid, relid)

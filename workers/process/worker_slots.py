@@ -2,8 +2,9 @@
 
 The slots live in the launcher's memory: ``max_logical_replication_workers`` slots for all kinds of
 workers. A slot belongs to its tenant, a worker, until the launcher has reaped the process; a
-request to stop is not enough. So a successor never runs at the same time as a dead worker's last
-call. A tenant is named by slot, subscription and generation; the next tenant of the slot has a
+request to stop is not enough. So a successor never runs at the same time as the predecessor's
+process. (A call of the predecessor may still run in the lake; the fence makes the call harmless.) A
+tenant is named by slot, subscription and generation; the next tenant of the slot has a
 different subscription or generation.
 
 Trace, with two slots and three enabled subscriptions::
@@ -38,14 +39,15 @@ class WorkerType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogicalRepWorker:
-    """A worker slot in use, at the time of the request.
+    """A worker slot in use: a copy of the row, as of the request.
 
-    ``relid`` is 0 for the apply worker. By ``relstate`` and ``relstate_lsn`` a sync worker and the
-    apply worker talk to one another (``w`` and ``c`` are stored nowhere else). Times are
-    microseconds since 1970, 0 for never. ``flush_lsn`` is the position that an apply worker last
-    confirmed to the publisher. ``spool_bytes`` are received and not yet taken (None before the
-    stream); ``paused_since`` is the time at which the spool became full. ``progress`` belongs to a
-    copy (None without a copy).
+    ``relid`` is 0 for the apply worker. Through ``relstate`` and ``relstate_lsn`` of this row a
+    sync worker and the apply worker exchange the table's state (``w`` and ``c`` are stored nowhere
+    else). ``attached``: the worker has connected to the launcher. Times are microseconds since
+    1970, 0 for never. ``flush_lsn`` is the position that an apply worker last confirmed to the
+    publisher. ``spool_bytes`` is the number of bytes received and not yet taken into a batch (None
+    before the stream); ``paused_since`` is the time at which the spool became full. ``progress``
+    belongs to a copy (None without a copy).
     """
 
     slot: int

@@ -1,20 +1,20 @@
 """Judge at every connect whether the subscription's positions fit the server and the slot. Pure.
 
 An LSN is a place in the WAL of one server. On another server, on a restored backup, on a standby
-that took over too early, or with a slot that was dropped and created again, the changes between the
-subscription's position and the server's would be lost. No message would say so: START_REPLICATION
-silently begins at the slot's position. Each of these cases is therefore an error that names the
-gap.
+that took over too early, or with a slot that was dropped and created again, changes that the
+subscription has not received would be lost, or skipped as known. No message would say so:
+START_REPLICATION silently begins at the slot's position. Each of these cases is therefore an error
+that names the gap.
 
-Trace: the subscription confirmed 500. The slot is dropped and created again at 900. The highest
-position that this subscription ever confirmed is 500, but the slot is at 900: another client moved
-the slot. 55000.
+Trace: the subscription confirmed 500. The slot is dropped and created again at 900. The
+subscription confirmed no position above 500, so the slot has lost the changes from 500 to 900:
+error 55000.
 
 Another trace: the subscription received up to 500 on timeline 1. A standby that had replayed up to
 450 is promoted. Timeline 2 of the standby began at 450, so new transactions also lie between 450
-and 500, and the worker would skip them as known. If timeline 2 began at 500 or later, every
-position of the subscription would mean the same on the new server, and the subscription would go on
-without help.
+and 500. The worker would take them for transactions that the lake has, and skip them. If timeline 2
+began at 500 or later, every position of the subscription would mean the same on the new server, and
+the subscription would go on without help.
 
 The databases of one server share the WAL. In another database every position fits, and a slot of
 that database fits, too; but the tables are different, even if the names are equal. The oid

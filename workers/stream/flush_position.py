@@ -7,9 +7,9 @@ the last transaction that left the list. The last received position counts as fl
 list is empty *and* no transaction is partly received: so the publisher can recycle WAL during an
 idle or filtered stream.
 
-Trace (the loss without "when received"): a Commit ending at 500 is received and spooled. A
-keepalive at 510 asks for a reply. A list that is filled only after the lake commit would be empty,
-so 510 would be confirmed. A crash now would lose 500 for ever.
+Trace (why a transaction enters the list when received, not when applied): a Commit ending at 500 is
+received and spooled. A keepalive at 510 asks for a reply. A list that is filled only after the lake
+commit would be empty, so 510 would be confirmed. A crash now would lose 500 for ever.
 """
 
 from __future__ import annotations

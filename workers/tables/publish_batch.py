@@ -10,7 +10,8 @@ A worker killed in between leaves the list. From the list the successor knows th
 before reading positions (``workers.tables.after_crash``).
 
 The lake refuses a fast-forward if another writer moved ``main``. The table then gets a new branch
-at the new ``main``, and the staged segments are applied again, ``PUBLISH_ATTEMPTS`` times at most.
+at the new ``main``, and the staged segments are applied again, ``PUBLISH_ATTEMPTS`` times at most
+(``SHARED_TABLE_ATTEMPTS`` for a shared table).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def store_nothing(_: Sequence[Written]) -> None:
 
 
 class BatchPublisher:
-    """Publishes batches, and stores how far the subscription is."""
+    """Publishes batches, and stores the position that the subscription has reached."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class BatchPublisher:
         end_lsn: LSN,
         store_also: StoreInSameTransaction = store_nothing,
     ) -> None:
-        """Make a batch visible, table by table, then store how far the subscription is.
+        """Make a batch visible, table by table, then store the position of the subscription.
 
         ``store_also`` stores more in the same catalog transaction.
         """
@@ -110,7 +111,10 @@ class BatchPublisher:
         return published
 
     def publish_lake_table(self, unit: Sequence[Written]) -> Sequence[Written]:
-        """Fast-forward a lake table; if another writer moved ``main``, write the part again."""
+        """Publish one lake table. ``unit`` is the table's part of the batch.
+
+        If another writer moved ``main``, the part is written again on a new branch.
+        """
         ident, source = unit[0].table.lake.ident, unit[0].table.source
         for _ in range(SHARED_TABLE_ATTEMPTS if source else PUBLISH_ATTEMPTS):
             try:
@@ -136,5 +140,9 @@ class BatchPublisher:
         )
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
-        """A lake table's part on a new branch at ``main``, and is the part visible already?"""
+        """Put a lake table's part on a new branch at ``main``.
+
+        Returns the part, and True if ``main`` holds the part already: the fast-forward succeeded,
+        and the answer was lost.
+        """
         return self._batches.begin_again(unit)

@@ -64,13 +64,18 @@ from workers.columnar.tuples import (
     readonly,
 )
 
+# Numbers of the kernels. A ref is 2 * change for the change's old tuple, and 2 * change + 1 for the
+# new tuple. A cell of the key table is 0 (empty) or 1 + entry. An entry is 2 * ref + gone: ref has
+# the key's bytes, gone is 1 if no row has the key any more. The links: the change before a change
+# of the same row, the row of a change, and the first and the last change of a row.
+
 # Cells of a kernel's state.
 _ERROR, _CHANGE, _ROWS, _UPDATES, _DELETES, _CONFLICT = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A folded segment of a table with a key; read-only, its batches can be made again.
+    """A folded segment of a table with a key; read-only, so its batches can be made more than once.
 
     ``conflict`` is the first change that gives a key to a second row (-1: no conflict). Without a
     lookup the first row may be missing in the table; then ``after_lookup`` decides the segment's
@@ -101,7 +106,7 @@ class Keyed:
 
     @property
     def merge_schema(self) -> pa.Schema:
-        """``op`` int8 (0 update, 1 delete), ``b0…`` base key, ``c0…`` values, ``m<i>`` kept."""
+        """``op`` int8 (0 update, 1 delete), ``b0…`` base key, ``c0…`` values, ``m<i>`` unsent."""
         columns = self.layout.columns
         types = {column.ordinal: column.type for column in columns}
         fields: list[Any] = [("op", pa.int8())]
@@ -301,7 +306,7 @@ def _fold(
 
 @kernel
 def _row(links: Any, state: Any, base: int, last: int) -> Any:
-    """Add a row: the ref of the base key (-1: born here) and the last change (-1: gone)."""
+    """Add a row: the change with its base key (-1: born here), and its last change (-1: gone)."""
     row = state[_ROWS]
     links[2][row], links[3][row] = base, last
     state[_ROWS] += 1

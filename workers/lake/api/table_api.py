@@ -4,15 +4,16 @@ Spark SQL has no statement for "the files belong to the table from now on": Spar
 files of a worker and write the rows again. Iceberg's API adds files in one commit, data
 files and delete files, on a branch and with a snapshot's properties.
 
-``release_sessions`` cannot stop a call of the gateway: the call of a dead worker goes on and
-commits. Every call here may therefore come late:
+To close a dead worker's Spark sessions (``release_sessions``) does not stop the worker's call
+through the gateway, the port for Iceberg's Java API: the call goes on and commits. So this module
+has only calls that do no harm when they come late:
 
 * calls that read;
 * commits to a branch of the caller's generation. The branch may grow, or be created again, without
   harm once no worker will publish the branch;
 * the creation of a table, refused if a successor has created the table;
 * the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
-* expiries, with an absolute time.
+* expiries: the age limit is an absolute time, so a late call removes no more.
 
 No further call of the gateway moves ``main``.
 """
@@ -60,7 +61,10 @@ class GatewayTableApi(TableApi, FileCommits):
     # -- reading ----------------------------------------------------------------------------------
 
     def describe(self, ident: LakeIdent) -> TableState | None:
-        """The table; a single metadata file, unless only Spark knows the type of a column."""
+        """The table's state from the metadata file.
+
+        Spark describes a table with a column type that only Spark knows.
+        """
         metadata = self._metadata_if_any(ident, f'reading lake table "{ident}"')
         if metadata is None:
             return None
@@ -167,8 +171,8 @@ class GatewayTableApi(TableApi, FileCommits):
                 update.createBranch(branch, at)
             else:
                 update.replaceBranch(branch, at)
-            # An age, whatever history.expire.max-ref-age-ms sets for the table: a copy may take
-            # long.
+            # Without an age the branch could expire by history.expire.max-ref-age-ms during a long
+            # copy. The age also marks a branch that was created here: see _fast_forward.
             update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
@@ -180,12 +184,12 @@ class GatewayTableApi(TableApi, FileCommits):
         self._sql.check_branch(ident, branch)
 
     def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
-        """Move ``main`` to the branch; the snapshot that ``main`` is at then.
+        """Move ``main`` to the branch. Returns the snapshot that ``main`` is at then.
 
         Iceberg looks at the ancestry in the very metadata that the commit replaces. A fence in
         between therefore makes the commit fail.
         """
-        # A gateway call does not end when a successor closes the session.
+        # A closed session does not end a gateway call: so ask first whether a successor closed it.
         self._sessions.get().check_open()
         return repeated(lambda: self._fast_forward(ident, branch))
 
@@ -193,7 +197,7 @@ class GatewayTableApi(TableApi, FileCommits):
         with self._gateway.api(f'publishing to lake table "{ident}"') as api:
             table = api.load(ident)
             ref = table.refs().get(branch)
-            if ref is not None and ref.maxRefAgeMs() is None:  # see TableApi.check_branch
+            if ref is not None and ref.maxRefAgeMs() is None:  # not by create_branch: check_branch
                 raise changed_meanwhile(ident)
             update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
             update.commit()
@@ -217,12 +221,12 @@ class GatewayTableApi(TableApi, FileCommits):
         self._sql.commit_empty(ident, ref, summary, columns)
 
     def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
-        """Drop old snapshots. The caller may die while waiting: the expiry is finished.
+        """Drop old snapshots. If the caller dies while waiting, the expiry goes on to its end.
 
-        If only ancestors of ``main`` are left and the call names no snapshot, Iceberg removes the
-        files that the dropped snapshots replaced, without a look at the kept snapshots. Iceberg
-        then takes a replaced deletion vector for a whole file, and the file holds vectors of
-        further data files. If the call names a snapshot, Iceberg looks for the files in use.
+        The call names a snapshot that does not exist, so that Iceberg looks for the files in use.
+        Without a name, and if only ancestors of ``main`` are left, Iceberg removes the files that
+        the dropped snapshots replaced, without a look at the kept snapshots. Iceberg then takes
+        a replaced deletion vector for the whole file, which also holds vectors of other data files.
         """
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
             update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))

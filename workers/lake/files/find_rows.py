@@ -14,7 +14,7 @@ rows. Reading the files takes 0.15 s in all; 200 keys are found in a small table
 
 Trace: keys 7 and 9 are searched. File ``a`` has the keys 1 to 5: skipped by the footer. File ``b``
 has the keys 6 to 10: 7 is at position 1, 9 at position 3. A delete file names position 3 of ``b``.
-The result is (k = 0, f = b, p = 1).
+The result is a row: k = 0 (the number of the searched key), f = b (the file), p = 1 (the position).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
 
 
 class RowLookup:
-    """Searches a table's files for keys: ``k, b0…`` in the order of the columns ``key``.
+    """Searches a table's files for ``keys``: a table with ``k``, the caller's number of the key,
+    and ``b0…``, the key's values in the order of ``key``.
 
     ``source``: find only rows of this source of a shared table. ``cache``: the cache of keys.
     """
@@ -108,6 +109,7 @@ class RowLookup:
         named = {f"b{n}": column for n, column in enumerate(columns)}
         self._keys = pa.table({"k": keys["k"].combine_chunks(), **named}).drop_null()
         columns = [self._keys[name].combine_chunks() for name in named]
+        # One number per key: the key itself, or a hash. ``_exact``: equal numbers are equal keys.
         numbers = numbers_of(columns)
         self._searched = KeyNumbers(numbers)
         self._exact = self._searched.distinct and is_own_number(
@@ -115,7 +117,7 @@ class RowLookup:
         )
         self._bounds = _bounds_of(columns[0])
         self._cache = cache if self._exact and not source else None
-        self._ascending = numbers if self._cache is None else np.sort(numbers)
+        self._cache_numbers = numbers if self._cache is None else np.sort(numbers)
 
     def find(
         self, files: Sequence[LiveFile], deleted: DeletedRowsCache, fetched: Sequence[str] = ()
@@ -222,7 +224,7 @@ class RowLookup:
         return [found.filter(pa.array(living))] if living.any() else []
 
     def _search_packed(self, packed: Packed) -> Iterator[pa.Table]:
-        for positions, at in packed.search(self._searched, self._ascending):
+        for positions, at in packed.search(self._searched, self._cache_numbers):
             if len(positions):
                 yield pa.table({"p": pa.array(positions), "k": pa.array(at)})
 
@@ -238,10 +240,11 @@ class RowLookup:
             names = names_by_field_id(parquet)
             if any(field_id(each) not in names for each in self._read_fields):
                 return []  # a column that was added later is NULL in all rows
+            # A small file is read whole, without skipping row groups, so that its keys are cached.
             reads_all = cache is not None and file.rows <= ALWAYS_READ_ROWS
             bounds = None if reads_all else self._bounds
             for start, arrays in self._batches(parquet, names, piece, bounds):
-                if not arrays:
+                if not arrays:  # a row group was skipped: the file's keys are incomplete
                     cache = None
                     continue
                 numbers = numbers_of(arrays[: len(self._fields)])

@@ -1,13 +1,16 @@
 """Write the segments of one batch to a branch, in order; the last commit carries the position.
 
 Not every Spark operation can write snapshot properties: appends, MERGEs and commits of files can,
-TRUNCATE (a metadata-only delete) cannot, and a segment may turn out to change no row. So every
-commit is held back until the next step is known. A batch that does not end in a commit with
-properties ends in an empty commit.
+TRUNCATE (a metadata-only delete) cannot, and a segment may turn out to change no row.
 
-A table has one or two writers, and the first writer that accepts a segment applies the segment. A
-writer that has to read the branch first may still decline; then the next writer is asked. The last
-writer, Spark, accepts every segment.
+A segment gives steps: commits, and barriers. Behind a barrier the branch is read, so the commits
+before a barrier must run. Every commit is held back until the next step is known. A batch that does
+not end in a commit with properties ends in an empty commit.
+
+A table has one or two writers: the writer of files where files can be written here, and Spark. The
+first writer that accepts a segment applies the segment. A writer that has to read the branch first
+may still decline, before its first commit, so no change is applied twice; then the next writer is
+asked. Spark accepts every segment.
 
 Trace: segments [truncate, append 5] [merge 3], all through Spark. TRUNCATE and the append run
 without the position, the MERGE with the position: three snapshots on the branch, and only the last
@@ -48,13 +51,13 @@ class BranchWriter:
         held_back: Commit | None = None
         for step in self._steps(segments):
             if held_back is not None:
-                held_back.run(self._name())
+                held_back.run(self._without_position())
             held_back = step if isinstance(step, Commit) else None
         if held_back is not None and held_back.carries_properties:
             held_back.run(properties)
         else:
             if held_back is not None:
-                held_back.run(self._name())
+                held_back.run(self._without_position())
             self.writers.in_order[0].commit_empty(properties)
         return self._effect()
 
@@ -68,8 +71,8 @@ class BranchWriter:
             return {}
         return self.tables.history(self.ident).sources(self.branch)
 
-    def _name(self) -> dict[str, str]:
-        """The properties of a commit without a position. The name marks a commit of pgsub."""
+    def _without_position(self) -> dict[str, str]:
+        """The properties of a commit without a position: the name that marks a commit of pgsub."""
         return {OPERATION: self.writers.names.next()}
 
     def _steps(self, segments: Sequence[Segment]) -> Iterator[Commit | Barrier]:
@@ -80,6 +83,7 @@ class BranchWriter:
                 yield self.writers.merge.truncate(segment.source)
             lookup, decided = segment.key_lookup, segment
             if lookup is not None:
+                # The look-up reads the branch: the commit held back has to run first.
                 yield Barrier()
                 decided = lookup.decide(self.writers.merge.find_keys(segment, lookup))
             yield from self._apply(decided)
@@ -92,6 +96,7 @@ class BranchWriter:
             try:
                 for step in writer.steps(segment):
                     if isinstance(step, NewRows):
+                        # Rows that the writer hands back: a segment, for which a writer is chosen.
                         yield from self._apply(step.segment)
                     else:
                         yield step

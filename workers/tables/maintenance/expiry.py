@@ -3,8 +3,8 @@
 Every batch leaves a snapshot. An expiry is due once ``snapshot_expiry_batches`` snapshots could be
 removed. Snapshots protected by ``snapshot_retain_last`` or ``snapshot_retain_age`` do not count. A
 table with thousands of young snapshots therefore has no expiry, however often the worker begins
-anew. A snapshot protected by a tag or by a different branch counts, but stays: such snapshots cause
-one expiry in a worker's life.
+anew. A snapshot protected by a tag or by a different branch counts, but an expiry cannot remove it:
+such snapshots cause one needless expiry in a worker's life.
 
 Trace: a table is opened with 290 snapshots, and an expiry would leave 100. Thus 190 of the 300
 snapshots needed for an expiry exist. After 110 batches old snapshots go, 100 are left, and the next
@@ -13,9 +13,9 @@ a day. Then every batch makes a further snapshot old enough. 300 batches later t
 snapshots, and 300 go.
 
 No batch waits for an expiry. Expiries and orphan removal share a thread and take turns, because
-orphan removal reads the manifests deleted by an expiry. An expiry of a shared table holds the
-table's lock. A table that is not ready has no expiry. If a table leaves the subscription, an expiry
-still waiting for the thread is cancelled.
+orphan removal reads manifests that an expiry at that time could delete. An expiry of a shared table
+holds the table's lock. A table that is not ready has no expiry. If a table leaves the subscription,
+an expiry still waiting for the thread is cancelled.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SnapshotExpiry:
     ) -> None:
         """``settings`` returns the settings in force. ``now`` returns Unix time in seconds.
         ``locks`` are for expiries of shared tables alone. Batches lock with a ``TableLocks`` object
-        of their own, because a single thread may use such an object."""
+        of their own, because only one thread may use such an object."""
         self._dest = dest
         self._outcomes = outcomes
         self._turns = turns
@@ -99,10 +99,10 @@ class SnapshotExpiry:
         self._record_ended()
 
     def begin_due(self, tables: Sequence[OpenTable]) -> None:
-        """Begin expiries of the tables with most snapshots to remove, of a tenth at most.
+        """Begin due expiries, those with most snapshots to remove first.
 
-        More tables expire if ``snapshot_expiry_batches`` is below ten, fewer while expiries of
-        earlier calls have not ended.
+        At most a tenth of the tables expire at a time, earlier expiries included. More tables
+        expire if ``snapshot_expiry_batches`` is below ten.
         """
         self._record_ended()
         settings = self._settings()
