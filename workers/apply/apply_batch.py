@@ -1,26 +1,27 @@
-"""Apply batches to the lake: what the apply worker and the sync worker have in common.
+"""Apply batches to the lake, in the apply worker and in the sync worker alike.
 
-A batch holds whole transactions. One part of it after the other goes this way:
+A batch holds whole transactions, and is applied in parts. The steps for a part:
 
 1. The bytes are framed, and the tables that the part changes are found.
-2. For each table the gate decides transaction by transaction. Then the table's own position
-   decides: what ends at or before it is in the lake already.
+2. For each table the gate decides transaction by transaction. Then the position of the lake table
+   decides: a transaction that ends at or before the position is in the lake table already.
 3. The tables are checked (``workers.apply.table_checks``).
 4. The remaining changes are written to the tables' branches.
-5. When every branch is complete, the part is published and its progress is stored.
+5. When every branch is complete, the part is published and the progress is stored.
 
-At first the whole batch is the only part. A part that cannot be applied is cut into smaller parts,
-which go the same way, in commit order. So everything before a transaction at fault is published
-before that transaction is tried alone. Three things cut a part:
+At first the whole batch is the only part. A part that cannot be applied is cut into smaller parts.
+The smaller parts go through the steps in commit order. So all transactions before a transaction at
+fault are published before the worker tries the transaction alone. A part is cut for three reasons:
 
-- A transaction that is to be skipped (``workers.apply.skip``): before it, it alone, after it.
-- An error that is one transaction's fault: before it, it alone, after it.
-- An error of the data that names no transaction: two halves.
+- A transaction is to be skipped (``workers.apply.skip``). The cut leaves the transactions before,
+  the transaction alone, and the transactions after.
+- An error is the fault of a transaction. The cut is the same.
+- An error of the data names no transaction. The cut leaves two halves.
 
 An error of a single transaction ends the worker, and names the transaction's finish LSN.
 
-A trace: a batch of transactions 1 to 8. The lake refuses a row of 6, and the error does not say
-which transaction it was::
+A trace: a batch of transactions 1 to 8. The lake refuses a row of 6, and the error does not name
+the transaction::
 
     parts [1-8]                 fails: two halves
     parts [1-4] [5-8]           1-4 is published
@@ -61,13 +62,13 @@ from workers.tables.written import Written
 
 @dataclass(slots=True)
 class Applier:
-    """Applies the batches of one worker.
+    """Applies the batches of a worker.
 
-    ``own_relid`` is the table of a sync worker, 0 in the apply worker. ``publishes_each_batch`` is
-    True in a sync worker whose copy is published already. ``decided_lsn`` is the end of the last
-    transaction whose tables are decided by the gate. ``skip_logged`` is the finish LSN of the last
-    transaction that the log says is skipped. ``binary`` reads columns in binary form; it is None if
-    the stream is text.
+    - ``own_relid`` is the table of a sync worker, 0 in the apply worker.
+    - ``publishes_each_batch`` is True in a sync worker after the copy was published.
+    - ``decided_lsn`` is the end of the last transaction that the gate has decided.
+    - ``skip_logged`` is the finish LSN of the last transaction that the log reports as skipped.
+    - ``binary`` reads columns in binary form, and is None if the stream is text.
     """
 
     store: CatalogStore
@@ -84,7 +85,7 @@ class Applier:
 
     @property
     def holds_back_until_synced(self) -> bool:
-        """A sync worker's branch with the copy is not published until the table is synchronised."""
+        """True if a sync worker publishes its branch only when the table is synchronised."""
         return bool(self.own_relid) and not self.publishes_each_batch
 
     def read_rels(self) -> None:
@@ -93,7 +94,7 @@ class Applier:
         self.rels = {(rel.nspname, rel.relname): rel for rel in rels}
 
     def apply_batch(self, batch: Batch) -> None:
-        """Apply whole transactions; raise the error of the first one that cannot be applied."""
+        """Apply all transactions; raise the error of the first transaction that fails."""
         parts = deque([batch])
         while parts:
             smaller = self._apply_or_cut(parts.popleft())
@@ -102,8 +103,8 @@ class Applier:
     def _apply_or_cut(self, part: Batch) -> list[Batch]:
         """Apply and publish a part, or return the smaller parts that replace it.
 
-        A worker that holds back does not cut at an error. Its branch holds the copy, and after a
-        failed write the branch cannot be used any more: the table is copied again.
+        A worker that holds back does not cut at an error. The branch of the worker holds the copy,
+        and a failed write makes the branch unusable: the table is copied again.
         """
         skip = look_for_skip(self.sub.subskiplsn, part)
         if skip is not None and skip.txn is not None and part.ntxns > 1:
@@ -130,9 +131,10 @@ class Applier:
         return []
 
     def _forget_part(self, relmap: LogicalRepRelMap) -> None:
-        """Take back what a failed part changed in memory.
+        """Take back the changes that a failed part made in memory.
 
-        What the writer stored about the tables' keys meanwhile counts; the tables' states stay.
+        The catalog may say meanwhile that inserted keys of a table must be looked up. ``rels``
+        takes over ``copied`` and the fingerprint. The states of the tables in ``rels`` stay.
         """
         self.relmap = relmap
         stored = {rel.srrelid: rel for rel in self.store.rels(self.sub.oid)}
@@ -145,10 +147,10 @@ class Applier:
     def _raise_for_transaction(
         self, batch: Batch, error: ReplicationError, change: FailedChange | None = None
     ) -> None:
-        """``apply_error_callback``: raise the error with its place, and never with a value.
+        """``apply_error_callback``: raise the error with the place of the change, without a value.
 
         Raises ``RestartAsText`` instead if a value in binary form cannot be read, and text may be
-        sent. By then everything before the transaction is published, and nothing of it is.
+        sent. By then all transactions before this transaction are published.
         """
         unread = isinstance(error, UnknownForm | UnreadableValue)
         if unread and self.binary is not None and not self.binary.binary_required:
@@ -166,7 +168,7 @@ class Applier:
             raise error
 
     def _write(self, part: Batch, skip: Skip | None) -> list[Written]:
-        """Write a part to the branches of its tables; nothing is visible yet."""
+        """Write a part to the branches of the tables; no change is visible yet."""
         if skip is not None and skip.txn is not None:
             runs = self._skip(part, skip.lsn)
         else:
@@ -182,7 +184,7 @@ class Applier:
         return self.writer.write(work, part.last_end) if work else []
 
     def _runs(self, part: Batch) -> dict[RelName, list[Run]]:
-        """Return what this worker has to write of a part, by table."""
+        """Return the runs of a part that this worker has to write, by table."""
         framed = frame_batch(part, self.relmap)
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
@@ -191,10 +193,10 @@ class Applier:
         return runs
 
     def _skip(self, part: Batch, lsn: LSN) -> dict[RelName, list[Run]]:
-        """Drop every change of a part of one transaction; return its tables, without any run.
+        """Drop all changes of a part of one transaction; return the tables, without any run.
 
-        From now on each of these tables lacks something. A DELETE may be among it, so an inserted
-        key may be in the table already.
+        From now on each table lacks changes. A dropped change may be a DELETE, so an inserted key
+        may be in the table already.
         """
         if self.skip_logged != lsn:
             self.skip_logged = lsn
@@ -209,10 +211,10 @@ class Applier:
     def _gate(
         self, targets: Targets, part: Batch
     ) -> tuple[dict[RelName, NDArray[np.bool_]], dict[RelName, SubscriptionRel]]:
-        """Decide which transactions this worker applies to each table: gate, then position.
+        """Decide for each table and transaction if this worker applies it: gate, then position.
 
-        Both answers have the tables that pass the gate with some transaction: which transactions
-        are applied, and the table's row.
+        A table is absent if no transaction passes the gate. The first answer says by table which
+        transactions are applied. The second answer has the tables' catalog rows.
         """
         gated: dict[RelName, NDArray[np.bool_]] = {}
         found: dict[RelName, SubscriptionRel] = {}
@@ -232,15 +234,15 @@ class Applier:
         return takes, found
 
     def _look_up_inserted_keys(self, table: ChangedTable) -> None:
-        """Look up the keys of a table's inserts from now on, and store that."""
+        """Look up the keys of a table's inserts from now on, and store the decision."""
         rel = table.rel
         self.rels[rel.nspname, rel.relname] = rel
         self.writer.look_up_inserted_keys(rel, **table.columns)
 
     def _in_form(self, run: Run) -> Run:
-        """Return a run that knows how its values are read.
+        """Return a run that knows how the values are read.
 
-        A value or a type that cannot be read is the fault of its transaction.
+        A value or a type that cannot be read is the fault of the transaction.
         """
         if run.relation is None or run.changes is None:
             return run
@@ -254,8 +256,8 @@ class Applier:
     def _finish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Publish a written part, or hold it back, and move ``decided_lsn``.
 
-        A sync worker never clears ``subskiplsn``: what it skips in its table the apply worker has
-        to skip in all others.
+        A sync worker never clears ``subskiplsn``. The sync worker skips the transaction in one
+        table, and the apply worker still has to skip the transaction in the remaining tables.
         """
         if self.holds_back_until_synced:
             progress.hold_back(self.store, self.sub, self.writer, written)
@@ -270,7 +272,7 @@ class Applier:
 
 
 def _around(batch: Batch, txn: int) -> list[Batch]:
-    """Cut a batch into what comes before a transaction, the transaction, and what comes after."""
+    """Cut a batch: the transactions before ``txn``, ``txn`` alone, and the transactions after."""
     edges = [(0, txn), (txn, txn + 1), (txn + 1, batch.ntxns)]
     return [batch.part(first, last) for first, last in edges if first < last]
 

@@ -1,4 +1,4 @@
-"""A pause behind a batch of many small transactions, so that the next one holds more of them.
+"""A pause after a batch of many small transactions, so that the next batch holds more.
 
 The cost of a batch is the cost of the commits, however small the batch is. Batch after batch takes
 processor time from a busy publisher and the publisher's clients. So after a batch of many small

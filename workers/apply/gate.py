@@ -1,4 +1,4 @@
-"""The gate: does this worker apply this transaction to this table?"""
+"""The gate: does a worker apply a transaction to a table?"""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ LSNs = NDArray[np.int64]
 def should_apply_changes_for_rel(
     rel: SubscriptionRel | None, remote_final_lsn: LSNs, *, own_relid: int = 0
 ) -> Bools:
-    """Decide for each transaction, by the *start* of the commit record, if this worker applies it.
+    """Return True for each transaction that the worker applies to a table.
 
-    A sync worker applies the table ``own_relid`` alone. The apply worker applies a table that is
-    ready. Of a table that is synced the apply worker applies the transactions that commit at or
+    ``remote_final_lsn`` has the *start* of each transaction's commit record. A sync worker applies
+    the table ``own_relid`` alone. The apply worker applies all transactions to a table that is
+    ready. To a table that is synced the apply worker applies the transactions that commit at or
     after ``srsublsn``, the position that the sync worker reached.
 
     The comparison is ``<=`` and not ``<``. ``srsublsn`` is the last applied byte + 1, and the next
-    commit record may start at exactly that byte. With ``<`` no worker would apply the transaction.
+    commit record may start exactly at ``srsublsn``. With ``<`` no worker would apply the
+    transaction.
     """
     if rel is None:
         return np.zeros(len(remote_final_lsn), dtype=np.bool_)

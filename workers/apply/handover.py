@@ -9,14 +9,14 @@ The hand-over, the apply worker in front::
     sync:  copied at 8, says w(8)     apply: decided 10
     apply: c = max(8, 10) = 10, closes no batch until the catalog says s
     sync:  streams 8..10, stores s(10)
-    apply: goes on at 10; a transaction whose commit record starts at 10 or later is its own
+    apply: goes on at 10; applies the transactions whose commit record starts at 10 or later
 
 and the sync worker in front::
 
     sync:  copied at 10, says w(10)   apply: decided 8
     apply: c = max(10, 8) = 10
     sync:  has nothing to do, stores s(10)
-    apply: takes 8..10 for the other tables, drops this table's changes (10 > commit_lsn), then r
+    apply: takes 8..10 for other tables, drops the table's changes (10 > commit_lsn), then r
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LaunchSync:
 
 @dataclass(frozen=True, slots=True)
 class AwaitSyncDone:
-    """A table is in ``c``: close no batch before the catalog says s or its worker is gone."""
+    """A table is in ``c``: close no batch before the catalog says s or the sync worker is gone."""
 
     relid: int
 
@@ -83,9 +83,10 @@ def process_syncing_tables_for_apply(
 ) -> list[Action]:
     """Decide what the apply worker does for each table that is not ready, at a batch boundary.
 
-    All tables in w get their answer at one boundary, from one decided position. So many small
-    tables do not stop apply one by one. ``last_start`` and ``now`` are monotonic seconds, by relid:
-    a failing table is tried again after ``retry_interval`` or later, whatever other tables do.
+    All tables in w are answered at the same boundary, with the same decided position. So apply
+    stops once for many small tables, and not for each table. ``now`` and ``last_start`` (by relid)
+    are monotonic seconds. A failing table is tried again after ``retry_interval`` or later, whatever
+    happens to the remaining tables.
     """
     actions: list[Action] = []
     running = len(sync_workers)

@@ -1,14 +1,15 @@
 """Store and report how far a worker has come: publish, origin, SKIP, statistics, feedback.
 
-After a batch is written, its progress reaches the world in this order::
+After a batch is written, the progress becomes visible in this order::
 
     publish    in_flight {a, b}; main of a and of b moves to the branch
     the catalog, in one transaction: origin, subskiplsn cleared, conflict counters, in_flight {}
     the log    conflicts, the end of a SKIP
     feedback   the flush position is stored, then sent to the publisher
 
-An error from the first step on may not cut the batch: some tables show the batch by then. Only a
-successor, which fences the tables and reads their positions, knows which.
+An error from the first step on may not cut the batch: by then the batch may be visible in some of
+the tables. Only the worker's successor knows the tables, because the successor fences all tables
+and reads the positions.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def stored_origin(store: CatalogStore, sub: Subscription) -> LSN:
-    """Return up to where the subscription's batches are applied; 0/0 before the first."""
+    """Return the position up to which batches are applied; 0/0 before the first batch."""
     name = origin_name(sub.oid)
     origin = store.origin_by_name(name)
     if origin is None:
@@ -46,7 +47,7 @@ def stored_origin(store: CatalogStore, sub: Subscription) -> LSN:
 def hold_back(
     store: CatalogStore, sub: Subscription, writer: LakeWriter, written: Sequence[Written]
 ) -> None:
-    """Leave a batch on the branch of a sync worker; count and log its row conflicts."""
+    """Leave a batch on the branch of a sync worker; count and log the row conflicts."""
     conflicts = row_conflicts.conflicts_of(written)
     writer.hold_back(written)
     _count(store, sub, conflicts)
@@ -63,8 +64,8 @@ def publish(
 ) -> None:
     """Publish a batch; origin, ``subskiplsn`` and counters move in one catalog transaction.
 
-    Conflicts are taken from what was published: a batch that had to be written again may have
-    fewer than at first.
+    Conflicts are counted from the published batch: a batch that had to be written again may have
+    fewer conflicts than at first.
     """
     cleared = False
     conflicts: list[RowConflicts] = []
@@ -92,7 +93,7 @@ def _count(store: CatalogStore, sub: Subscription, conflicts: list[RowConflicts]
 
 
 def _log_cleared(sub: Subscription, skip: Skip) -> None:
-    """Warn that ``subskiplsn`` named no transaction, if it did not."""
+    """Warn if ``subskiplsn`` was cleared and no transaction ended there."""
     if skip.passed is None:
         return
     log.warning(

@@ -1,7 +1,8 @@
-"""A worker's connection to the publisher, the same for the apply worker and the sync worker.
+"""The connections of an apply worker or a sync worker to the publisher.
 
-A worker has up to three connections: the walsender that sends the stream; on a standby, one that
-watches the timeline; and for a moment, one for questions while the first one streams.
+A worker has up to three connections. The first connection receives the stream. On a standby, a
+second connection watches the timeline. A third connection is open for a moment when the worker
+asks a question during the stream.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def connected_publisher(
 ) -> Iterator[tuple[WalReceiverConn, StandbyWatch]]:
     """Connect as the subscription says, and close every connection at the end of the block.
 
-    The watch begins before the caller asks which server this is: a timeline that changes in
-    between is seen.
+    The watch begins before the caller identifies the server, so a timeline that changes in between
+    is seen.
     """
     settings = process.settings
     check_conninfo(sub, settings)
@@ -45,7 +46,7 @@ def connected_publisher(
 
 
 def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> TableChecks:
-    """The checks of tables, which ask the publisher while ``conn`` streams."""
+    """The checks of tables, with questions to the publisher while ``conn`` streams."""
     return TableChecks(
         partial(fetch_published, sub, conn, process.interrupted),
         partial(ask_identities, sub, conn, process.interrupted),

@@ -27,7 +27,7 @@ _RESTART_ON: Final = (
     "password_env",
     "tables",
 )
-"""Columns whose change needs another connection or another START_REPLICATION."""
+"""Catalog columns: a change of the value needs a new connection or a new START_REPLICATION."""
 
 
 _RESTART_ON_SETTING: Final = (
@@ -36,14 +36,14 @@ _RESTART_ON_SETTING: Final = (
     "track_commit_timestamp",
     "is_superuser",
 )
-"""Settings that the lake's threads, staging, tables and the connection were made with."""
+"""Settings that are read when the lake's threads, staging, tables and the connection are made."""
 
 
 def reload_settings(process: WorkerProcess, stream: Stream) -> None:
     """Take over changed settings from here on.
 
-    An apply worker cannot change some settings while it runs, and raises ``WorkerExit`` for them. A
-    sync worker keeps the old values: a new start would copy the table again.
+    An apply worker cannot change some settings (``_RESTART_ON_SETTING``) during a run, and raises
+    ``WorkerExit``. A sync worker keeps the old values: a new start would copy the table again.
     """
     changed = process.process_config_file()
     if not changed:

@@ -1,18 +1,18 @@
-"""Check the tables that a batch changes, before anything of it is written.
+"""Check the tables that a batch changes, before any change is written.
 
-A table on the publisher may not be the one that was copied any more. The checks, in this order:
+A table on the publisher may have changed since the copy. The checks, in this order:
 
 1. The table was renamed: an error, because no lake table has the new name.
-2. Another table has the name now, or the table is published differently than when it was copied.
-   In both cases an inserted key may be in the lake table already. From then on inserted keys are
-   looked up, and the table's catalog row says so before the batch is written.
+2. A different table has the name now, or the table is published differently than during the copy.
+   In either case an inserted key may be in the lake table already. From then on inserted keys are
+   looked up. The catalog row of the table says ``copied = false`` before the batch is written.
 3. The columns that a Relation message flags as key may be only a part of the replica identity.
 
 A trace: table a was copied whole, with fingerprint F. The publication's row filter is dropped, and
 the publisher announces a again. The fingerprint is G now::
 
     changed_tables    a: copied = false, fingerprint = G
-    the catalog       stores that
+    the catalog       stores copied = false, fingerprint = G
     the writer        looks up the keys of a's inserts, in this batch and from now on
 """
 
@@ -43,9 +43,9 @@ Runs = Mapping[RelName, Sequence[Run]]
 
 @dataclass(frozen=True, slots=True)
 class ChangedTable:
-    """A table that is not as it was copied: inserted keys are looked up from now on.
+    """A table that changed since the copy: inserted keys are looked up from now on.
 
-    ``rel`` is the catalog row as it has to be from now on. Of it, ``columns`` have to be stored
+    ``rel`` is the new catalog row. ``columns`` are the columns of the row that have to be stored
     besides ``copied``.
     """
 
@@ -56,7 +56,7 @@ class ChangedTable:
 def subscribed_as(
     rels: Mapping[RelName, SubscriptionRel], target: RelName, relids: Collection[int]
 ) -> SubscriptionRel | None:
-    """Return the row of the table with this name, or of the table that had another name before."""
+    """Return the catalog row of the table with the name, or of the table before a renaming."""
     if (rel := rels.get(target)) is not None:
         return rel
     return next((rel for rel in rels.values() if rel.remote_relid in relids), None)
@@ -72,8 +72,9 @@ def check_not_renamed(
 ) -> None:
     """Raise 55000, as the fault of a transaction, if a table was renamed on the publisher.
 
-    ``found`` has the row of each table. Changes of a table that was never subscribed are dropped
-    in silence and are not in ``runs``. ``may_cut`` is False if the caller cannot cut the batch.
+    ``found`` has the catalog row of each table. Changes of a table that was never subscribed are
+    dropped in silence and are not in ``runs``. ``may_cut`` is False if the caller cannot cut the
+    batch.
     """
     for target, own in runs.items():
         rel = found[target]
@@ -94,7 +95,7 @@ def check_not_renamed(
 
 
 def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) -> str:
-    """Say how a user goes on with a table that was renamed."""
+    """Return the hint for a user whose table was renamed."""
     lake = f'lake table "{rel.lake_schema}.{rel.lake_table}"'
     refresh = f"pgsub refresh {shlex.quote(sub.subname)} copies it under its new name"
     if not source_of(sub, rel):
@@ -114,11 +115,11 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
 
 @dataclass(slots=True)
 class TableChecks:
-    """The checks of one worker, which ask the publisher and remember the answers.
+    """The checks of a worker: they ask the publisher and remember the answers.
 
-    ``published`` asks for the fingerprint of every published table, as it is now. ``identities``
-    asks for the replica identities of some tables. ``_coverage`` has an answer for each Relation
-    message in force.
+    ``published`` asks for the current fingerprint of every published table. ``identities`` asks
+    for the replica identities of some tables. ``_coverage`` has an answer for each Relation message
+    in force.
     """
 
     published: Callable[[], Mapping[RelName, str]]
@@ -133,9 +134,9 @@ class TableChecks:
     ) -> list[ChangedTable]:
         """Find the tables whose inserted keys must be looked up from now on.
 
-        A fingerprint can only differ for a table that the publisher has just announced: a Relation
-        message comes before the first change after any change of the publication. The fingerprint
-        holds row versions, so a change that was taken back is seen too.
+        Only a table that the publisher has just announced can have a new fingerprint: after any
+        change of the publication a Relation message comes before the next change. The fingerprint
+        holds row versions, so a change of the publication is seen even after the change was undone.
         """
         names = {name_of(relation) for relation in announced}
         changed: list[ChangedTable] = []
@@ -157,9 +158,9 @@ class TableChecks:
         rels: Mapping[RelName, SubscriptionRel],
         announced: Collection[Relation],
     ) -> dict[RelName, list[Run]]:
-        """Say for each run whether its key columns are the whole replica identity.
+        """Return the runs with the answer: are the key columns the whole replica identity?
 
-        The publisher is asked about a relation when it was announced again, and once before.
+        The publisher is asked about a relation once, and again after each new announcement.
         """
         for relation in announced:
             self._coverage.pop(relation, None)
@@ -185,10 +186,10 @@ class TableChecks:
 
 
 def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
-    """Return the relid of another table that has this table's name now.
+    """Return the relid of a different table that has the name now; None if the table is the same.
 
-    The lake table has the rows of the table before. The fingerprint may be equal for both, for
-    example with FOR ALL TABLES. So an inserted key may be in the lake table already.
+    The lake table has the rows of the old table, so an inserted key may be in the lake table
+    already. The fingerprints of old and new table may be equal, for example with FOR ALL TABLES.
     """
     relids = [run.relation.relid for run in runs if run.relation is not None]
     if rel.remote_relid is None or {rel.remote_relid}.issuperset(relids):
@@ -207,10 +208,10 @@ def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
 def _published_differently(
     rels: Sequence[SubscriptionRel], published: Mapping[RelName, str]
 ) -> list[ChangedTable]:
-    """Find the tables whose fingerprint is not the one of their copy.
+    """Find the tables with a fingerprint that differs from the fingerprint of the copy.
 
     A DELETE may not have been published, or an UPDATE may have brought a row into a new filter. So
-    an inserted key may be in the lake table already. That stays so when more is published again.
+    an inserted key may be in the lake table already, even after the publication is widened again.
     """
     changed = []
     for rel in rels:

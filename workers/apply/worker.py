@@ -8,10 +8,10 @@ position is the end LSN of a commit; transactions are applied whole or skipped w
 
 One turn of the loop, at a batch boundary:
 
-1. The subscription is read again if the catalog changed. A subscription that is gone or disabled
-   ends the worker, and so does a change that needs another connection or another start.
-2. ``process_syncing_tables_for_apply`` decides about tables that are not ready. While one of them
-   is in ``c`` no batch is closed; receiving, spooling and feedback go on.
+1. The subscription is read again if the catalog changed. The worker ends if the subscription is
+   gone or disabled, or if a change needs a new connection or a new start.
+2. ``process_syncing_tables_for_apply`` decides about tables that are not ready. While a table is in
+   ``c``, no batch is closed; receiving, spooling and feedback go on.
 3. A batch is taken. For each table the gate decides, transaction by transaction. The remaining
    changes are cut, folded, and written to the tables' branches.
 4. When every branch is complete the batch is published, the origin moves, and the transactions
@@ -21,13 +21,13 @@ A worked trace. Tables a (r) and b (s at 300); the flush list is empty, decided 
 
     received  C 260 (a), C 310 (a, b), C 350 (b)      flush list 260 310 350
     batch     260 310 350; decided = 350
-    gate      a takes all; b takes what commits at or after 300: 310 and 350
+    gate      a takes all; b takes the commits at or after 300: 310 and 350
     write     a's branch: 260 310 → stamp 350;  b's branch: 310 350 → stamp 350
     publish   in_flight {a, b}; ff a; ff b; origin 350; in_flight {}
     durable   350; feedback flush = 350; b: durable ≥ 300, so r is stored
 
-An error that is one transaction's fault must not stop the transactions before, nor leave a part of
-the transaction in any table. ``workers.apply.apply_batch`` cuts the batch for that.
+An error that is the fault of a transaction must not stop the transactions before, nor leave a part
+of the transaction in any table. So ``workers.apply.apply_batch`` cuts the batch.
 
 An error ends the process. The launcher starts a successor. The successor closes the Spark sessions
 of the dead worker, fences the tables in flight, and asks the publisher for everything after the
@@ -89,12 +89,12 @@ def apply_worker_main(process: WorkerProcess) -> None:
         if needed is not None:
             log.info("action=text_needed subid=%d the stream starts again: %s", sub.oid, needed)
             process.applying = False
-            # Read again: the first stream has confirmed positions, and moved the slot by that.
+            # Read again: the first stream has confirmed positions and so moved the slot.
             sub, origin = reread_subscription(store, sub), stored_origin(store, sub)
             _connected(process, sub, slot, origin, writer, orphans, as_text=True)
     finally:
         orphans.close()
-        beside.shutdown(wait=False, cancel_futures=True)  # what runs ends with its Spark session
+        beside.shutdown(wait=False, cancel_futures=True)  # a running task ends with the session
         writer.close()
 
 
@@ -188,9 +188,9 @@ def _stream(
 def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | None) -> bool:
     """True if a publisher's error may be about the binary format, and may not come with text.
 
-    Some types have no binary form inside of arrays. The publisher finds out when it sends such a
-    value, of any table that was ever published. Errors that end a connection are excluded, and so
-    is a full disk, on the publisher or under the spool.
+    Some types have no binary form inside of arrays. The publisher finds out only when sending a
+    value, of any table that was ever published. Excluded are errors that end a connection, and a
+    full disk on the publisher or under the spool.
     """
     others = ("08", "53", "57", "58")
     return binary is not None and not binary.binary_required and error.code[:2] not in others
@@ -199,7 +199,7 @@ def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | N
 def _writer(
     process: WorkerProcess, dest: Destination, sub: Subscription, beside: Executor
 ) -> LakeWriter:
-    """Build the writer. Expiries run in thread ``beside``, and have their locks for themselves."""
+    """Build the writer. Expiries run in thread ``beside`` with separate locks."""
     maintenance = Maintenance(
         dest,
         beside.submit,
@@ -220,7 +220,7 @@ def _writer(
 
 
 def log_streaming(sub: Subscription) -> None:
-    """Log once per worker that ``streaming`` has no effect yet; it is left out of the options."""
+    """Log once per worker that ``streaming`` has no effect yet and is left out of the options."""
     if sub.substream is not Streaming.OFF:
         log.info(
             "action=streaming_off subid=%d streaming = %s runs as off: a transaction is received "

@@ -1,16 +1,17 @@
 """Sort a batch's changes by table, in three steps. Pure.
 
-1. ``frame_batch`` finds every change in the bytes, and the tables (*targets*) that they change.
-2. The caller decides for each target which transactions it takes (the gate).
-3. ``FramedBatch.runs`` drops the changes of all other transactions, then cuts what is left into
-   *runs*: at every TRUNCATE, and at every Relation message that differs from the one in force.
+1. ``frame_batch`` finds the changes in the bytes, and the tables (*targets*) of the changes.
+2. For each target and each transaction the caller decides whether the changes are taken (the gate).
+3. ``FramedBatch.runs`` drops the changes of transactions that are not taken. Then it cuts the
+   remaining changes into *runs*: at every TRUNCATE, and at every Relation message that differs
+   from the message in force.
 
 Each run is folded later (``workers.changes.segments``). The order is a rule of
 ``docs/reliability.md``: first drop, then cut, then fold. A fold before the first step would let a
 replayed DELETE take part. A fold before the cut would mix rows of two layouts.
 
 Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I`` (layout R),
-``U`` (layout R'), and ``T I``. A TRUNCATE discards all changes before it, so only ``T I`` is kept.
+``U`` (layout R'), and ``T I``. A TRUNCATE discards all earlier changes, so only ``T I`` is kept.
 """
 
 from __future__ import annotations
@@ -36,18 +37,22 @@ Positions = NDArray[np.int32]
 """Indices of changes in a frame."""
 
 Targets = Mapping[RelName, Collection[int]]
-"""The tables that a batch changes: each name, and the ids of the relations that had the name."""
+"""The tables that a batch changes: table name → the ids of the relations that had the name."""
 
 Takes = Mapping[RelName, Bools]
-"""For each target that takes some transaction: True for each transaction that it takes."""
+"""Target → an array with True for each transaction whose changes the target takes.
+
+A target that takes no transaction is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Changes of one target under one layout, in commit order; ``truncate`` empties it first.
+    """Changes of a target under one layout, in commit order.
+
+    ``truncate`` says whether the target is emptied before the changes.
 
     ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage`` says whether
-    the columns that the relation flags as its key are the whole replica identity.
+    the key columns of the relation are the whole replica identity.
     """
 
     relation: Relation | None
@@ -58,7 +63,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The changes of one relation between two cuts."""
+    """The changes of a relation between two cuts."""
 
     relation: Relation
     positions: Positions
@@ -75,7 +80,7 @@ class _Truncate:
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
-    """A batch whose changes are found and cut, and not yet filtered."""
+    """A batch after step 1: the changes are found and cut, and not yet filtered."""
 
     _frame: Frame
     _pieces: list[_Piece]
@@ -83,7 +88,7 @@ class FramedBatch:
 
     @property
     def targets(self) -> Targets:
-        """The tables that the batch changes, in the order of their names."""
+        """The tables that the batch changes, ordered by name."""
         found = {
             name: {event.relid for event in events} for name, events in self._truncates.items()
         }
@@ -92,7 +97,7 @@ class FramedBatch:
         return dict(sorted(found.items()))
 
     def runs(self, takes: Takes) -> dict[RelName, list[Run]]:
-        """Return the runs of each target; a target whose changes are all dropped is absent."""
+        """Return the runs by target; a target without any remaining change is absent."""
         found: dict[RelName, list[Run]] = {}
         for target, taken in takes.items():
             pieces = [piece for piece in self._pieces if name_of(piece.relation) == target]
@@ -103,10 +108,10 @@ class FramedBatch:
 
 
 def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:
-    """Find the batch's changes, and cut them where the relation of a change differs.
+    """Find the batch's changes, and cut the changes of a relation where the relation differs.
 
-    ``relmap`` moves forward by the batch's Relation messages, also by those of tables whose changes
-    are dropped. Raises 08P01 if the bytes break the protocol.
+    ``relmap`` takes up all Relation messages of the batch, also of tables that the gate drops
+    later. Raises 08P01 if the bytes break the protocol.
     """
     give_back = batch.give_pages_back if batch.mapping is not None else None
     framed = frame(batch.buf, batch.start, batch.end, give_back)
@@ -163,8 +168,8 @@ def _pieces(
 def _by_relation(relid: NDArray[np.uint32]) -> list[tuple[int, Positions]]:
     """Group the changes by relation, in commit order.
 
-    The first line is for speed: the ten million changes of one large transaction are mostly of one
-    table.
+    The first line is for speed: the ten million changes of a large transaction are mostly changes
+    of a single table.
     """
     if (relid == relid[0]).all():
         return [(int(relid[0]), np.arange(len(relid), dtype=np.int32))]
@@ -181,7 +186,7 @@ def _runs(
     truncates: list[_Truncate],
     takes: Bools,
 ) -> list[Run]:
-    """Make the runs of one target: filter, cut at the last TRUNCATE, restore commit order."""
+    """Make the runs of a target: filter, cut at the last TRUNCATE, restore commit order."""
     last_truncate = max((event.position for event in truncates), default=-1)
     kept: list[_Piece] = []
     for piece in pieces:
@@ -202,10 +207,10 @@ def _runs(
 
 
 def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
-    """Put the pieces of one target in commit order.
+    """Put the pieces of a target in commit order.
 
-    A target may have several relations: partitions, or a table that was renamed. Where the changes
-    of two relations alternate, their pieces are split.
+    A target may have several relations: partitions, or a renamed table. Where the changes of two
+    relations alternate, the pieces are split.
     """
     pieces = sorted(pieces, key=lambda piece: int(piece.positions[0]))
     if all(a.positions[-1] < b.positions[0] for a, b in pairwise(pieces)):
@@ -222,5 +227,5 @@ def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
 
 
 def _pick(framed: Frame, positions: Positions) -> Positions | slice:
-    """Return a slice where all changes are picked: a slice copies nothing."""
+    """Return a slice if all changes are picked, because a slice is no copy."""
     return slice(None) if len(positions) == len(framed) else positions

@@ -1,7 +1,7 @@
 """The transaction and the change that an error belongs to.
 
 A batch is cut before the transaction at fault (``workers.apply.apply_batch``), so every error of a
-row says which transaction that is.
+row names the transaction.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class FailedChange:
     column: str | None = None
 
 
-class FailedTransaction(Exception):  # noqa: N818 (it says which one failed)
+class FailedTransaction(Exception):  # noqa: N818 (the name says the fault)
     """Transaction ``txn`` (an index into the batch) is at fault for ``error``.
 
-    ``change`` is the change of the transaction that failed, if it is known.
+    ``change`` is the change that failed, if the change is known.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ def value_error(
     changes: Changes,
     table: LakeTable,
 ) -> FailedTransaction:
-    """Blame a value that cannot be read or stored on its transaction, and say what helps."""
+    """Blame an unreadable or unstorable value on the transaction, with a hint for the user."""
     if isinstance(error, UnreadableValue):
         return failed_at(relation, changes, error.change, error)
     if isinstance(error, UnsentValue):

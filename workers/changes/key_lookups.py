@@ -1,15 +1,15 @@
-"""Segments whose effect depends on which of their keys the lake table has already.
+"""Segments with keys that may be in the lake table already: the lake looks the keys up first.
 
-An inserted key may be taken, and so may a key that an UPDATE gives a row. PostgreSQL finds out
-row by row, in the index. Here a segment goes to the lake with all of its keys. The lake looks the
-keys up on the table's branch and calls ``KeyLookup.decide`` with the rows it found. ``decide``
-folds the changes with that knowledge, stages the rows, and returns the segment that is applied
-instead. ``decide`` is the only call from the lake up into this room (besides the one of whole
-rows in ``workers.changes.segments``): the fold needs the lake's answer.
+An inserted key may exist already, and so may the new key of an UPDATE. PostgreSQL checks each row
+in the index. Here a segment goes to the lake with all keys. The lake looks the keys up on the
+table's branch and calls ``KeyLookup.decide`` with the existing rows. ``decide`` folds the changes
+with this knowledge, stages the rows, and returns the segment that the lake applies instead. Only
+``decide``, here and for whole rows in ``workers.changes.segments``, is called from the lake up
+into this room: the fold needs the lake's answer.
 
 Two kinds of segments are looked up. ``look_up_identity`` looks up the replica identity alone.
 ``look_up_every_key`` also looks up declared keys besides the identity (``keys`` of the table in
-the configuration), so that every one of them stays unique.
+the configuration), so that every declared key stays unique.
 
 A trace: the table has key 1; the segment is ``I 1 | I 2``, of two transactions::
 
@@ -47,8 +47,8 @@ from workers.publisher.replica_identity import Coverage
 def look_up_identity(work: TableWork, run: LaidOutRun, *, truncate: bool) -> Segment:
     """A segment whose replica identity is looked up.
 
-    ``on_key_conflict: overwrite`` overwrites a row only if its key is the whole identity: a key
-    that may be a part of it may be the key of several rows.
+    ``on_key_conflict: overwrite`` overwrites a row only if the key is the whole identity. A key
+    that may be a part of the identity may be the key of several rows.
     """
     probed = Probed(run.changes, run.layout)
 
@@ -76,10 +76,10 @@ def look_up_identity(work: TableWork, run: LaidOutRun, *, truncate: bool) -> Seg
 def look_up_every_key(
     work: TableWork, run: LaidOutRun, keys: tuple[tuple[int, ...], ...], *, truncate: bool
 ) -> Segment:
-    """A segment whose replica identity and other keys are looked up; ``keys`` are the others.
+    """A segment whose replica identity and declared keys are looked up.
 
-    The changes are applied one by one to the rows that were found, and none of the keys may have
-    two rows at any moment.
+    ``keys`` are the declared keys. The changes are applied to the existing rows in commit order,
+    and no key may have two rows at any moment.
     """
     probed = Probed(run.changes, run.layout) if run.layout.key else None
     names = [run.key, *(run.names(key) for key in keys)]
@@ -116,7 +116,7 @@ def look_up_every_key(
 
 
 def _looked_up(work: TableWork, run: LaidOutRun, lookup: KeyLookup) -> Segment:
-    """A segment without rows; those come from ``decide``."""
+    """A segment without rows; the rows come from ``decide``."""
     return Segment(
         columns=run.columns,
         key=run.key,
@@ -143,7 +143,8 @@ def _check_found_once(
 ) -> None:
     """Raise 23505 if two rows of the lake table have the same value of a key.
 
-    ``held`` has a line for each row that was found, and in it the number of each key, -1 for none.
+    ``held`` has a line for each existing row, with the number of each key in the segment. The
+    number is -1 if the segment does not have the key.
     """
     for at, key in enumerate(names):
         values, rows = np.unique(held[held[:, at] >= 0, at], return_counts=True)
@@ -155,7 +156,7 @@ def _check_found_once(
 def _conflict(
     work: TableWork, run: LaidOutRun, change: int, keys: Sequence[tuple[str, ...]]
 ) -> KeyConflict:
-    """The error of a change that gives a row a key of another row, or several such keys."""
+    """The error of a change that gives a row one or several keys of an existing row."""
     insert = run.changes.kind[change] == INSERT
     return KeyConflict(
         ConflictType.INSERT_EXISTS if insert else ConflictType.UPDATE_EXISTS,

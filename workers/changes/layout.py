@@ -1,4 +1,4 @@
-"""The layout of a relation: its columns in the lake table, and its key. Pure."""
+"""The layout of a relation: the columns in the lake table, and the key. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from workers.publisher.replica_identity import Coverage
 
 
 class PartOfIdentity(ObjectNotInPrerequisiteState):
-    """A change names its row by a part of the replica identity. Other rows may share that part.
+    """A change names the row by a part of the replica identity, and rows may share the part.
 
-    The change cannot be applied after the publisher has another identity either. So the
+    The change cannot be applied either after the publisher got a new identity. So the
     subscription has to be disabled before, and the table copied after.
     """
 
@@ -39,7 +39,7 @@ class PartOfIdentity(ObjectNotInPrerequisiteState):
 
 @dataclass(frozen=True, slots=True)
 class LaidOutRun:
-    """Changes of one relation, and how their columns become columns of the lake table.
+    """Changes of a relation, and how the published columns become columns of the lake table.
 
     ``coverage`` says whether the relation's key columns are the whole replica identity.
     """
@@ -68,10 +68,10 @@ class LaidOutRun:
 def layout_for(
     relation: Relation, table: LakeTable, options: TableOptions, coverage: Coverage
 ) -> Layout:
-    """Return how this relation's tuples become this lake table's columns.
+    """Return how the tuples of a relation become columns of the lake table.
 
     Raises 55000 with the name of every published column that the lake table lacks, as PostgreSQL
-    does. A shared table must also have the source column, and must not generate it.
+    does. A shared table must also have the source column, and must not generate the column.
     """
     published = [column.name for column in relation.columns]
     needed = published
@@ -103,7 +103,7 @@ def other_keys(
 
 
 def check_updatable(relation: Relation, table: LakeTable, coverage: Coverage) -> None:
-    """``check_relation_updatable``: an UPDATE or DELETE needs columns to find its row by."""
+    """``check_relation_updatable``: an UPDATE or DELETE needs columns that find the row."""
     if relation.replident == REPLICA_IDENTITY_FULL or key_ordinals(relation, coverage):
         return
     if coverage is Coverage.PART:

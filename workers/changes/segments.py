@@ -1,17 +1,17 @@
-"""Fold the runs of one table, and stage the rows: the segments that the lake applies.
+"""Fold the runs of a table, and stage the rows: the segments that the lake applies.
 
-A run becomes one segment, in one of two ways:
+A run becomes a segment, in one of two ways:
 
-- By key: the changes of a row fold to the last one. If a key that a row is given may be in the
-  table already, the lake looks the keys up first (``workers.changes.key_lookups``).
-- By whole rows (REPLICA IDENTITY FULL): the old rows go to the lake. When the lake has found which
-  of them exist, it asks for the changes of those (``WholeRowLookup.decide``).
+- By key: the changes of a row fold to the last change. If a new key may be in the table already,
+  the lake looks the keys up first (``workers.changes.key_lookups``).
+- By whole rows (REPLICA IDENTITY FULL): the old rows go to the lake. The lake finds the rows that
+  exist, and asks for the changes of the existing rows (``WholeRowLookup.decide``).
 
 Under REPLICA IDENTITY FULL a run of inserts alone is folded like a run by key: no row has to be
 found.
 
-No position is decided here. An error that one transaction is to blame for is a
-``FailedTransaction``, and the caller cuts the batch there.
+No position is decided here. An error that belongs to a single transaction is a
+``FailedTransaction``, and the caller cuts the batch at the transaction.
 
 A trace: table t (id, v) was copied whole, so inserted keys are known to be new. The run is
 ``I(1,a) | U(1,b) | D 7 | I(2,c)``::
@@ -58,10 +58,10 @@ def build_segments(
     look_up_keys: bool,
     source: str = "",
 ) -> TableWork:
-    """Fold and stage the runs of one table, in order; after an error nothing is left staged.
+    """Fold and stage the runs of a table, in order; after an error no rows are left staged.
 
-    With ``look_up_keys``, a key that a row is given may be in the table already. ``source`` names
-    the publisher table whose rows of a shared lake table these are.
+    With ``look_up_keys``, a new key may be in the table already. If the lake table is shared,
+    ``source`` names the publisher table of the rows.
     """
     work = TableWork(table, options, dest, source)
     try:
@@ -97,7 +97,7 @@ def _segment(
     truncate: bool,
     look_up_keys: bool,
 ) -> Segment:
-    """Fold and stage one run; with ``truncate`` the table is emptied before it."""
+    """Fold and stage one run; with ``truncate`` the table is emptied first."""
     run = _lay_out(work, relation, changes, coverage)
     full = relation.replident == REPLICA_IDENTITY_FULL
     keys = _other_keys(work, run)
@@ -114,7 +114,7 @@ def _segment(
 def _lay_out(
     work: TableWork, relation: Relation, changes: Changes, coverage: Coverage
 ) -> LaidOutRun:
-    """Map the columns, and check that rows can be found if some change needs one."""
+    """Map the columns, and check that rows can be found if some change needs a row."""
     first = 0
     try:
         layout = layout_for(relation, work.table, work.options, coverage)
@@ -134,10 +134,11 @@ def _other_keys(work: TableWork, run: LaidOutRun) -> tuple[tuple[int, ...], ...]
 
 
 def _by_key(work: TableWork, run: LaidOutRun, *, truncate: bool, look_up_keys: bool) -> Segment:
-    """Fold by key, without a look-up if that is safe.
+    """Fold by key, and look keys up only if necessary.
 
-    The fold itself may find a key that is given to a second row. If the table is as the publisher's
-    was, the first row is gone by then. Only the lake can say so, and only then it is asked.
+    The fold may meet a key of two rows: an UPDATE or INSERT gives a key to a second row. If the
+    lake table equals the publisher's table, the first row is gone by then. Only the lake knows
+    whether the row is gone, so in this case the keys are looked up.
     """
     if not (look_up_keys and run.layout.key and gives_keys(run.changes)):
         folded = fold_keyed(run.changes, run.layout)

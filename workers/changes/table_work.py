@@ -1,8 +1,8 @@
-"""One table's part of a batch: its segments, and every row that was staged for them.
+"""The part of a batch that changes one table: the segments, and the rows staged for them.
 
-Rows are staged while segments are built, and also later: while the lake applies a segment it may
-ask which changes remain (``workers.changes.key_lookups``), and the answer is staged too. All of
-that is removed together, when the batch is published or given up.
+Rows are staged while segments are built, and also later: while the lake applies a segment, the
+lake may ask for the remaining changes (``workers.changes.key_lookups``), and the answer is staged
+too. All staged rows are removed together, when the batch is published or given up.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from workers.lake.table import LakeIdent, LakeTable
 
 
 class TableWork:
-    """The segments of one table, in order, and the rows that were staged for them.
+    """The segments of a table, in order, and the staged rows of the segments.
 
-    ``source`` names the publisher table whose rows of a shared lake table these are.
+    If the lake table is shared, ``source`` names the publisher table of the rows.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class TableWork:
         self._folded: list[Keyed | Full | Probed] = []
 
     def count_misses_of(self, folded: Keyed | Full | Probed) -> None:
-        """Let ``conflicts`` count the rows that this fold misses."""
+        """Let ``conflicts`` count the rows that the fold misses."""
         self._folded.append(folded)
 
     def conflicts(self, counts: Counts) -> dict[ConflictType, int]:
         """Return how many rows were not found, or had been changed by another writer.
 
-        ``counts`` has the rows that the lake table lacks. The folds know the rest: keys that the
-        batch itself had deleted or moved away, and whole rows.
+        ``counts`` has the rows that the lake table lacks. The folds count the remaining rows: rows
+        with a key that the batch had deleted or moved away, and whole rows.
         """
         updates = sum(folded.missing_updates for folded in self._folded)
         deletes = sum(folded.missing_deletes for folded in self._folded)
@@ -61,7 +61,7 @@ class TableWork:
         }
 
     def keyed_segment(self, run: LaidOutRun, folded: Keyed, *, truncate: bool = False) -> Segment:
-        """Stage the rows of a fold by key; the segment that applies them."""
+        """Stage the rows of a fold by key; return the segment that applies the rows."""
         return Segment(
             columns=run.columns,
             key=run.key,
@@ -82,8 +82,8 @@ class TableWork:
     def _stage_merge(self, folded: Keyed) -> Staged | None:
         """Stage changes of existing rows.
 
-        Updates that keep values of the table do not change rows whole. Spark makes them if there
-        are many, so they need not stay in memory.
+        An update that keeps values of the table does not bring the whole row. If many updates do,
+        Spark makes the rows, so the updates need not stay in memory.
         """
         if not folded.merge_rows:
             return None
@@ -91,7 +91,7 @@ class TableWork:
         return self.stage(folded.merge_batches(), folded.merge_schema, changes_of=changes_of)
 
     def whole_rows(self, run: LaidOutRun) -> RowsOf | None:
-        """Say that new rows are whole rows of the table; None if the lake computes a part."""
+        """Return that new rows are whole rows of the table; None if the lake computes a part."""
         if self.options.defaults or self.options.generated:
             return None
         return RowsOf(self.table.ident, run.columns, self.source)
@@ -119,7 +119,7 @@ class TableWork:
         return staged
 
     def discard(self) -> None:
-        """Remove everything staged; the segments cannot be applied again."""
+        """Remove all staged rows; the segments cannot be applied again."""
         for staged in self._staged:
             self._dest.discard(staged)
         self._staged.clear()
