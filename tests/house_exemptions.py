@@ -76,10 +76,7 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/tables/parallel.py": "the room's modules share the function",
 }
 
-POINTER_LIMITS: Final[dict[str, float]] = {
-    "workers/apply": 14.1,
-    "workers/changes": 12.9,
-}
+POINTER_LIMITS: Final[dict[str, float]] = {}
 """Room → highest share of pointer words, in percent. Every other room has the general limit."""
 
 NUMBERS: Final[dict[str, str]] = {

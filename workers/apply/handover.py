@@ -85,8 +85,8 @@ def process_syncing_tables_for_apply(
 
     All tables in w are answered at the same boundary, with the same decided position. So apply
     stops once for many small tables, and not for each table. ``now`` and ``last_start`` (by relid)
-    are monotonic seconds. A failing table is tried again after ``retry_interval`` or later, whatever
-    happens to the remaining tables.
+    are monotonic seconds. A failing table is tried again after ``retry_interval`` or later,
+    whatever happens to the remaining tables.
     """
     actions: list[Action] = []
     running = len(sync_workers)
