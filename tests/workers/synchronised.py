@@ -186,6 +186,7 @@ class Synchronised:
     publisher: Publisher = field(default_factory=Publisher)
     link: Link = field(default_factory=Link)
     copies: int = 0
+    copies_whole: bool = True
     die_at: str | None = None
     at_place: dict[str, Callable[[], object]] = field(default_factory=dict)
     reached: list[str] = field(default_factory=list)
@@ -356,7 +357,7 @@ class Synchronised:
         dest.write(IDENT, branch, [Segment(columns, append=staged, source=source)], stamp)
         failpoints.reach("tablesync.range_copied")
         conn.committed += 1  # after the snapshot
-        return replace(rel, copied=True), lake
+        return replace(rel, copied=self.copies_whole), lake
 
     def _start_stream(
         self, conn: Publisher, _sub: Any, slot: str, start: LSN, *_rest: Any, **words: Any

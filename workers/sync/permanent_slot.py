@@ -119,10 +119,8 @@ def store_finishedcopy(
     failpoints.reach("tablesync.copy_published")
     with store.transaction():
         # If this check fails, the next attempt finds d, and sets main back.
-        copied = (
-            rel.copied
-            and check_attempt_and_publisher(store, sub, rel).fingerprint == rel.fingerprint
-        )
+        now = check_attempt_and_publisher(store, sub, rel)
+        copied = rel.copied and now.fingerprint == rel.fingerprint
         store.set_rel_state(sub.oid, rel.srrelid, SubRelState.FINISHEDCOPY, None, Setter.TABLESYNC)
         stored = store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos, copied=copied)
         where = f"copy of {ident}"

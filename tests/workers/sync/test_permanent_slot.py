@@ -364,6 +364,18 @@ def test_another_timeline_ends_the_worker_that_runs(synced: Synchronised) -> Non
     check(synced)
 
 
+@pytest.mark.parametrize("copied", [True, False], ids=["trusted", "not trusted"])
+def test_another_timeline_while_the_copy_is_published_stores_no_f(
+    synced: Synchronised, copied: bool
+) -> None:
+    """Also of a copy whose keys are looked up anyway: its rows are of the lost timeline."""
+    synced.copies_whole = copied
+    synced.at_place = {"tablesync.copy_published": lambda: other_timeline(synced)}
+    with pytest.raises(WorkerExit, match="was made on timeline 1"):
+        synced.worker()
+    assert synced.rel.srsubstate is SubRelState.DATASYNC
+
+
 def test_feedback_does_not_bring_a_position_back(synced: Synchronised) -> None:
     synced.link.gated = LSN(600)
     synced.at_place = {"feedback remembered": lambda: other_timeline(synced)}
