@@ -22,9 +22,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
         "publisher_link": BY_ITS_ROOM,
     },
     "workers/changes": {
-        "failed_transaction": BY_ITS_ROOM,
-        "layout": BY_ITS_ROOM,
-        "relation_map": BY_ITS_ROOM,
         "table_work": BY_ITS_ROOM,
     },
     "workers/columnar": {

@@ -25,7 +25,7 @@ from workers.apply.worker import log_streaming
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
-from workers.proto.messages import Delete, Insert, Message, Truncate, Update
+from workers.proto.messages import Insert, Message, Truncate, Update
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
@@ -89,27 +89,6 @@ class Interfered(MemoryDestination):
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         self.before_publish(ident.table)
         return super().publish(ident, branch, stamp)
-
-
-def test_an_error_says_which_change_it_is_about(world: Subscribed) -> None:
-    transactions = [both(0), [*both(1), Update(2, None, None, row("0", TOO_LARGE))]]
-    with pytest.raises(ReplicationError) as caught:
-        world.worker().apply_batch(batch(*transactions))
-    assert caught.value.context == [
-        'processing remote data for replication origin "pg_16384" during message type "UPDATE" '
-        'for replication target relation "public.b" column "v" in transaction 2, finished at 0/C7'
-    ]
-    assert TOO_LARGE not in caught.value.report()
-
-
-def test_an_error_of_the_table_s_identity_names_no_column(world: Subscribed) -> None:
-    keyless = relation(3, "a", "id", "v", key="", identity="n")
-    with pytest.raises(ReplicationError) as caught:
-        world.worker().apply_batch(batch([keyless, Delete(3, "K", row("1", "0"))]))
-    assert caught.value.context == [
-        'processing remote data for replication origin "pg_16384" during message type "DELETE" '
-        'for replication target relation "public.a" in transaction 1, finished at 0/63'
-    ]
 
 
 def test_an_error_while_publishing_is_left_to_the_successor(world: Subscribed) -> None:
@@ -256,21 +235,6 @@ def test_behind_a_truncate_in_the_same_batch_too(world: Subscribed) -> None:
         assert (world.rows("a"), world.position()) == ([(1, 11)], 100)
         assert not world.rel("a").copied
     assert world.rel("b").copied
-
-
-@pytest.mark.parametrize(
-    "change", [Update(3, None, None, row("1", "2")), Delete(3, "K", row("1", "0"))]
-)
-def test_a_change_of_a_table_without_identity_stops_with_the_remedy(
-    world: Subscribed, change: Message
-) -> None:
-    keyless = relation(3, "a", "id", "v", key="", identity="n")
-    with pytest.raises(ReplicationError) as caught:
-        world.worker().apply_batch(batch([keyless, change]))
-    assert caught.value.code == "55000"
-    assert "has neither REPLICA IDENTITY index nor PRIMARY KEY" in caught.value.primary
-    assert "REPLICA IDENTITY FULL" in (caught.value.hint or "")
-    assert keys(world, "a") == []
 
 
 @pytest.mark.parametrize(("value", "lines"), [("p", 1), ("t", 1), ("f", 0)])

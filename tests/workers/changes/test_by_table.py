@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
-from catalog.errcodes import ProtocolViolation
 from tests.workers.transactions import batch, relation, row
 from workers.changes.by_table import Bools, Run, Takes, frame_batch
 from workers.changes.relation_map import LogicalRepRelMap, RelName
@@ -122,12 +120,3 @@ def test_two_relations_with_one_target_keep_commit_order() -> None:
     )
     runs = runs_of(taken)
     assert shape(runs) == {"a": ["I", "I", "D", "I"]}
-
-
-def test_a_change_of_a_relation_never_described_is_a_protocol_error() -> None:
-    taken = batch([Insert(9, row("1", "x"))])
-    with pytest.raises(ProtocolViolation, match="no relation map entry for remote relation ID 9"):
-        runs_of(taken)
-    taken = batch([Truncate(False, False, (9,))])
-    with pytest.raises(ProtocolViolation, match="no relation map entry"):
-        runs_of(taken)

@@ -115,14 +115,6 @@ def test_after_a_truncate_only_the_batch_counts(world: Subscribed) -> None:
         apply(world, [[empty, i(8, 10), i(9, 10)]], after=100)
 
 
-def test_the_identity_is_no_second_key(world: Subscribed) -> None:
-    world.declare("a", keys=(("id",),))
-    world.put("a", *HELD)
-    with pytest.raises(KeyConflict) as caught:
-        apply(world, [[i(1, 30)]])
-    assert caught.value.conflict is ConflictType.INSERT_EXISTS
-
-
 def test_a_value_that_two_rows_have_is_an_error(world: Subscribed) -> None:
     world.declare("a", keys=(("v",),))
     world.put("a", *HELD, (3, 20))
