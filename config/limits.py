@@ -29,6 +29,10 @@ KILL_AGAIN_SECONDS: Final = 1.0
 """Time until the launcher looks again at a process that SIGKILL has not ended yet."""
 LAKE_START_POLL_SECONDS: Final = 0.1
 """Time between two looks of the launcher at a starting lake server."""
+LAKE_FIRST_START_ATTEMPTS: Final = 3
+"""Starts of a launcher's first lake server before the launcher reports the error and ends."""
+LAKE_RESTART_LONGEST_SECONDS: Final = 120.0
+"""The wait for the next start of a lake server doubles after each failed start, up to this time."""
 LAKE_REPLACE_FIRST_SECONDS: Final = 60.0
 """A lake server of this age may be replaced. Every replacement doubles the age: a lasting cause,
 perhaps in one table, must not take the server from all tables for ever."""

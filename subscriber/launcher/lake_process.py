@@ -3,6 +3,10 @@
 ``poll`` is called from the launcher's loop and never blocks. Slow preparations (finding Java,
 fetching jars once) run in a thread. The main thread starts the process: the kernel ties the death
 signal of a child to the starting thread.
+
+A server may die while it starts: out of memory, killed, a slow machine. Each failed start doubles
+the wait for the next. Only the first start of a launcher gives up, after
+``LAKE_FIRST_START_ATTEMPTS``: then the cause is a lasting one, and the user has to hear of it.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.limits import (
+    LAKE_FIRST_START_ATTEMPTS,
     LAKE_REPLACE_FIRST_SECONDS,
     LAKE_REPLACE_LONGEST_SECONDS,
+    LAKE_RESTART_LONGEST_SECONDS,
     LAKE_SERVER_READY_SECONDS,
     LAKE_SERVER_STOP_SECONDS,
     LAKE_START_POLL_SECONDS,
@@ -126,6 +132,7 @@ class LakeChild:
         self._started_at = 0.0
         self._start_at: float | None = None
         self._was_up = False
+        self._failed_starts = 0
         self._young = LAKE_REPLACE_FIRST_SECONDS
 
     @property
@@ -141,8 +148,9 @@ class LakeChild:
     def poll(self, now: float) -> LakeEvent | None:
         """Check the server, and start a server when due.
 
-        Raises the error of a first start. An error of a later start is logged, and ``poll`` tries
-        again after ``retry_interval``.
+        Raises an error of the preparations before the first start (no Java, no jars), and the error
+        of a first server that died at every attempt. Other errors are logged, and ``poll`` tries
+        again.
         """
         if self._remote is not None:
             if self.url is not None:
@@ -152,11 +160,25 @@ class LakeChild:
         try:
             return self._step(now)
         except ReplicationError as error:
+            was_started = self._server is not None
             self.stop()
-            if not self._was_up:
+            self._failed_starts += 1
+            if not self._was_up and not (
+                was_started and self._failed_starts < LAKE_FIRST_START_ATTEMPTS
+            ):
                 raise
-            log.warning("action=lake_failed sqlstate=%s %s", error.code, error.primary)
-            self._start_at = now + self.retry_interval
+            wait = min(
+                self.retry_interval * 2 ** (self._failed_starts - 1), LAKE_RESTART_LONGEST_SECONDS
+            )
+            log.warning(
+                "action=lake_failed sqlstate=%s attempt=%d %s; the next start is in %.0f s",
+                error.code,
+                self._failed_starts,
+                error.primary,
+                wait,
+                extra={"DETAIL": error.detail, "HINT": error.hint},
+            )
+            self._start_at = now + wait
             return None
 
     def next_deadline(self, now: float) -> float | None:
@@ -210,6 +232,7 @@ class LakeChild:
                     )
                 return None
             self._was_up = True
+            self._failed_starts = 0
             log.info("action=lake_up pid=%d lake server accepts connections", self.pid)
             return LakeEvent.UP
         status = server.process.poll()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from catalog.errcodes import ConnectionFailure
 from config.limits import LAKE_REPLACE_FIRST_SECONDS, LAKE_REPLACE_LONGEST_SECONDS
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from tests.subscriber.fake_launcher import COUNT
@@ -102,6 +104,77 @@ def test_a_server_of_somebody_else_s_is_left_alone(starter: Starter) -> None:
     child.replace(LAKE_REPLACE_FIRST_SECONDS * 1000)
     assert child.url == "sc://theirs"
     assert not starter.servers
+
+
+class Dying(Server):
+    """Dies while it starts."""
+
+    def poll_ready(self) -> str | None:
+        raise ConnectionFailure("the lake server ended with status -9")
+
+
+@dataclass
+class Unlucky(Starter):
+    """The first ``deaths`` servers die while they start."""
+
+    deaths: int
+    servers: list[Server] = field(default_factory=list)
+
+    def start(self, pass_fds: Sequence[int]) -> Server:
+        self.servers.append(Dying() if len(self.servers) < self.deaths else Server())
+        return self.servers[-1]
+
+
+def failed(child: LakeChild, now: float) -> float:
+    """The next start is due after so many seconds."""
+    wait_until(lambda: child.poll(now) is None and child._start_at is not None, what="it failed")
+    assert child._start_at is not None
+    return child._start_at - now
+
+
+def test_a_first_server_that_dies_while_it_starts_is_started_again() -> None:
+    child = LakeChild(Unlucky(2), None, [], lambda: None)
+    child.begin()
+    assert failed(child, 0) == 5
+    assert failed(child, 5) == 10
+    wait_up(child, 15)
+
+
+def test_a_first_server_that_always_dies_is_an_error() -> None:
+    child = LakeChild(Unlucky(100), None, [], lambda: None)
+    child.begin()
+    failed(child, 0)
+    failed(child, 5)
+    with pytest.raises(ConnectionFailure, match="ended with status -9"):
+        wait_until(lambda: child.poll(15) is LakeEvent.UP, what="it is up")
+
+
+def test_a_later_server_may_die_while_it_starts_as_often_as_it_likes() -> None:
+    starter = Unlucky(0)
+    child = LakeChild(starter, None, [], lambda: None)
+    child.begin()
+    wait_up(child, 0)
+    starter.deaths = 10
+    starter.servers[0].process.status = -9
+    assert child.poll(100) is LakeEvent.DOWN
+    assert child._start_at is not None
+    waits, now = [], child._start_at
+    for _ in range(9):
+        waits.append(failed(child, now))
+        now += waits[-1]
+    assert waits == [5, 10, 20, 40, 80, 120, 120, 120, 120]
+    wait_up(child, now)
+
+
+def test_preparations_that_fail_are_an_error_at_once() -> None:
+    class Unprepared(Starter):
+        def prepare(self) -> None:
+            raise ConnectionFailure("could not resolve")
+
+    child = LakeChild(Unprepared(), None, [], lambda: None)
+    child.begin()
+    with pytest.raises(ConnectionFailure, match="could not resolve"):
+        wait_until(lambda: child.poll(0) is LakeEvent.UP, what="it is up")
 
 
 def test_rows_are_staged_where_the_lake_of_the_start_sees_them(tmp_path: Path) -> None:

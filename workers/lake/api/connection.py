@@ -36,9 +36,16 @@ class _Client(GatewayClient):
         self.dropped.append(target_id)
 
     def forget_dropped(self) -> None:
-        """Let Java drop the objects that Python has dropped."""
-        while self.dropped:
-            super().garbage_collect_object(self.dropped.popleft())
+        """Let Java drop the objects that Python has dropped.
+
+        Several threads may do so at once: a thread may find the last object gone.
+        """
+        while True:
+            try:
+                target_id = self.dropped.popleft()
+            except IndexError:
+                return
+            super().garbage_collect_object(target_id)
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
         """Send a call once; Py4JNetworkError if no answer comes, and the call is not logged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -78,3 +79,21 @@ def test_what_is_collected_is_told_by_the_next_call_and_by_nobody_else(
     gateway_tables.metadata(lake_ident, WHAT)
     assert all(any(f"\n{each}\n" in command for command in asked) for each in held)
     assert not set(held) & set(client.dropped)
+
+
+def test_threads_that_forget_at_once_may_find_the_last_object_gone(
+    mute: tuple[int, list[bytes]],
+) -> None:
+    """Each looks whether there is an object, and one takes it."""
+
+    class Raced(deque[str]):
+        def __bool__(self) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            return 1
+
+    client = Gateway(mute[0], SECRET).connections.client
+    client.dropped = Raced()
+    client.forget_dropped()
+    assert list(client.dropped) == []
