@@ -268,12 +268,13 @@ def _existing_findings(
             "ALTER TABLE ... UNSET TBLPROPERTIES.",
         )
     # Without an existing table a command need not wait a second for numba.
-    from workers.changes.column_checks import check_columns
+    from workers.changes.column_checks import check_columns, check_delimiters
 
     try:
         needed = [column.name for column in table.remote.columns]
         needed = [*needed, SOURCE_COLUMN] if options.shared else needed
         check_columns(needed, existing, options.generated)
+        check_delimiters(((column.name, column.type) for column in table.remote.columns), existing)
     except ReplicationError as error:
         yield error
 

@@ -183,7 +183,7 @@ class PublisherTwin:
                 for n, name in enumerate(table.columns, 1)
             ]
         if "pg_type" in sql:
-            return [("23", "pg_catalog", "int4", "b", "0", "-1", "0")]
+            return [("23", "pg_catalog", "int4", "b", "0", "-1", "0", ",")]
         if "pg_get_expr" in sql:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
         return [(None,)]

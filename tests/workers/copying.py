@@ -65,7 +65,7 @@ class PublisherTwin:
                 (str(n), name, "23", "-1", "t", "t" if name in self.key else "f", "f", identity)
                 for n, name in enumerate(self.columns, 1)
             ],
-            "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0")],
+            "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0", ",")],
             "pg_get_expr": [(None,)],
             "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1")],
         }

@@ -5,13 +5,16 @@ The commands check a configuration with the same functions, so this module needs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
 from catalog.pg_subscription import TableOptions
 from workers.changes.relation_map import REPLICA_IDENTITY_FULL
 from workers.lake.segment import Generated
 from workers.lake.table import LakeIdent, LakeTable
+from workers.lake.typemap import PgType
 
 
 def check_keys(
@@ -56,6 +59,27 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
             hint="Add to it what is missing with ALTER TABLE ... ADD COLUMN in pgsub sql; pgsub "
             "refresh NAME --recopy TABLE computes it for rows that are there.",
         )
+
+
+def check_delimiters(published: Iterable[tuple[str, PgType]], table: LakeTable) -> None:
+    """Raise 0A000 if a list of an existing lake table would be read from an array without commas.
+
+    A new lake table has text there (``typemap``). A list column is of an earlier version, was made
+    by someone else, or belonged to another type on the publisher.
+    """
+    types = {column.name: column.type for column in table.columns}
+    for name, type in published:
+        kind = types.get(name)
+        if kind is None or not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            continue
+        if type.element is not None and type.element.delimiter != ",":
+            raise FeatureNotSupported(
+                f'column "{name}" of lake table "{table.ident}" cannot be a list',
+                detail="The publisher separates the elements of the column's arrays by "
+                f'"{type.element.delimiter}", not by a comma; only text holds the arrays exactly.',
+                hint="Drop the lake table and copy the table again, which makes the column text, "
+                "or leave the column out with a column list in the publication.",
+            )
 
 
 def check_generated(published: Sequence[str], generated: Generated, ident: LakeIdent) -> None:

@@ -16,7 +16,6 @@ MAX_PRECISION: Final = 38
 _VARHDRSZ: Final = 4
 _BYTEA: Final = 17
 _NUMERIC: Final = 1700
-_BOX: Final = 603  # the only type whose arrays are not separated by commas
 
 _EXACT: Final[dict[int, pa.DataType]] = {
     16: pa.bool_(),
@@ -52,16 +51,22 @@ class PgType(Protocol):
     def element(self) -> PgType | None:
         """The element type of an array."""
 
+    @property
+    def delimiter(self) -> str:
+        """pg_type's typdelim: separates values of the type in the text of an array."""
+
 
 def lake_type(type: PgType, *, as_text: bool = False) -> pa.DataType:
     """The Arrow type of the lake column for a publisher's column.
 
     ``as_text`` (``on_unrepresentable: text``) gives text to every type that has values the lake
     type cannot hold: numeric (NaN), dates and timestamps (infinity), and arrays (more dimensions).
+    An array whose elements are not separated by commas (``box[]``, PostGIS's ``geometry[]``) is
+    always text: the readers of lists know the comma only.
     """
     if type.element is not None:
         inner = pa.string() if as_text else _scalar(type.element, as_text=False)
-        if as_text or type.element.element is not None or type.element.oid == _BOX:
+        if as_text or type.element.element is not None or type.element.delimiter != ",":
             return pa.string()
         return pa.list_(pa.field("element", inner))
     return _scalar(type, as_text=as_text)

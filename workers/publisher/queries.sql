@@ -167,7 +167,8 @@ WITH RECURSIVE needed (oid) AS (
     JOIN pg_catalog.pg_type part ON part.oid IN (t.typbasetype, t.typelem)
 )
 SELECT t.oid, n.nspname, t.typname, t.typtype, t.typbasetype, t.typtypmod,
-       CASE WHEN t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc THEN t.typelem ELSE 0 END
+       CASE WHEN t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc THEN t.typelem ELSE 0 END,
+       t.typdelim
 FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace

@@ -30,7 +30,8 @@ class ColumnType:
     """The type of a column's values: never a domain; ``element`` is set for an array.
 
     ``typmod`` applies to this type; below a domain the domain's typmod counts. ``typtype`` is the
-    column of pg_type (b base, c composite, e enum, m multirange, p pseudo, r range).
+    column of pg_type (b base, c composite, e enum, m multirange, p pseudo, r range). ``delimiter``
+    separates values of the type in an array's text; for a domain the domain's delimiter counts.
     """
 
     oid: int
@@ -39,6 +40,7 @@ class ColumnType:
     typname: str
     typtype: str
     element: ColumnType | None = None
+    delimiter: str = ","
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,7 @@ class _TypeRow:
     basetype: int
     typtypmod: int
     element: int
+    delimiter: str
 
 
 def _fetch_types(conn: QueryConn, oids: set[int]) -> dict[int, _TypeRow]:
@@ -214,6 +217,7 @@ def _fetch_types(conn: QueryConn, oids: set[int]) -> dict[int, _TypeRow]:
             basetype=to_number(row[4]),
             typtypmod=to_number(row[5]),
             element=to_number(row[6]),
+            delimiter=to_text(row[7]),
         )
         for row in rows
     }
@@ -227,10 +231,11 @@ def _resolve(types: dict[int, _TypeRow], oid: int, typmod: int) -> ColumnType:
     row = types.get(oid)
     if row is None:
         raise ProtocolViolation(f"publisher has no type with OID {oid}")
+    delimiter = row.delimiter
     while row.basetype:
         oid, typmod = row.basetype, row.typtypmod
         row = types[oid]
-    column = ColumnType(oid, typmod, row.nspname, row.typname, row.typtype)
+    column = ColumnType(oid, typmod, row.nspname, row.typname, row.typtype, delimiter=delimiter)
     if not row.element:
         return column
     return replace(column, element=_resolve(types, row.element, typmod))

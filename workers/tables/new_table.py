@@ -9,7 +9,7 @@ from catalog.errcodes import DuplicateTable
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.changes.column_checks import check_columns, check_generated
+from workers.changes.column_checks import check_columns, check_delimiters, check_generated
 from workers.lake.destination import Destination
 from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
@@ -74,4 +74,5 @@ def prepare_lake_table(
             )
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
     check_columns(needed, lake, options.generated)
+    check_delimiters(((column.name, column.type) for column in remote.columns), lake)
     return lake

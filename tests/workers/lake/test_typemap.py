@@ -15,6 +15,7 @@ class Type:
     oid: int
     typmod: int = -1
     element: Type | None = None
+    delimiter: str = ","
 
 
 def numeric(precision: int, scale: int) -> int:
@@ -56,6 +57,9 @@ def array(of: Type) -> Type:
         (array(Type(23)), pa.list_(pa.field("element", pa.int32()))),
         (array(Type(1186)), pa.list_(pa.field("element", pa.string()))),
         (array(array(Type(23))), pa.string()),
+        (array(Type(603, delimiter=";")), pa.string()),
+        (array(Type(99999, delimiter=":")), pa.string()),
+        (array(Type(99999)), pa.list_(pa.field("element", pa.string()))),
     ],
 )
 def test_types(type: Type, expected: pa.DataType) -> None:

@@ -34,6 +34,23 @@ def test_domains_and_arrays_are_resolved() -> None:
     assert remote.fingerprint.startswith("iu-t- OR (d < 1) OR (id > 5) @")
 
 
+def test_the_delimiter_of_an_array_is_that_of_its_elements() -> None:
+    """A domain has a delimiter, which counts in an array of the domain."""
+    types: list[Row] = [
+        ("23", "pg_catalog", "int4", "b", "0", "-1", "0", ","),
+        ("20000", "public", "shape", "b", "0", "-1", "0", "|"),
+        ("20001", "public", "framed", "d", "20000", "-1", "0", ":"),
+        ("20002", "public", "_framed", "b", "0", "-1", "20001", ":"),
+    ]
+    conn = ScriptedPublisher(18, answers() | {"pg_type": types})
+    _, domain, array = (
+        column.type for column in fetch_remote_table_info(conn, "public", "table_1", ["p"]).columns
+    )
+    assert (domain.typname, domain.delimiter) == ("shape", ":")
+    assert array.element is not None
+    assert (array.element.typname, array.element.delimiter) == ("shape", ":")
+
+
 @pytest.mark.parametrize(
     ("flags", "identity", "key"), [("tf", 1, ("id",)), ("tf", 2, ()), ("tt", 2, ("id", 'na"me'))]
 )

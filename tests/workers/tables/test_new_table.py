@@ -76,6 +76,24 @@ def test_a_table_that_lacks_a_published_column_is_refused(world: Subscribed) -> 
         prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
 
 
+def test_a_list_is_refused_for_arrays_without_commas(world: Subscribed) -> None:
+    """They cannot be told from arrays with commas: {1,2:3,4} would be a list of three."""
+    shape = ColumnType(20000, -1, "public", "shape", "b", delimiter=":")
+    shapes = ColumnType(20001, -1, "public", "_shape", "b", shape)
+    texts = ColumnType(1009, -1, "pg_catalog", "_text", "b", INTEGER)
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    with_list, with_shapes = remote(("v", texts)), remote(("v", shapes))
+    prepare_lake_table(world.sub, rel, with_list, TableOptions(), dest, former_owners=())
+    with pytest.raises(ReplicationError, match='column "v" of lake table') as caught:
+        prepare_lake_table(world.sub, rel, with_shapes, TableOptions(), dest, former_owners=())
+    assert caught.value.code == "0A000"
+    assert '":"' in (caught.value.detail or "")
+    other = subscribed(world, "other")
+    made = prepare_lake_table(world.sub, other, with_shapes, TableOptions(), dest, former_owners=())
+    assert made.columns[0].type == pa.string()
+    prepare_lake_table(world.sub, other, with_shapes, TableOptions(), dest, former_owners=())
+
+
 def test_a_shared_table_has_the_source_column_and_no_owner_of_its_own(world: Subscribed) -> None:
     world.declare("a", shared=True)
     dest, rel = MemoryDestination(world.lake), subscribed(world)
