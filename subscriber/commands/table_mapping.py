@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from catalog.errcodes import (
     RESERVED_NAME,
     WRONG_OBJECT_TYPE,
@@ -26,6 +28,7 @@ from config.subscription import mapped_twice
 from subscriber.messages import Notice, warning
 from workers.lake.sources import source_column_taken, source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
+from workers.lake.typemap import lake_type
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import (
     fetch_table_list,
@@ -172,8 +175,7 @@ _MAY_NOT_READ: Final = (
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
     remote = table.remote
-    names = [column.name for column in remote.columns]
-    names += [name for name, _ in table.options.generated]
+    names = _column_names(table)
     if table.options.shared and SOURCE_COLUMN in names:
         yield source_column_taken(table.name)
     if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
@@ -199,16 +201,24 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
             )
 
 
+def _column_names(table: MappedTable) -> list[str]:
+    """The published and the generated columns."""
+    names = [column.name for column in table.remote.columns]
+    return names + [name for name, _ in table.options.generated]
+
+
 def lake_findings(
     mapped: Sequence[MappedTable], lake_tables: LakeTables, store: CatalogStore, sub: Subscription
 ) -> Iterator[ReplicationError]:
-    """Findings about lake tables: in use, owned by another subscription, or short of columns."""
+    """Findings about lake tables: in use, of another owner, short of columns, or impossible."""
     taken = _taken_idents(store, sub)
     free = store.former_owners()
     found = lake_tables([table.ident for table in mapped])
     for table, existing in zip(mapped, found, strict=True):
         if table.options.generated:
             yield from _generated_findings(table, existing)
+        if existing is None:
+            yield from _element_findings(table)
         owner, shares = taken.get(table.ident, ("", True))
         if owner and not (shares and table.options.shared):
             yield ObjectInUse(
@@ -220,6 +230,27 @@ def lake_findings(
             )
         elif existing is not None:
             yield from _existing_findings(table, existing, sub.subuuid, free)
+
+
+def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
+    """Findings about columns whose name a new lake table uses inside of a list column.
+
+    Iceberg calls the elements of list column ``tags`` by the full name ``tags.element``, and no two
+    fields of a table may have one full name. An existing lake table has no such pair.
+    """
+    as_text = table.options.on_unrepresentable == "text"
+    names = _column_names(table)
+    for column in table.remote.columns:
+        element = f"{column.name}.element"
+        if element in names and pa.types.is_list(lake_type(column.type, as_text=as_text)):
+            yield InvalidName(
+                f'column names "{column.name}" and "{element}" of table "{table.name}" exclude '
+                "each other in the lake",
+                detail=f'Iceberg calls the elements of array column "{column.name}" "{element}".',
+                hint="Rename one of the columns on the publisher, or leave one out with a column "
+                "list in the publication.",
+                sqlstate=RESERVED_NAME,
+            )
 
 
 def _generated_findings(
@@ -290,7 +321,7 @@ def _taken_idents(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tup
 
 
 def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:
-    """Warnings: tables without a replica identity, unused names of the configuration."""
+    """Warnings about replica identities, unused names, and names that differ only by case."""
     names = {table.name for table in mapped}
     unused = [name for name in tables if name not in names]
     if unused:
@@ -298,6 +329,7 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
             f"{_plural('table', unused)} {quoted(unused)} of the configuration "
             f"{'is' if len(unused) == 1 else 'are'} not published"
         )
+    yield from _case_warnings(mapped)
     for table in mapped:
         remote = table.remote
         if not (remote.actions.update or remote.actions.delete) or remote.relreplident == "f":
@@ -317,6 +349,38 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
                 detail="PostgreSQL refuses them on the publisher until it has one.",
                 hint="Give it a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
             )
+
+
+def _case_warnings(mapped: Sequence[MappedTable]) -> Iterator[Notice]:
+    """Warnings about columns of one table, and about lake tables, that differ only by case."""
+    for table in mapped:
+        for names in _equal_but_for_case(_column_names(table)):
+            yield warning(
+                f'columns {quoted(names)} of table "{table.name}" differ only by case',
+                detail=f"The lake table holds them exactly. {_FOLDING_READERS} Spark needs "
+                "spark.sql.caseSensitive = true.",
+                hint="Rename all but one of them on the publisher, or leave them out with a column "
+                "list in the publication.",
+            )
+    for names in _equal_but_for_case(str(table.ident) for table in mapped):
+        yield warning(
+            f"lake tables {quoted(names)} differ only by case",
+            detail=f"The lake holds them exactly. {_FOLDING_READERS}",
+            hint="Map all but one of them to another name with to:.",
+        )
+
+
+_FOLDING_READERS: Final = (
+    "Trino, Hive and Athena fold names to lower case and cannot tell them apart."
+)
+
+
+def _equal_but_for_case(names: Iterable[str]) -> list[list[str]]:
+    """The groups of different names that are equal in lower case."""
+    groups: dict[str, set[str]] = {}
+    for name in names:
+        groups.setdefault(name.lower(), set()).add(name)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
 
 
 def quoted(names: Iterable[str]) -> str:

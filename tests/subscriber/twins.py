@@ -39,7 +39,10 @@ class Identity(SystemIdentity):
 
 @dataclass(slots=True)
 class PublishedTable:
-    """A table with int4 columns; the first ``key`` of them are its replica identity."""
+    """A table with int4 columns; the first ``key`` of them are its replica identity.
+
+    ``arrays`` names the columns of type int4[].
+    """
 
     columns: Sequence[str] = ("id", "v")
     relkind: str = "r"
@@ -47,6 +50,7 @@ class PublishedTable:
     letters: str = "tttt"
     row_filter: str | None = None
     readable: bool = True
+    arrays: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -179,11 +183,23 @@ class PublisherTwin:
         if "pg_attribute" in sql:
             table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
             return [
-                (str(n), name, "23", "-1", "f", "t" if n <= table.key else "f", "f", str(table.key))
+                (
+                    str(n),
+                    name,
+                    "1007" if name in table.arrays else "23",
+                    "-1",
+                    "f",
+                    "t" if n <= table.key else "f",
+                    "f",
+                    str(table.key),
+                )
                 for n, name in enumerate(table.columns, 1)
             ]
         if "pg_type" in sql:
-            return [("23", "pg_catalog", "int4", "b", "0", "-1", "0", ",")]
+            return [
+                ("23", "pg_catalog", "int4", "b", "0", "-1", "0", ","),
+                ("1007", "pg_catalog", "_int4", "b", "0", "-1", "23", ","),
+            ]
         if "pg_get_expr" in sql:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
         return [(None,)]

@@ -64,6 +64,37 @@ def test_tables_that_cannot_be_written(
     nothing_is_left(world)
 
 
+def test_a_column_called_as_the_elements_of_an_array_column(world: Around) -> None:
+    """Iceberg: multiple fields for name tags.element."""
+    columns = ("id", "tags", "tags.element")
+    world.publisher.tables = {"a": PublishedTable(columns=columns, arrays=("tags",))}
+    with pytest.raises(InvalidName) as caught:
+        create_subscription(statement(), world.context)
+    assert caught.value.code == "42939"
+    assert caught.value.primary == (
+        'column names "tags" and "tags.element" of table "public.a" exclude each other in the lake'
+    )
+    assert "column list" in (caught.value.hint or "")
+    nothing_is_left(world)
+    as_text = {"public.a": {"on_unrepresentable": "text"}}
+    create_subscription(statement(tables=as_text), world.context)
+    world.publisher.tables = {"b": PublishedTable(columns=columns)}
+    create_subscription(statement("two"), world.context)
+
+
+def test_names_that_differ_only_by_case_are_a_warning(world: Around) -> None:
+    world.publisher.tables = {
+        "a": PublishedTable(columns=("id", "Name", "NAME", "other")),
+        "A": PublishedTable(),
+        "b": PublishedTable(),
+    }
+    create_subscription(statement(), world.context)
+    assert [said for said in world.said() if "by case" in said] == [
+        'WARNING: columns "NAME", "Name" of table "public.a" differ only by case',
+        'WARNING: lake tables "public.A", "public.a" differ only by case',
+    ]
+
+
 def test_s_001_8_a_table_without_columns_is_refused(world: Around) -> None:
     """H-31: no COPY without columns is ever asked for."""
     world.publisher.tables["empty"] = PublishedTable(columns=())
