@@ -110,8 +110,9 @@ class SubscriptionRel:
     ``attempt`` counts synchronisations, ``base_snapshot`` is the snapshot of ``main`` at the start
     of the running attempt. ``floor`` is the copy position: the table takes no transaction up to
     ``floor``. ``lake_lsn`` is the highest LSN published to the table. ``copied`` says that a copy
-    under the present copy id brought the rows; ``fingerprint`` describes the publications at the
-    time of the copy. ``recopy`` says that the next copy replaces the rows; a first copy adds rows.
+    under the present copy id brought the rows; ``fingerprint`` describes the publications and
+    the key columns at the time of the copy. ``recopy`` says that the next copy replaces the rows; a
+    first copy adds rows.
     A change with a part of the key sets ``fingerprint`` to ``KEY_UNSURE`` until the next copy.
     """
 

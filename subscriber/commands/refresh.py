@@ -51,6 +51,7 @@ from subscriber.commands.table_mapping import (
 )
 from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import delete_rows, source_of
+from workers.publisher.fingerprint import published_as
 from workers.publisher.interfaces import ReplicationConn
 
 _WORKERS_COLUMNS: Final = (
@@ -213,7 +214,7 @@ def _store(
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None
-            if fingerprint is None or fingerprint == rel.fingerprint or rel.key_unsure:
+            if fingerprint in (None, published_as(rel.fingerprint)) or rel.key_unsure:
                 continue
             # The published part differs from the copy: inserted keys may exist already.
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)

@@ -176,6 +176,8 @@ class Applier:
         announced = self.relmap.take_announced()
         for changed in self.checks.changed_tables(runs, self.rels, announced):
             self._look_up_inserted_keys(changed)
+        for rel in self.checks.with_first_keys(runs, self.rels):
+            self._store_key(rel)
         runs = self.checks.with_coverage(runs, self.rels, announced)
         work = {
             self.rels[target].srrelid: [self._in_form(run) for run in own]
@@ -238,6 +240,15 @@ class Applier:
         rel = table.rel
         self.rels[rel.nspname, rel.relname] = rel
         self.writer.look_up_inserted_keys(rel, **table.columns)
+
+    def _store_key(self, rel: SubscriptionRel) -> None:
+        """Store the fingerprint with the key's digest, unless a command has changed the row."""
+        before = self.rels[rel.nspname, rel.relname]
+        self.rels[rel.nspname, rel.relname] = rel
+        with self.store.transaction():
+            now = self.store.rel(rel.srsubid, rel.srrelid)
+            if now is not None and now.fingerprint == before.fingerprint:
+                self.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=rel.fingerprint)
 
     def _in_form(self, run: Run) -> Run:
         """Return a run that knows how the values are read.

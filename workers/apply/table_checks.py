@@ -3,9 +3,10 @@
 A table on the publisher may have changed since the copy. The checks, in this order:
 
 1. The table was renamed: an error, because no lake table has the new name.
-2. A different table has the name now, or the table is published differently than during the copy.
-   In either case an inserted key may be in the lake table already. From then on inserted keys are
-   looked up. The catalog row of the table says ``copied = false`` before the batch is written.
+2. A different table has the name now, or the key columns have other names or types than during the
+   copy, or the table is published differently than during the copy. In each case an inserted key
+   may be in the lake table already. From then on inserted keys are looked up. The catalog row of
+   the table says ``copied = false`` before the batch is written.
 3. The columns that a Relation message flags as key may be only a part of the replica identity.
 
 A trace: table a was copied whole, with fingerprint F. The publication's row filter is dropped, and
@@ -29,9 +30,15 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.by_table import Run
 from workers.changes.failed_transaction import FailedTransaction
-from workers.changes.relation_map import RelName, flags_key, name_of
+from workers.changes.relation_map import RelName, flagged_key, flags_key, name_of
 from workers.lake.sources import delete_rows, source_of
 from workers.proto.messages import Relation
+from workers.publisher.fingerprint import (
+    key_digest,
+    published_as,
+    stored_key_digest,
+    with_key_digest,
+)
 from workers.publisher.replica_identity import Coverage, Identities, coverage
 from workers.stream.batch import Batch
 
@@ -146,11 +153,29 @@ class TableChecks:
             if (relid := _other_relid(rel, own)) is not None:
                 now = replace(rel, copied=False, remote_relid=relid)
                 changed.append(ChangedTable(now, {"remote_relid": relid}))
+            elif rel.copied and _has_other_key(rel, own):
+                changed.append(ChangedTable(replace(rel, copied=False)))
             elif rel.copied and target in names:
                 copied_whole.append(rel)
         if copied_whole:
             changed += _published_differently(copied_whole, self.published())
         return changed
+
+    def with_first_keys(
+        self, runs: Runs, rels: Mapping[RelName, SubscriptionRel]
+    ) -> list[SubscriptionRel]:
+        """Return new catalog rows of the tables whose key was not known: the key is the run's.
+
+        A copy by an older version stored no digest of the key.
+        """
+        return [
+            replace(rel, fingerprint=with_key_digest(rel.fingerprint, digest))
+            for target, own in runs.items()
+            if (rel := rels[target]).copied
+            and rel.fingerprint is not None
+            and stored_key_digest(rel.fingerprint) is None
+            for digest in _key_digests(own)
+        ]
 
     def with_coverage(
         self,
@@ -205,6 +230,34 @@ def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
     return relids[-1]
 
 
+def _key_digests(runs: Sequence[Run]) -> set[str]:
+    """Return the digests of the key columns, one for each key that a change of the runs has."""
+    relations = {run.relation for run in runs if run.relation is not None}
+    return {key_digest(flagged_key(relation)) for relation in relations}
+
+
+def _has_other_key(rel: SubscriptionRel, runs: Sequence[Run]) -> bool:
+    """Do the key columns differ in name or type from the key of the copy, or within the batch?
+
+    ALTER COLUMN TYPE with USING may give every row of the publisher another key, and sends no
+    change of a row. So an inserted key may be the old key of a row in the lake table. Only changes
+    that the worker applies count: a message before the copy may describe an older key.
+    """
+    known = stored_key_digest(rel.fingerprint)
+    digests = _key_digests(runs) | ({known} if known else set())
+    if len(digests) <= 1:
+        return False
+    log.info(
+        'action=key_altered subid=%d relid=%d table "%s.%s" has not the key columns, or their '
+        "types, of when it was copied; inserted keys are looked for",
+        rel.srsubid,
+        rel.srrelid,
+        rel.nspname,
+        rel.relname,
+    )
+    return True
+
+
 def _published_differently(
     rels: Sequence[SubscriptionRel], published: Mapping[RelName, str]
 ) -> list[ChangedTable]:
@@ -216,7 +269,7 @@ def _published_differently(
     changed = []
     for rel in rels:
         fingerprint = published.get((rel.nspname, rel.relname))
-        if fingerprint == rel.fingerprint:
+        if fingerprint == published_as(rel.fingerprint):
             continue
         log.info(
             'action=republished subid=%d relid=%d table "%s.%s" is not published as when it '

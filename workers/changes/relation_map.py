@@ -79,6 +79,13 @@ def flags_key(relation: Relation) -> bool:
     )
 
 
+def flagged_key(relation: Relation) -> list[tuple[str, int, int]]:
+    """Return the key columns: name, type oid, type modifier. Empty if no columns find a row."""
+    if not flags_key(relation):
+        return []
+    return [(c.name, c.typid, c.typmod) for c in relation.columns if c.key]
+
+
 def key_ordinals(relation: Relation, coverage: Coverage) -> tuple[int, ...]:
     """Return the columns that find a row.
 

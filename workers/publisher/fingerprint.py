@@ -4,19 +4,31 @@ The keys of a copied table stay known only while the publications stay the same.
 was changed and changed back between two looks may have left changes out. So the fingerprint holds
 the actions, the row filters, and the version (``xmin``) of every catalog row that makes the table
 part of a publication: a change that was taken back leaves other versions.
+
+A copy also stores a digest of the key columns, with names and types. The digest follows the
+fingerprint, for example ``iudt- @0123456789abcdef #fedcba9876543210``. An ALTER COLUMN TYPE with
+USING gives the publisher's rows other keys and sends no change of a row; the digest differs
+afterwards. A fingerprint without the digest was stored by an older version: the key is not known.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.namespace import quote_literal_list
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import query, to_text
 
 TableName = tuple[str, str]
+
+KeyColumn = tuple[str, int, int]
+"""The name of a key column, the oid of the type, and the type modifier."""
+
+_KEY_DIGEST: Final = re.compile(r" #([0-9a-f]{16})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +126,24 @@ def fingerprint_of(
     letters = "".join(letter if flag else "-" for letter, flag in zip("iudtv", flags, strict=True))
     digest = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
     return f"{' OR '.join([letters, *sorted(row_filters)])} @{digest}"
+
+
+def key_digest(columns: Iterable[KeyColumn]) -> str:
+    """Condense the columns of a key; the order of the columns makes no difference."""
+    return hashlib.sha256(repr(sorted(columns)).encode()).hexdigest()[:16]
+
+
+def with_key_digest(fingerprint: str, digest: str) -> str:
+    """The text that a copy stores: the fingerprint of the publications, then the key's digest."""
+    return f"{fingerprint} #{digest}"
+
+
+def stored_key_digest(stored: str | None) -> str | None:
+    """The digest of the key columns in a stored fingerprint; None if the key is not known."""
+    found = _KEY_DIGEST.search(stored or "")
+    return found[1] if found else None
+
+
+def published_as(stored: str | None) -> str | None:
+    """The fingerprint of the publications in a stored fingerprint, without the key's digest."""
+    return None if stored is None else _KEY_DIGEST.sub("", stored)

@@ -15,7 +15,9 @@ from workers.publisher.fingerprint import (
     combine_filters,
     fetch_parts,
     fingerprint_of,
+    key_digest,
     versions_of,
+    with_key_digest,
 )
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import different_column_lists
@@ -45,7 +47,11 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class RemoteColumn:
-    """A published column; ``in_key`` is true for a column of the replica identity index."""
+    """A published column; ``in_key`` is true for a column of the replica identity index.
+
+    ``atttypid`` and ``atttypmod`` are the declared type, which a Relation message sends. ``type``
+    is the type below all domains.
+    """
 
     attnum: int
     name: str
@@ -53,6 +59,8 @@ class RemoteColumn:
     notnull: bool
     generated: bool
     type: ColumnType
+    atttypid: int = 0
+    atttypmod: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,12 @@ class RemoteTable:
     def fingerprint(self) -> str:
         """A text that changes whenever the published rows do: by actions, root or row filters."""
         return fingerprint_of(self.actions, self.row_filters, self.versions)
+
+    @property
+    def fingerprint_at_copy(self) -> str:
+        """The fingerprint with the digest of the key columns that Relation messages flag."""
+        key = [(c.name, c.atttypid, c.atttypmod) for c in self.columns if c.in_key]
+        return with_key_digest(self.fingerprint, key_digest(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +200,8 @@ def _columns(
             notnull=row[4] == "t",
             in_key=row[5] == "t",
             generated=row[6] == "t",
+            atttypid=to_number(row[2]),
+            atttypmod=to_number(row[3]),
         )
         for row in rows
     )

@@ -92,7 +92,7 @@ def copy_table(
             rel.srrelid,
             base_snapshot=lake.snapshot_id,
             floor=origin_startpos,
-            fingerprint=remote.fingerprint,
+            fingerprint=remote.fingerprint_at_copy,
             remote_relid=remote.relid,
         )
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If

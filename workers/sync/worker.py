@@ -56,6 +56,7 @@ from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import catchup_forms
+from workers.publisher.fingerprint import published_as
 from workers.publisher.identify import check_own_server
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync import permanent_slot
@@ -224,7 +225,7 @@ def _store_syncdone(
         # command may have found the table published differently: the fingerprint differs then.
         stored = check_attempt_and_publisher(store, sub, rel)
         copied = applier.rels[rel.nspname, rel.relname].copied
-        copied = copied and stored.fingerprint == rel.fingerprint
+        copied = copied and published_as(stored.fingerprint) == published_as(rel.fingerprint)
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
     failpoints.reach("tablesync.syncdone_stored")

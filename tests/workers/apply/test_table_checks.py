@@ -1,4 +1,4 @@
-"""A table that gets another name, or another relation under its name."""
+"""A table that gets another name, another relation under its name, or an altered key."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
-from tests.workers.subscribed import Subscribed
+from tests.workers.subscribed import FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.proto.messages import Delete, Insert, Message, Truncate
+from workers.proto.messages import Delete, Insert, Message, Relation, Truncate
+from workers.publisher.fingerprint import key_digest, with_key_digest
 
 A = relation(1, "a", "id", "v")
 
@@ -101,4 +102,72 @@ def test_another_relation_under_the_name_may_have_keys_that_are_there(world: Sub
 
 def test_the_relation_that_was_subscribed_is_trusted(world: Subscribed) -> None:
     world.worker().apply_batch(batch([A, insert(1, 1)]))
+    assert world.rel("a").copied
+
+
+def altered(typid: int, typmod: int = -1, name: str = "id") -> Relation:
+    """Table a after an ALTER of the key column."""
+    key, value = A.columns
+    return replace(A, columns=(replace(key, name=name, typid=typid, typmod=typmod), value))
+
+
+INT4 = key_digest([("id", 23, -1)])
+
+
+@pytest.mark.parametrize("stored", [None, INT4], ids=["older version", "copied"])
+@pytest.mark.parametrize("apart", ["workers", "batches", "transactions"])
+@pytest.mark.parametrize("now", [altered(20), altered(23, 8)], ids=["type", "modifier"])
+def test_a_key_column_of_another_type_may_have_values_that_are_there(
+    world: Subscribed,
+    caplog: pytest.LogCaptureFixture,
+    now: Relation,
+    apart: str,
+    stored: str | None,
+) -> None:
+    """ALTER id TYPE bigint USING id + 1000: the publisher has 1001, and 1 is free again."""
+    caplog.set_level("INFO")
+    if stored is not None:
+        fingerprint = with_key_digest(FINGERPRINT, stored)
+        world.store.update_rel(world.sub.oid, world.rel("a").srrelid, fingerprint=fingerprint)
+    steps: list[list[Message]] = [[A, insert(1, 1)], [now, insert(1, 2)], [insert(1, 1)]]
+    worker = world.worker()
+    if apart != "transactions":
+        worker.apply_batch(batch(steps[0]))
+        assert world.rel("a").copied
+        assert world.rel("a").fingerprint == with_key_digest(FINGERPRINT, INT4)
+    if apart == "workers":
+        worker = world.worker()
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch(*steps))
+    assert (caught.value.code, keys(world, "a")) == ("23505", [1, 2])
+    assert (world.rel("a").copied, world.rel("b").copied) == (False, True)
+    assert caplog.text.count("action=key_altered") == 1
+
+
+def test_a_key_that_was_altered_before_the_first_change_after_the_copy(world: Subscribed) -> None:
+    fingerprint = with_key_digest(FINGERPRINT, INT4)
+    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, fingerprint=fingerprint)
+    world.put("a", (1, 0), ours=True)
+    assert refused(world, [altered(20), insert(1, 1)]).code == "23505"
+    assert keys(world, "a") == [1]
+
+
+def test_what_does_not_concern_the_key_ends_no_trust(world: Subscribed) -> None:
+    """An altered value column, and the same key announced again, by this worker and the next."""
+    key, value = A.columns
+    other = replace(A, columns=(key, replace(value, typid=20)))
+    received = batch([A, insert(1, 1)], [other, insert(1, 2)], [A, insert(1, 3)])
+    for _ in range(2):
+        world.worker().apply_batch(received)
+    assert keys(world, "a") == [1, 2, 3]
+    assert world.rel("a").copied
+
+
+def test_a_message_from_before_the_copy_ends_no_trust(world: Subscribed) -> None:
+    """The copy has the rows with the new type; changes from before the copy are not applied."""
+    copied = with_key_digest(FINGERPRINT, key_digest([("id", 20, -1)]))
+    relid = world.rel("a").srrelid
+    world.store.update_rel(world.sub.oid, relid, fingerprint=copied, floor=LSN(100))
+    world.worker().apply_batch(batch([A, insert(1, 1)], [altered(20), insert(1, 2)]))
+    assert keys(world, "a") == [2]
     assert world.rel("a").copied

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tests.workers.publisher.scripted import ScriptedPublisher, answers
-from workers.publisher.fingerprint import fetch_fingerprints
+from workers.publisher.fingerprint import (
+    fetch_fingerprints,
+    key_digest,
+    published_as,
+    stored_key_digest,
+    with_key_digest,
+)
 from workers.publisher.remote_table import (
     fetch_remote_table_info,
 )
@@ -23,3 +29,22 @@ def test_a_publication_that_was_changed_back_has_another_fingerprint() -> None:
     changed["pubinsert"][0] = (*changed["pubinsert"][0][:-1], "1/2")
     after = fetch_fingerprints(ScriptedPublisher(18, changed), ["p", "q"])
     assert {name for name in before if before[name] != after[name]} == {("public", "table_1")}
+
+
+def test_a_copy_stores_the_key_with_the_types_that_relation_messages_send() -> None:
+    conn = ScriptedPublisher(18, answers())
+    remote = fetch_remote_table_info(conn, "public", "table_1", ["p"])
+    stored = remote.fingerprint_at_copy
+    assert stored_key_digest(stored) == key_digest([("id", 23, -1)])
+    assert published_as(stored) == remote.fingerprint
+
+
+def test_a_stored_fingerprint_with_and_without_a_key() -> None:
+    older = "iudt- OR (a # 3) @0123456789abcdef"
+    assert (published_as(older), stored_key_digest(older)) == (older, None)
+    digest = key_digest([("a", 23, -1), ("b", 1043, 14)])
+    assert digest == key_digest([("b", 1043, 14), ("a", 23, -1)])
+    stored = with_key_digest(older, digest)
+    assert (published_as(stored), stored_key_digest(stored)) == (older, digest)
+    assert (published_as(None), stored_key_digest(None)) == (None, None)
+    assert len({digest, key_digest([("a", 20, -1), ("b", 1043, 14)]), key_digest([])}) == 3
