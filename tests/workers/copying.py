@@ -31,7 +31,8 @@ BRANCH = "pgsub_1_1_1"
 class PublisherTwin:
     """A publisher with one table of ``blocks`` blocks whose COPY sends ``data``, given as CSV.
 
-    Its ``columns`` are integers; ``listed`` are the numbers of those that are published.
+    Its ``columns`` are integers; ``listed`` are the numbers of those that are published. A table
+    that is not ``lockable`` has grants on its columns only.
     """
 
     data: list[bytes]
@@ -41,6 +42,7 @@ class PublisherTwin:
     columns: Sequence[str] = ("id",)
     key: Collection[str] = ("id",)
     listed: str | None = None
+    lockable: bool = True
 
     def command(self, sql: str) -> None:
         self.commands.append(sql)
@@ -53,12 +55,16 @@ class PublisherTwin:
         return {"host": "db", "port": "5432"}
 
     def exec(self, sql: str) -> list[Row]:
+        if sql.endswith("LIMIT 0"):
+            self.commands.append(sql)
+            return []
         identity = str(len(self.key)) if self.key else None
         answers: dict[str, list[Row]] = {
             "block_size": [(str(BLOCK),)],
             "pg_relation_size": [(str(self.blocks * BLOCK),)],
             "pg_export_snapshot": [("00000003-0000001B-1",)],
             "pg_relation_filenode": [("0",)],
+            "has_table_privilege": [("0" if self.lockable else "1",)],
             "INNER JOIN": [("16389", "d", "r")],
             "array_length": [(self.listed,)],
             "pg_attribute": [

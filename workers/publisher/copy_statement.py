@@ -1,4 +1,7 @@
-"""Compose the COPY statement of a published table, as PostgreSQL's subscriber composes it."""
+"""Compose the COPY statement of a published table, as PostgreSQL's subscriber composes it.
+
+``lock_statement`` is a SELECT that a copy sends where the role may not send LOCK TABLE.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +44,16 @@ def copy_statement(
     # Only quoted names and the publisher's own filter expressions are put together here.
     select = f"SELECT {columns} FROM {only}{target}"  # noqa: S608  # see the line above
     return f"COPY ({select}{where}) {tail}"
+
+
+def lock_statement(table: RemoteTable) -> str:
+    """A SELECT that returns no row and takes the lock of a COPY, with the privileges of a COPY.
+
+    PostgreSQL takes ACCESS SHARE on every table that a SELECT names, and on every partition while
+    it plans the SELECT. The locks stay until the end of the transaction.
+    """
+    target = quote_qualified_identifier(table.nspname, table.relname)
+    columns = ", ".join(quote_identifier(column.name) for column in table.columns)
+    only = "ONLY " if table.relkind == PLAIN_TABLE else ""
+    # Only quoted names are put together here.
+    return f"SELECT {columns} FROM {only}{target} LIMIT 0"  # noqa: S608  # see the line above

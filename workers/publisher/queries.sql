@@ -272,6 +272,15 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE t.isleaf
 ORDER BY c.oid
 
+-- The relations that a role can neither lock nor read by ctid: LOCK TABLE and system columns take
+-- a privilege on the whole table, a grant on columns does not count.
+-- name: not_lockable
+SELECT count(*)
+FROM pg_catalog.pg_class c
+WHERE c.oid IN (:relids)
+  AND NOT (pg_catalog.has_table_privilege(c.oid, 'SELECT')
+           AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE'))
+
 -- By way of JSON because the columns are there from version 13, 17 and 16 on only.
 -- name: slot
 SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,

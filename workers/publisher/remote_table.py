@@ -166,6 +166,12 @@ def fetch_leaves(conn: QueryConn, table: RemoteTable) -> list[Leaf]:
     return [Leaf(to_number(r[0]), to_text(r[1]), to_text(r[2]), to_text(r[3])) for r in rows]
 
 
+def can_lock(conn: QueryConn, leaves: Sequence[Leaf]) -> bool:
+    """True if the role has SELECT on every relation as a whole: LOCK TABLE takes no less."""
+    relids = ", ".join(str(leaf.relid) for leaf in leaves)
+    return not leaves or conn.exec(query("not_lockable", relids=relids))[0][0] == "0"
+
+
 def is_rewritten(conn: QueryConn, leaves: Sequence[Leaf]) -> bool:
     """True if a relation has a new file since the transaction's snapshot was taken."""
     relids = ", ".join(str(leaf.relid) for leaf in leaves)

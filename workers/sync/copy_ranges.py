@@ -10,20 +10,29 @@ from catalog.namespace import quote_qualified_identifier
 from config.guc import Settings
 from workers.lake.copy_task import CSV
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.copy_statement import copy_statement
-from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, is_rewritten
+from workers.publisher.copy_statement import copy_statement, lock_statement
+from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, can_lock, is_rewritten
 
 
-def lock(conn: WalReceiverConn, leaves: Sequence[Leaf]) -> None:
+def lock(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> bool:
     """Take an ACCESS SHARE lock on every relation that stores rows of the table.
 
     A READ ONLY transaction may take the lock. ONLY leaves out inheritance children, because
     children are published, and copied, as separate tables.
+
+    COPY takes SELECT on the published columns of the table that the COPY names; LOCK TABLE, a ctid
+    and the name of a partition take more. A role with column grants, or with a grant on a
+    partitioned table and none on its partitions, gets the lock by a SELECT without rows. Returns
+    whether the role may read every relation by ctid: else a single COPY must read the table.
     """
+    if not can_lock(conn, leaves):
+        conn.exec(lock_statement(remote))
+        return False
     for leaf in leaves:
         if leaf.relkind == PLAIN_TABLE:
             name = quote_qualified_identifier(leaf.nspname, leaf.relname)
             conn.command(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+    return True
 
 
 def check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> None:
@@ -51,19 +60,21 @@ def cut_ranges(
     leaves: Sequence[Leaf],
     settings: Settings,
     options: str = CSV,
+    *,
+    by_ctid: bool = True,
 ) -> list[Range]:
     """Make one range for the whole table, or a range for every few blocks of each leaf.
 
     The ranges of a leaf are equally long. If a leaf has more ranges than ``copy_workers``, the
     number of ranges is a multiple of ``copy_workers``, so no last range keeps the copy waiting. The
     rounding may make a range up to twice as long as ``copy_range_bytes``. A foreign table has no
-    ctids, and is copied as a single range.
+    ctids, and is copied as a single range. Without ``by_ctid`` the whole table is one range.
     """
     block_size = int(conn.exec("SELECT pg_catalog.current_setting('block_size')")[0][0] or 8192)
     blocks = {leaf.relid: _blocks(conn, leaf, block_size) for leaf in leaves}
     step, workers = max(1, settings.copy_range_bytes // block_size), settings.copy_workers
     whole = sum(blocks.values())
-    if whole <= step:
+    if whole <= step or not by_ctid:
         return [Range(copy_statement(remote, options=options), whole * block_size)]
     ranges = []
     for leaf in leaves:

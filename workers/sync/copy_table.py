@@ -12,6 +12,9 @@ A first copy is added to the rows of the lake table, as in PostgreSQL; an existi
 copy (``copied_keys``). A copy by ``refresh --recopy`` replaces the rows: the branch is emptied
 first, and readers of ``main`` see the old rows until copy and catch-up are complete.
 
+A role that may not lock the table by LOCK TABLE takes the lock by a SELECT without rows, and the
+table is one range (``copy_ranges.lock``).
+
 A table of one range goes through the sync worker's connection. A larger table is copied by Spark
 tasks under the exported snapshot. If Spark repeats a task, the task imports the snapshot again. So
 the worker sends the COMMIT, and ends the snapshot, only after every task has succeeded.
@@ -76,7 +79,7 @@ def copy_table(
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
-    lock(conn, leaves)
+    by_ctid = lock(conn, remote, leaves)
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
     # The lock lets a single source of a shared table create the table.
@@ -101,7 +104,8 @@ def copy_table(
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
-    ranges = cut_ranges(conn, remote, leaves, process.settings, CSV if nodes is None else BINARY)
+    form = CSV if nodes is None else BINARY
+    ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
     columns = _copied_columns(remote, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else remote.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.workers.publisher.scripted import INT4, table
-from workers.publisher.copy_statement import copy_statement
+from workers.publisher.copy_statement import copy_statement, lock_statement
 from workers.publisher.remote_table import (
     Leaf,
     RemoteColumn,
@@ -43,3 +43,8 @@ def test_copy_of_ranges_and_leaves() -> None:
     assert copy_statement(filtered, leaf=leaf, ctid_from=10) == (
         f'COPY (SELECT id, "na""me" FROM ONLY s.leaf WHERE (((a)) OR ((b))) AND {low}{TAIL}'
     )
+
+
+def test_the_lock_of_a_copy_names_the_published_columns() -> None:
+    assert lock_statement(table()) == 'SELECT id, "na""me" FROM ONLY public.table_1 LIMIT 0'
+    assert lock_statement(table(relkind="p")) == 'SELECT id, "na""me" FROM public.table_1 LIMIT 0'

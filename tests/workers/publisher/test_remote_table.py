@@ -12,6 +12,7 @@ from workers.publisher.interfaces import Row
 from workers.publisher.remote_table import (
     ColumnType,
     Leaf,
+    can_lock,
     fetch_leaves,
     fetch_remote_table_info,
 )
@@ -113,3 +114,12 @@ def test_leaves() -> None:
     assert fetch_leaves(conn, table()) == [Leaf(16389, "public", "table_1", "r")]
     assert conn.asked == []
     assert fetch_leaves(conn, table(relkind="p")) == [Leaf(5, "public", "leaf", "r")]
+
+
+def test_a_table_can_be_locked_if_every_leaf_can() -> None:
+    leaves = [Leaf(n, "public", f"leaf_{n}", "r") for n in (5, 6)]
+    for refused, can in (("0", True), ("1", False)):
+        conn = ScriptedPublisher(18, {"has_table_privilege": [(refused,)]})
+        assert can_lock(conn, leaves) is can
+        assert "IN (5, 6)" in conn.asked[-1]
+    assert can_lock(ScriptedPublisher(18, {}), [])

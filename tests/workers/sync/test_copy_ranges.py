@@ -1,8 +1,9 @@
-"""A table is cut into ctid ranges."""
+"""A table is locked, and cut into ctid ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,13 @@ import pytest
 
 from tests.workers.copying import BLOCK, Copying, PublisherTwin, copying
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.remote_table import fetch_leaves, fetch_remote_table_info
+from workers.publisher.remote_table import (
+    PARTITIONED_TABLE,
+    PLAIN_TABLE,
+    Leaf,
+    fetch_leaves,
+    fetch_remote_table_info,
+)
 from workers.sync import copy_ranges
 
 
@@ -41,3 +48,43 @@ def test_the_ranges_cover_the_table_and_are_copied_evenly(
     assert [each.size // BLOCK for each in ranges] == sizes
     assert "ctid >=" not in ranges[0].statement
     assert "ctid <" not in ranges[-1].statement
+
+
+def test_a_table_with_a_grant_on_the_whole_is_locked_by_lock_table(world: Copying) -> None:
+    conn = PublisherTwin([])
+    remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
+    leaves = fetch_leaves(conn, remote)
+    assert copy_ranges.lock(cast("WalReceiverConn", conn), remote, leaves)
+    assert conn.commands == ["LOCK TABLE ONLY public.a IN ACCESS SHARE MODE"]
+
+
+def test_a_table_with_grants_on_columns_is_locked_by_a_select_and_is_one_range(
+    world: Copying,
+) -> None:
+    """LOCK TABLE would be refused (42501), and so would a SELECT of ctids."""
+    conn = PublisherTwin([], blocks=64, lockable=False)
+    remote = fetch_remote_table_info(conn, "public", "a", ["pub"])
+    leaves = fetch_leaves(conn, remote)
+    by_ctid = copy_ranges.lock(cast("WalReceiverConn", conn), remote, leaves)
+    assert not by_ctid
+    assert conn.commands == ["SELECT id FROM ONLY public.a LIMIT 0"]
+    (whole,) = copy_ranges.cut_ranges(
+        cast("WalReceiverConn", conn), remote, leaves, world.process.settings, by_ctid=by_ctid
+    )
+    assert whole.statement == "COPY public.a (id) TO STDOUT (FORMAT csv)"
+    assert whole.size == 64 * BLOCK
+
+
+def test_a_partitioned_table_with_a_grant_on_the_root_is_read_through_the_root(
+    world: Copying,
+) -> None:
+    conn = PublisherTwin([], blocks=64, lockable=False)
+    plain = fetch_remote_table_info(conn, "public", "a", ["pub"])
+    remote = replace(plain, relkind=PARTITIONED_TABLE)
+    leaves = [Leaf(20000 + n, "parts", f"a_{n}", PLAIN_TABLE) for n in range(2)]
+    assert not copy_ranges.lock(cast("WalReceiverConn", conn), remote, leaves)
+    assert conn.commands == ["SELECT id FROM public.a LIMIT 0"]
+    (whole,) = copy_ranges.cut_ranges(
+        cast("WalReceiverConn", conn), remote, leaves, world.process.settings, by_ctid=False
+    )
+    assert whole.statement == "COPY (SELECT id FROM public.a) TO STDOUT (FORMAT csv)"

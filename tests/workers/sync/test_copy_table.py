@@ -22,6 +22,7 @@ from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Sta
 from workers.process.worker_exit import WorkerExit
 from workers.publisher import binary_columns
 from workers.publisher.connect import parse_conninfo
+from workers.publisher.interfaces import Row
 
 
 @pytest.fixture
@@ -151,6 +152,28 @@ def test_a_large_table_is_copied_by_ranges_and_counted_by_their_size(world: Copy
     assert shown == [(0, 0), (size // 3, 1), (2 * size // 3, 2), (size, 3), (size, 3)]
     assert {each["bytes_total"] for each in world.link.progress} == {size}
     assert [each["tuples_processed"] for each in world.link.progress][-2:] == [None, 3]
+
+
+def test_a_large_table_that_may_not_be_locked_is_copied_by_one_statement(world: Copying) -> None:
+    """And its file is looked at afterwards: a rewrite before the lock shows no rows."""
+    conn = PublisherTwin([b"1\n", b"2\n"], blocks=20, lockable=False)
+    rel, keys = world.copy(conn)
+    assert (keys, rel.copied) == ([1, 2], True)
+    lock, copy, commit = conn.commands
+    assert lock == "SELECT id FROM ONLY public.a LIMIT 0"
+    assert copy == "COPY public.a (id) TO STDOUT WITH (FORMAT binary)"
+    assert commit == "COMMIT"
+
+
+def test_a_table_rewritten_before_the_lock_is_copied_again(world: Copying) -> None:
+    class Rewritten(PublisherTwin):
+        def exec(self, sql: str) -> list[Row]:
+            return [("1",)] if "pg_relation_filenode" in sql else super().exec(sql)
+
+    conn = Rewritten([b"1\n"], lockable=False)
+    with pytest.raises(ReplicationError, match="was rewritten while it was copied"):
+        world.copy(conn)
+    assert conn.commands[-1] != "COMMIT"
 
 
 def test_a_copy_is_stamped_unless_another_commit_may_follow(world: Copying) -> None:
