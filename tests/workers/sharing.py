@@ -107,7 +107,9 @@ class Sharing:
             self.sub,
             writer,
             TableChecks(
-                lambda: published, lambda relids: {relid: {"id": True} for relid in relids}
+                lambda: published,
+                lambda relids: {relid: {"id": True} for relid in relids},
+                lambda oids: {},
             ),
         )
         applier.read_rels()

@@ -31,6 +31,7 @@ class Subscribed:
     """Tables ``public.a`` and ``public.b`` (id, v), empty; ``worker`` starts the next worker.
 
     ``identity``: the columns of the publisher's replica identities, and whether each is sent.
+    ``delimiters``: what the publisher says of array types; ``asked_types``: of which it was asked.
     """
 
     store: CatalogStore = field(default_factory=lambda: CatalogStore.open(":memory:"))
@@ -39,6 +40,8 @@ class Subscribed:
     writer: LakeWriter | None = None
     published: dict[tuple[str, str], str] = field(default_factory=dict)
     identity: dict[str, bool] | None = field(default_factory=lambda: {"id": True})
+    delimiters: dict[int, str] = field(default_factory=dict)
+    asked_types: list[set[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subslotname="mysub")
@@ -91,7 +94,7 @@ class Subscribed:
             threads=2,
         )
         self.writer.settle_in_flight(self._ident_of)
-        checks = TableChecks(lambda: self.published, self.identities)
+        checks = TableChecks(lambda: self.published, self.identities, self.delimiters_of)
         applier = Applier(self.store, self.sub, self.writer, checks)
         applier.read_rels()
         return applier
@@ -99,6 +102,11 @@ class Subscribed:
     def identities(self, relids: Collection[int]) -> Identities:
         """What the publisher says of relations."""
         return {relid: self.identity for relid in relids if self.identity is not None}
+
+    def delimiters_of(self, oids: Collection[int]) -> dict[int, str]:
+        """What separates elements on the publisher."""
+        self.asked_types.append(set(oids))
+        return {oid: text for oid, text in self.delimiters.items() if oid in oids}
 
     def _ident_of(self, relid: int) -> LakeIdent | None:
         rel = self.store.rel(self.sub.oid, relid)

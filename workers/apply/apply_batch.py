@@ -192,6 +192,9 @@ class Applier:
         runs = framed.runs(takes)
         may_cut = not self.holds_back_until_synced
         check_not_renamed(self.sub, runs, rels, part, may_cut=may_cut)
+        opened = self.writer.open_all([rels[target] for target in runs])
+        lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}
+        self.checks.check_delimiters(runs, lakes)
         return runs
 
     def _skip(self, part: Batch, lsn: LSN) -> dict[RelName, list[Run]]:

@@ -17,7 +17,7 @@ from workers.process.worker_process import WorkerProcess
 from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.password_required import check_connected, check_conninfo
-from workers.publisher.second_connection import ask_identities, fetch_published
+from workers.publisher.second_connection import ask_delimiters, ask_identities, fetch_published
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
 
 
@@ -50,4 +50,5 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
     return TableChecks(
         partial(fetch_published, sub, conn, process.interrupted),
         partial(ask_identities, sub, conn, process.interrupted),
+        partial(ask_delimiters, sub, conn, process.interrupted),
     )

@@ -3,11 +3,13 @@
 A table on the publisher may have changed since the copy. The checks, in this order:
 
 1. The table was renamed: an error, because no lake table has the new name.
-2. A different table has the name now, or the key columns have other names or types than during the
+2. A list column of the lake table gets an array whose elements no comma separates (PostGIS): an
+   error, because the array would be read as a wrong list.
+3. A different table has the name now, or the key columns have other names or types than during the
    copy, or the table is published differently than during the copy. In each case an inserted key
    may be in the lake table already. From then on inserted keys are looked up. The catalog row of
    the table says ``copied = false`` before the batch is written.
-3. The columns that a Relation message flags as key may be only a part of the replica identity.
+4. The columns that a Relation message flags as key may be only a part of the replica identity.
 
 A trace: table a was copied whole, with fingerprint F. The publication's row filter is dropped, and
 the publisher announces a again. The fingerprint is G now::
@@ -29,9 +31,12 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.by_table import Run
+from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import RelName, flagged_key, flags_key, name_of
+from workers.columnar.binary.forms import FIRST_NORMAL_OID
 from workers.lake.sources import delete_rows, source_of
+from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
 from workers.publisher.fingerprint import (
     key_digest,
@@ -43,6 +48,8 @@ from workers.publisher.replica_identity import Coverage, Identities, coverage
 from workers.stream.batch import Batch
 
 log = logging.getLogger(__name__)
+
+_BOXES = 1020  # box[], the only built-in array whose elements no comma separates
 
 Runs = Mapping[RelName, Sequence[Run]]
 """The runs of each table that a batch changes."""
@@ -125,13 +132,39 @@ class TableChecks:
     """The checks of a worker: they ask the publisher and remember the answers.
 
     ``published`` asks for the current fingerprint of every published table. ``identities`` asks
-    for the replica identities of some tables. ``_coverage`` has an answer for each Relation message
-    in force.
+    for the replica identities of some tables. ``delimiters`` asks what separates the elements of
+    array types that are not built in; the answer never changes. ``_coverage`` has an answer for
+    each Relation message in force.
     """
 
     published: Callable[[], Mapping[RelName, str]]
     identities: Callable[[Collection[int]], Identities]
+    delimiters: Callable[[Collection[int]], Mapping[int, str]]
     _coverage: dict[Relation, Coverage] = field(default_factory=dict)
+    _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
+
+    def check_delimiters(self, runs: Runs, tables: Mapping[RelName, LakeTable]) -> None:
+        """Raise 0A000, as the fault of a transaction, if a list gets arrays without commas.
+
+        The publisher is asked once about each type that is not built in and goes to a list. A type
+        that was dropped since counts as one with commas: the lists of such a type were right.
+        """
+        found = [
+            (run.changes, column, tables[target].ident)
+            for target, own in runs.items()
+            if (lists := list_columns(tables[target]))
+            for run in own
+            if run.relation is not None and run.changes is not None
+            for column in run.relation.columns
+            if column.name in lists
+        ]
+        oids = {column.typid for _, column, _ in found if column.typid >= FIRST_NORMAL_OID}
+        if unknown := oids - self._delimiters.keys():
+            self._delimiters |= dict.fromkeys(unknown, ",") | dict(self.delimiters(unknown))
+        for changes, column, ident in found:
+            delimiter = self._delimiters.get(column.typid, ",")
+            if delimiter != ",":
+                raise FailedTransaction(int(changes.txn[0]), no_list(column.name, delimiter, ident))
 
     def changed_tables(
         self,

@@ -67,19 +67,30 @@ def check_delimiters(published: Iterable[tuple[str, PgType]], table: LakeTable) 
     A new lake table has text there (``typemap``). A list column is of an earlier version, was made
     by someone else, or belonged to another type on the publisher.
     """
-    types = {column.name: column.type for column in table.columns}
+    lists = list_columns(table)
     for name, type in published:
-        kind = types.get(name)
-        if kind is None or not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            continue
-        if type.element is not None and type.element.delimiter != ",":
-            raise FeatureNotSupported(
-                f'column "{name}" of lake table "{table.ident}" cannot be a list',
-                detail="The publisher separates the elements of the column's arrays by "
-                f'"{type.element.delimiter}", not by a comma; only text holds the arrays exactly.',
-                hint="Drop the lake table and copy the table again, which makes the column text, "
-                "or leave the column out with a column list in the publication.",
-            )
+        if name in lists and type.element is not None and type.element.delimiter != ",":
+            raise no_list(name, type.element.delimiter, table.ident)
+
+
+def list_columns(table: LakeTable) -> frozenset[str]:
+    """The names of a lake table's list columns."""
+    return frozenset(
+        column.name
+        for column in table.columns
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    )
+
+
+def no_list(column: str, delimiter: str, ident: LakeIdent) -> FeatureNotSupported:
+    """The error for a list column and an array whose elements ``delimiter`` separates."""
+    return FeatureNotSupported(
+        f'column "{column}" of lake table "{ident}" cannot be a list',
+        detail="The publisher separates the elements of the column's arrays by "
+        f'"{delimiter}", not by a comma; only text holds the arrays exactly.',
+        hint="Drop the lake table and copy the table again, which makes the column text, or leave "
+        "the column out with a column list in the publication.",
+    )
 
 
 def check_generated(published: Sequence[str], generated: Generated, ident: LakeIdent) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -243,6 +243,13 @@ def _fetch_types(conn: QueryConn, oids: set[int]) -> dict[int, _TypeRow]:
         )
         for row in rows
     }
+
+
+def fetch_delimiters(conn: QueryConn, oids: Collection[int]) -> dict[int, str]:
+    """Ask for the delimiter of the elements; leaves out types without elements, or dropped."""
+    types = _fetch_types(conn, set(oids))
+    resolved = {oid: _resolve(types, oid, -1).element for oid in oids if oid in types}
+    return {oid: element.delimiter for oid, element in resolved.items() if element is not None}
 
 
 def _resolve(types: dict[int, _TypeRow], oid: int, typmod: int) -> ColumnType:

@@ -15,6 +15,7 @@ from config.limits import LOCK_WAIT_SECONDS
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import fetch_fingerprints
+from workers.publisher.remote_table import fetch_delimiters
 from workers.publisher.replica_identity import Identities, fetch_identities
 
 _LOCK_TIMEOUT: Final = (
@@ -53,5 +54,19 @@ def ask_identities(
     conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_identities(conn, sub.subpublications, relids)
+    finally:
+        conn.close()
+
+
+def ask_delimiters(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    oids: Collection[int],
+) -> dict[int, str]:
+    """Ask what separates the elements of array types; the query waits for no lock."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        return fetch_delimiters(conn, oids)
     finally:
         conn.close()

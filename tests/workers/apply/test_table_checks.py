@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
@@ -11,6 +12,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
 from tests.workers.subscribed import FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.lake.table import LakeColumn, LakeIdent
 from workers.proto.messages import Delete, Insert, Message, Relation, Truncate
 from workers.publisher.fingerprint import key_digest, with_key_digest
 
@@ -171,3 +173,41 @@ def test_a_message_from_before_the_copy_ends_no_trust(world: Subscribed) -> None
     world.worker().apply_batch(batch([A, insert(1, 1)], [altered(20), insert(1, 2)]))
     assert keys(world, "a") == [2]
     assert world.rel("a").copied
+
+
+SHAPES, LABELS, BOXES, TEXTS = 20001, 20002, 1020, 1009
+
+
+def with_list(world: Subscribed, typid: int) -> Relation:
+    """Table a with a list column v in the lake, and of an array type on the publisher."""
+    strings = pa.list_(pa.field("element", pa.string()))
+    columns = (LakeColumn("id", pa.int32()), LakeColumn("v", strings))
+    world.lake.tables[LakeIdent("public", "a")].columns = columns
+    key, value = A.columns
+    return replace(A, columns=(key, replace(value, typid=typid)))
+
+
+@pytest.mark.parametrize(("typid", "delimiter"), [(SHAPES, ":"), (BOXES, ";")])
+def test_a_list_gets_no_array_without_commas(world: Subscribed, typid: int, delimiter: str) -> None:
+    """{1,2:3,4} would be a list of three; what came before is applied, and nothing of it."""
+    world.delimiters = {SHAPES: ":"}
+    shapes = with_list(world, typid)
+    change = Insert(1, row("2", "{1,2:3,4}"))
+    error = refused(world, [B, insert(2, 7)], [shapes, change])
+    assert error.code == "0A000"
+    assert error.primary == 'column "v" of lake table "public.a" cannot be a list'
+    assert f'"{delimiter}"' in (error.detail or "")
+    assert (keys(world, "a"), keys(world, "b")) == ([], [7])
+
+
+@pytest.mark.parametrize("typid", [LABELS, TEXTS])
+def test_a_list_gets_arrays_with_commas_and_a_type_is_asked_for_once(
+    world: Subscribed, typid: int
+) -> None:
+    world.delimiters = {LABELS: ","}
+    labels = with_list(world, typid)
+    worker = world.worker()
+    worker.apply_batch(batch([labels, Insert(1, row("1", "{x,y}"))]))
+    worker.apply_batch(batch([labels, Insert(1, row("2", "{z}"))], after=1000))
+    assert world.rows("a") == [(1, ["x", "y"]), (2, ["z"])]
+    assert world.asked_types == ([{LABELS}] if typid == LABELS else [])

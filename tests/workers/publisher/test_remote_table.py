@@ -13,6 +13,7 @@ from workers.publisher.remote_table import (
     ColumnType,
     Leaf,
     can_lock,
+    fetch_delimiters,
     fetch_leaves,
     fetch_remote_table_info,
 )
@@ -50,6 +51,7 @@ def test_the_delimiter_of_an_array_is_that_of_its_elements() -> None:
     assert (domain.typname, domain.delimiter) == ("shape", ":")
     assert array.element is not None
     assert (array.element.typname, array.element.delimiter) == ("shape", ":")
+    assert fetch_delimiters(conn, {23, 20001, 20002, 29999}) == {20002: ":"}
 
 
 @pytest.mark.parametrize(
