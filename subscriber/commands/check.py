@@ -31,6 +31,7 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
 from subscriber.commands.open_context import open_command_context
+from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -38,6 +39,7 @@ from subscriber.commands.table_mapping import (
     missing_publications_warning,
     privilege_findings,
     published_findings,
+    published_names,
     table_warnings,
 )
 from subscriber.launcher.passfile import temporary_passfile
@@ -122,6 +124,7 @@ def _connected(
             findings += table_warnings(mapped, stmt.tables)
             if stmt.options.copy_data:
                 findings += privilege_findings(conn, mapped)
+                findings += row_security_warnings(conn, published_names(mapped))
     except ReplicationError as error:
         findings.append(error)
     if mapped:

@@ -53,6 +53,7 @@ from subscriber.commands.main_slot import (
     release_slot,
     slot_warnings,
 )
+from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -62,6 +63,7 @@ from subscriber.commands.table_mapping import (
     other_origins_warning,
     privilege_findings,
     published_findings,
+    published_names,
     table_warnings,
 )
 from subscriber.launcher.passfile import remove_passfile, write_passfile
@@ -169,6 +171,8 @@ def _create(
             for message in other_origins_warning(conn, sub):
                 context.notify(message)
             raise_first(list(privilege_findings(conn, mapped)))
+            for message in row_security_warnings(conn, published_names(mapped)):
+                context.notify(message)
         if mapped:
             raise_first(list(lake_findings(mapped, context.lake_tables, context.store, sub)))
         check_slot_is_free(conn, sub)

@@ -62,7 +62,14 @@ from subscriber.commands.create_drop import (
     raise_first,
 )
 from subscriber.commands.leaked_slots import leak_warning
-from subscriber.commands.table_mapping import MappedTable, lake_findings, privilege_findings, quoted
+from subscriber.commands.row_security import row_security_warnings
+from subscriber.commands.table_mapping import (
+    MappedTable,
+    lake_findings,
+    privilege_findings,
+    published_names,
+    quoted,
+)
 from subscriber.launcher.passfile import remove_passfile, temporary_passfile, write_passfile
 from subscriber.messages import notice, warning
 from workers.lake.table import LakeTable, Stamp
@@ -286,6 +293,8 @@ def _gather(
     raise_first(list(lake_findings(mapped, lambda _: [c.lake for c in claims], context.store, sub)))
     copied = [claim.table for claim in claims if claim.position is None]
     raise_first(list(privilege_findings(conn, copied)))
+    for message in row_security_warnings(conn, published_names(copied)):
+        context.notify(message)
     check_position(identity, claims)
     claims = _fenced(claims, context)
     owner_of(sub.subname, claims)

@@ -40,6 +40,7 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
+from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import must_be_ready
 from subscriber.messages import notice, warning
 from workers.process import failpoints
@@ -71,15 +72,17 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
     chosen = _choose_rows(sub, tables, context)
     with closing(context.connect(sub)) as conn:
         gap = find_gap(sub, conn, context)
-        if gap is None:
-            copying = _mark(sub, chosen, context)
-        elif tables:
+        if gap is not None and tables:
             raise ObjectNotInPrerequisiteState(
                 f'tables of subscription "{name}" cannot be copied again one by one',
                 detail=f"What was committed meanwhile is missing in all of them: {gap.reason}.",
                 hint=f"Without table names, pgsub refresh {shlex.quote(name)} --recopy makes a "
                 "new slot and copies all of them.",
             )
+        for message in row_security_warnings(conn, [(rel.nspname, rel.relname) for rel in chosen]):
+            context.notify(message)
+        if gap is None:
+            copying = _mark(sub, chosen, context)
         else:
             with context.workers_stopped(sub.oid):
                 _begin_anew(sub, chosen, gap, conn, context)

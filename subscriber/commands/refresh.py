@@ -42,12 +42,14 @@ from subscriber.commands.leaked_slots import (
     retry_leaked_slots,
     sync_slots_left,
 )
+from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
     other_origins_warning,
     privilege_findings,
+    published_names,
 )
 from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import delete_rows, source_of
@@ -183,6 +185,8 @@ def refresh_tables(
         for error in privilege_findings(conn, new):
             # Only a warning: readable tables must not wait for an unreadable table.
             context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
+        for message in row_security_warnings(conn, published_names(new)):
+            context.notify(message)
         rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
         found = _store(before, columns, mapped, rels, context)
     _clean_up(found, conn, context)

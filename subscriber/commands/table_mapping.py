@@ -90,6 +90,11 @@ def fetch_mapped_tables(
     return mapped
 
 
+def published_names(mapped: Sequence[MappedTable]) -> list[tuple[str, str]]:
+    """The publisher's tables by schema and name."""
+    return [(table.remote.nspname, table.remote.relname) for table in mapped]
+
+
 def missing_publications_warning(conn: QueryConn, publications: Sequence[str]) -> Iterator[Notice]:
     """A single warning with all publications missing on the publisher."""
     missing = missing_publications(conn, publications)

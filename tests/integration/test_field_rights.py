@@ -17,6 +17,7 @@ from tests.integration.flow import Flow
 pytestmark = pytest.mark.postgres
 
 ROLE = "regress_reader"
+TABLES = ("people", "events", "notes")
 COLUMNS = {"people": ("id", "name")}
 
 
@@ -40,6 +41,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterat
         "CREATE TABLE events (id int, day date, note text, PRIMARY KEY (id, day))"
         " PARTITION BY RANGE (day)",
         "CREATE SCHEMA parts",
+        "CREATE TABLE notes (id int PRIMARY KEY, tenant int, note text)",
         *(
             f"CREATE TABLE parts.events_{year} PARTITION OF events"
             f" FOR VALUES FROM ('{year}-01-01') TO ('{year + 1}-01-01')"
@@ -49,24 +51,30 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Iterat
     flow.pub.run(
         "INSERT INTO people VALUES (1, 'ann', 'x1'), (2, 'bob', 'x2')",
         "INSERT INTO events VALUES (1, '2024-05-01', 'a'), (2, '2025-05-01', 'b')",
+        "INSERT INTO notes VALUES (1, 1, 'a'), (2, 2, 'b')",
         f"CREATE ROLE {ROLE} LOGIN REPLICATION",
         f"GRANT USAGE ON SCHEMA rights TO {ROLE}",
         f"GRANT SELECT (id, name) ON people TO {ROLE}",
         f"GRANT SELECT ON events TO {ROLE}",
-        "CREATE PUBLICATION pub FOR TABLE people (id, name), events"
+        f"GRANT SELECT ON notes TO {ROLE}",
+        "ALTER TABLE notes ENABLE ROW LEVEL SECURITY",
+        f"CREATE POLICY own ON notes TO {ROLE} USING (tenant = 1)",
+        "CREATE PUBLICATION pub FOR TABLE people (id, name), events, notes"
         " WITH (publish_via_partition_root = true)",
     )
     flow.pub = AsRole(flow.pub, ROLE)
     try:
         name = flow.subscribe("sub", ["pub"])
-        flow.checkpoint("copied", "people", "events", columns=COLUMNS)
+        flow.checkpoint("copied", *TABLES, columns=COLUMNS)
         flow.pub.run(
             "INSERT INTO people VALUES (3, 'cleo', 'x3')",
             "UPDATE people SET name = 'Bob' WHERE id = 2",
             "INSERT INTO events VALUES (3, '2025-06-01', 'c')",
             "UPDATE events SET day = '2024-12-31' WHERE id = 2",
+            "INSERT INTO notes VALUES (3, 2, 'c')",
+            "UPDATE notes SET note = 'B' WHERE id = 2",
         )
-        flow.checkpoint("changed", "people", "events", columns=COLUMNS)
+        flow.checkpoint("changed", *TABLES, columns=COLUMNS)
         yield flow
         flow.drop(name)
     finally:
@@ -93,3 +101,18 @@ def test_a_grant_on_a_partitioned_table_does(flow: Flow) -> None:
     assert flow.same("copied", "events") == [old, (2, date(2025, 5, 1), "b")]
     moved, new = (2, date(2024, 12, 31), "b"), (3, date(2025, 6, 1), "c")
     assert flow.same("changed", "events") == [old, moved, new]
+
+
+def test_row_security_that_hides_rows_is_a_warning(flow: Flow) -> None:
+    """The copy lacks them, as natively, and nothing else says so.
+
+    Seen by others: https://github.com/powersync-ja/powersync-service/pull/275,
+    https://github.com/MaterializeInc/materialize/issues/22249.
+    """
+    ours, _ = flow.warnings("rights_sub")
+    assert [line for line in ours if "row security" in line] == [
+        f'WARNING:  row security of table "rights.notes" applies to role "{ROLE}"; '
+        "its copy may lack rows"
+    ]
+    assert flow.same("copied", "notes") == [(1, 1, "a")]
+    assert flow.same("changed", "notes") == [(1, 1, "a"), (3, 2, "c")]

@@ -51,6 +51,7 @@ class PublishedTable:
     row_filter: str | None = None
     readable: bool = True
     arrays: Sequence[str] = ()
+    row_security: bool = False
 
 
 @dataclass(slots=True)
@@ -142,6 +143,9 @@ class PublisherTwin:
             return []
         if "has_schema_privilege" in sql:
             return [(oid,) for oid, name in self._oids().items() if not self.tables[name].readable]
+        if "row_security_active" in sql:
+            hidden = [name for name, table in self.tables.items() if table.row_security]
+            return [("public", name, "reader", "on") for name in hidden if f"'{name}'" in sql]
         if "pg_is_in_recovery" in sql:
             return [("t" if self.standby else "f",)]
         if "slot_name ~" in sql:
