@@ -183,7 +183,8 @@ class Applier:
             self.rels[target].srrelid: [self._in_form(run) for run in own]
             for target, own in runs.items()
         }
-        return self.writer.write(work, part.last_end) if work else []
+        unsure = {self.rels[target].srrelid for target in runs.keys() & self.checks.uncompared}
+        return self.writer.write(work, part.last_end, unsure=unsure) if work else []
 
     def _runs(self, part: Batch) -> dict[RelName, list[Run]]:
         """Return the runs of a part that this worker has to write, by table."""

@@ -131,16 +131,19 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
 class TableChecks:
     """The checks of a worker: they ask the publisher and remember the answers.
 
-    ``published`` asks for the current fingerprint of every published table. ``identities`` asks
-    for the replica identities of some tables. ``delimiters`` asks what separates the elements of
-    array types that are not built in; the answer never changes. ``_coverage`` has an answer for
-    each Relation message in force.
+    ``published`` asks for the current fingerprint of every published table, and returns None if the
+    fingerprints are not known now. ``identities`` asks for the replica identities of some tables.
+    ``delimiters`` asks what separates the elements of array types that are not built in; the answer
+    never changes. ``_coverage`` has an answer for each Relation message in force. ``uncompared``
+    has the tables that were announced, and whose fingerprint was not compared since.
     """
 
-    published: Callable[[], Mapping[RelName, str]]
+    published: Callable[[], Mapping[RelName, str] | None]
     identities: Callable[[Collection[int]], Identities]
     delimiters: Callable[[Collection[int]], Mapping[int, str]]
     _coverage: dict[Relation, Coverage] = field(default_factory=dict)
+    uncompared: set[RelName] = field(default_factory=set)
+    _lock_logged: bool = False
     _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
 
     def check_delimiters(self, runs: Runs, tables: Mapping[RelName, LakeTable]) -> None:
@@ -177,8 +180,12 @@ class TableChecks:
         Only a table that the publisher has just announced can have a new fingerprint: after any
         change of the publication a Relation message comes before the next change. The fingerprint
         holds row versions, so a change of the publication is seen even after the change was undone.
+
+        A table stays in ``uncompared`` while a lock keeps the publisher from answering. The caller
+        looks up the keys of the batch, and the next batch asks again. The version of every row is
+        in the fingerprint, so an equal fingerprint later proves that nothing changed meanwhile.
         """
-        names = {name_of(relation) for relation in announced}
+        self.uncompared |= {name_of(relation) for relation in announced}
         changed: list[ChangedTable] = []
         copied_whole: list[SubscriptionRel] = []
         for target, own in runs.items():
@@ -188,11 +195,26 @@ class TableChecks:
                 changed.append(ChangedTable(now, {"remote_relid": relid}))
             elif rel.copied and _has_other_key(rel, own):
                 changed.append(ChangedTable(replace(rel, copied=False)))
-            elif rel.copied and target in names:
+            elif rel.copied and target in self.uncompared:
                 copied_whole.append(rel)
         if copied_whole:
-            changed += _published_differently(copied_whole, self.published())
+            changed += self._compared(copied_whole)
         return changed
+
+    def _compared(self, rels: Sequence[SubscriptionRel]) -> list[ChangedTable]:
+        """Ask for the fingerprints, and find the tables that are published differently."""
+        published = self.published()
+        if published is None:
+            if not self._lock_logged:
+                log.info(
+                    "action=not_compared a lock on the publisher hides how tables are published; "
+                    "inserted keys are looked up until the lock is gone"
+                )
+            self._lock_logged = True
+            return []
+        self._lock_logged = False
+        self.uncompared -= {(rel.nspname, rel.relname) for rel in rels}
+        return _published_differently(rels, published)
 
     def with_first_keys(
         self, runs: Runs, rels: Mapping[RelName, SubscriptionRel]

@@ -25,10 +25,10 @@ _LOCK_TIMEOUT: Final = (
 
 def fetch_published(
     sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
-) -> dict[tuple[str, str], str]:
+) -> dict[tuple[str, str], str] | None:
     """Ask for the fingerprint of every published table.
 
-    Empty while a table is locked exclusively. Then no table's keys count as known. Waiting for the
+    None while a table is locked exclusively: the fingerprints are not known now. Waiting for the
     lock could last for ever: the holder may be waiting for the subscription's confirmation
     (TRUNCATE under synchronous_standby_names).
     """
@@ -39,7 +39,7 @@ def fetch_published(
     except ReplicationError as error:
         if error.code != LOCK_NOT_AVAILABLE:
             raise
-        return {}
+        return None
     finally:
         conn.close()
 

@@ -11,7 +11,7 @@ all branches of the batch are abandoned, and the first error is raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -54,8 +54,15 @@ class BatchWriter:
         self._locks = locks
         self.origin = origin
 
-    def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
+    def write(
+        self,
+        work: Mapping[int, Sequence[Run]],
+        end_lsn: LSN,
+        unsure: Collection[int] = (),
+    ) -> list[Written]:
         """Write a batch (runs by relid) to the branches; ``end_lsn`` is the batch's position.
+
+        Inserted keys of the tables in ``unsure`` are looked up, copied whole or not.
 
         Takes the locks of shared tables. ``end_turn`` releases the locks, as does an error here.
         """
@@ -66,7 +73,7 @@ class BatchWriter:
             if tables[0].source and not tables[0].own_branch
         )
         futures = [
-            self._threads.submit(self._write_lake_table, tables, work, end_lsn)
+            self._threads.submit(self._write_lake_table, tables, work, end_lsn, unsure)
             for tables in units.values()
         ]
         try:
@@ -107,28 +114,35 @@ class BatchWriter:
         return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
 
     def _write_lake_table(
-        self, tables: Sequence[OpenTable], work: Mapping[int, Sequence[Run]], end_lsn: LSN
+        self,
+        tables: Sequence[OpenTable],
+        work: Mapping[int, Sequence[Run]],
+        end_lsn: LSN,
+        unsure: Collection[int],
     ) -> list[Written]:
         """Write the sources of a lake table in turn, on a single branch."""
         done: list[Written] = []
         try:
             for table in tables:
                 begun = replace(table, branch=done[0].table.branch) if done else table
-                done.append(self._write_table(begun, work[table.rel.srrelid], end_lsn))
+                relid = table.rel.srrelid
+                done.append(self._write_table(begun, work[relid], end_lsn, relid in unsure))
         except BaseException:
             for written in done:
                 written.work.discard()
             raise
         return done
 
-    def _write_table(self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN) -> Written:
+    def _write_table(
+        self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN, unsure: bool
+    ) -> Written:
         try:
             work = build_segments(
                 runs,
                 table.lake,
                 self._tables.options(table.rel),
                 self._dest,
-                look_up_keys=self._tables.must_look_up_keys(table),
+                look_up_keys=unsure or self._tables.must_look_up_keys(table),
                 source=table.source,
             )
         except FailedTransaction as failed:

@@ -22,7 +22,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
@@ -123,13 +123,21 @@ class LakeWriter:
 
     # -- a batch ------------------------------------------------------------------------------
 
-    def write(self, work: Mapping[int, Sequence[Run]], end_lsn: LSN) -> list[Written]:
+    def write(
+        self,
+        work: Mapping[int, Sequence[Run]],
+        end_lsn: LSN,
+        *,
+        unsure: Collection[int] = (),
+    ) -> list[Written]:
         """Write a batch (runs by relid) to the branches; nothing is visible before ``publish``.
+
+        ``unsure``: the tables whose inserted keys are looked up in this batch, copied whole or not.
 
         After an error the remaining tables are still tried. Then all branches of the batch are
         abandoned, and the first error is raised.
         """
-        return self._batches.write(work, end_lsn)
+        return self._batches.write(work, end_lsn, unsure)
 
     def hold_back(self, written: Sequence[Written]) -> None:
         """Leave the batch on the branch of a sync worker's copy."""

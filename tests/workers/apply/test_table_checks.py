@@ -211,3 +211,55 @@ def test_a_list_gets_arrays_with_commas_and_a_type_is_asked_for_once(
     worker.apply_batch(batch([labels, Insert(1, row("2", "{z}"))], after=1000))
     assert world.rows("a") == [(1, ["x", "y"]), (2, ["z"])]
     assert world.asked_types == ([{LABELS}] if typid == LABELS else [])
+
+
+def test_a_lock_on_another_table_ends_no_trust(
+    world: Subscribed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is not known now is asked again: by the next batch, and by the next worker."""
+    caplog.set_level("INFO")
+    asked: list[bool] = []
+
+    def locked() -> None:
+        asked.append(False)
+
+    def free() -> dict[tuple[str, str], str]:
+        asked.append(True)
+        return world.published
+
+    worker = world.worker()
+    for after, published in enumerate((locked, locked, free, free)):
+        worker.checks.published = published
+        message: list[Message] = [insert(1, after)] if after else [A, insert(1, after)]
+        worker.apply_batch(batch(message, after=100 * after))
+        assert world.rel("a").copied
+    assert (asked, keys(world, "a")) == ([False, False, True], [0, 1, 2, 3])
+    assert caplog.text.count("action=not_compared") == 1
+    assert "action=republished" not in caplog.text
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_keys_are_looked_up_while_it_is_not_known_how_a_table_is_published(
+    world: Subscribed, batches: int
+) -> None:
+    world.put("a", (1, 0), ours=True)
+    worker = world.worker()
+    worker.checks.published = lambda: None
+    steps: list[list[Message]] = [[A, insert(1, 2)], [insert(1, 1)]]
+    both = batch(*steps)
+    if batches == 2:
+        worker.apply_batch(both.part(0, 1))
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(both if batches == 1 else both.part(1, 2))
+    assert (caught.value.code, keys(world, "a")) == ("23505", [1, 2])
+
+
+def test_a_change_under_a_lock_is_seen_when_the_lock_is_gone(world: Subscribed) -> None:
+    worker = world.worker()
+    worker.checks.published = lambda: None
+    worker.apply_batch(batch([A, insert(1, 1)]))
+    worker.checks.published = lambda: {**world.published, ("public", "a"): "iudt- @2"}
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch([insert(1, 1)], after=100))
+    assert caught.value.code == "23505"
+    assert not world.rel("a").copied
