@@ -21,6 +21,7 @@ from workers.lake.memory.lake import MemoryLake
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message
+from workers.publisher.fingerprint import published_as
 from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
@@ -101,7 +102,9 @@ class Sharing:
         self.writers.append(writer)
         writer.settle_in_flight(lambda relid: TARGET)
         rels = self.store.rels(self.sub.oid)
-        published = {(rel.nspname, rel.relname): rel.fingerprint or "" for rel in rels}
+        published = {
+            (rel.nspname, rel.relname): published_as(rel.fingerprint) or "" for rel in rels
+        }
         applier = Applier(
             self.store,
             self.sub,
