@@ -56,7 +56,7 @@ class Lake:
         generation = next(_number)
         return IcebergDestination(
             self.url if direct else self.url.partition(f";{GATEWAY}=")[0],
-            identity=Identity(subid, generation),
+            identity=Identity(subid),
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),
             format_version=format_version,
@@ -105,6 +105,6 @@ def memory_lake() -> Callable[..., Destination]:
 
     def make(*, subid: int = 1, local_relation_rows: int = 10_000) -> Destination:
         del local_relation_rows
-        return MemoryDestination(lake, identity=Identity(subid, next(_number)))
+        return MemoryDestination(lake, identity=Identity(subid))
 
     return make

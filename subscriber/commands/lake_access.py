@@ -95,7 +95,7 @@ class CommandLake:
             in_force = from_stored(self._store.settings())
             destination = IcebergDestination(
                 self.answering_url(),
-                identity=Identity(subid=0, generation=0),
+                identity=Identity(subid=0),
                 staging_dir=self._data_dir / "staging" / "command",
                 settings=in_force.settings,
                 format_version=in_force.lake.format_version,

@@ -73,7 +73,7 @@ class Workers:
         ids: list[tuple[str, str]] = []
         made = IcebergDestination(
             self._url,
-            identity=Identity(99999, next(_number)),
+            identity=Identity(99999),
             staging_dir=self._folder / str(next(_number)),
             settings=Settings(),
             remember_session=lambda user_id, session_id: ids.append((user_id, session_id)),

@@ -154,7 +154,6 @@ def test_types(conn: WalReceiverConn) -> None:
     columns = {column.name: column for column in remote.columns}
     assert list(columns) == ["id", "Big Col", "m", "l", "p", "n"]
     assert [name for name, column in columns.items() if column.in_key] == ["id"]
-    assert [name for name, column in columns.items() if column.notnull] == ["id"]
     dear, array = columns["Big Col"].type, columns["l"].type
     assert (dear.typname, dear.typmod) == ("numeric", (10 << 16 | 2) + 4)
     assert array.element == dear

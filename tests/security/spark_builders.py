@@ -123,7 +123,7 @@ def on_lake(use: Callable[[IcebergDestination], object], *answers: pa.Table) -> 
     def read(session: Any) -> None:
         dest = IcebergDestination(
             "sc://nowhere",
-            identity=Identity(1, 1),
+            identity=Identity(1),
             staging_dir=Path("nowhere"),
             settings=Settings(),
             remember_session=lambda *_: None,

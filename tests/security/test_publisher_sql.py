@@ -93,9 +93,7 @@ INT = ColumnType(23, -1, "pg_catalog", "int4", "b")
 
 
 def copied(names: Names) -> RemoteTable:
-    columns = tuple(
-        RemoteColumn(n, name, n == 1, False, False, INT) for n, name in enumerate(names)
-    )
+    columns = tuple(RemoteColumn(n, name, n == 1, False, INT) for n, name in enumerate(names))
     every = PublishedActions(True, True, True, True, False)
     return RemoteTable(names[0], names[1], 7, "r", "d", columns, (), every)
 

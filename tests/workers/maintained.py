@@ -33,7 +33,7 @@ class RecordingLake(MemoryDestination):
     def __init__(
         self, lake: MemoryLake, *, snapshots: Sequence[float] = (), files: int = 0
     ) -> None:
-        super().__init__(lake, identity=Identity(1, 7))
+        super().__init__(lake, identity=Identity(1))
         self.holds = (snapshots, files)
         self.compacted: list[int] = []
         self.expired: list[int] = []

@@ -91,7 +91,7 @@ class Sharing:
         """The next apply worker; what the one before left is settled, as at its start."""
         generation = self.store.next_generation(self.sub.oid)
         writer = LakeWriter(
-            dest or MemoryDestination(self.lake, identity=Identity(self.sub.oid, generation)),
+            dest or MemoryDestination(self.lake, identity=Identity(self.sub.oid)),
             self.store,
             self.sub,
             generation=generation,

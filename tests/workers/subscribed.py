@@ -84,7 +84,7 @@ class Subscribed:
         if self.writer is not None:
             self.writer.close()
         generation = self.store.next_generation(self.sub.oid)
-        dest = dest or MemoryDestination(self.lake, identity=Identity(self.sub.oid, generation))
+        dest = dest or MemoryDestination(self.lake, identity=Identity(self.sub.oid))
         self.writer = LakeWriter(
             dest,
             self.store,

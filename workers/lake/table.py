@@ -89,9 +89,6 @@ class LakeTable:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The writer's names for a fence. A ``generation`` is never used twice."""
+    """The subscription whose worker writes to the lake, for the names of its commits."""
 
     subid: int
-    generation: int
-    relid: int = 0  # 0 = apply worker
-    branch: str = field(default="")

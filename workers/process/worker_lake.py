@@ -66,7 +66,7 @@ class WorkerLake:
         since = time.time() - SESSION_IDLE_SECONDS
         dest = IcebergDestination(
             url,
-            identity=Identity(self.subid, self.generation, self.relid),
+            identity=Identity(self.subid),
             staging_dir=own_folder,
             settings=settings,
             format_version=stored_lake(self.store.settings()).format_version,

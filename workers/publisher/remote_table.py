@@ -56,7 +56,6 @@ class RemoteColumn:
     attnum: int
     name: str
     in_key: bool
-    notnull: bool
     generated: bool
     type: ColumnType
     atttypid: int = 0
@@ -203,7 +202,6 @@ def _columns(
             attnum=to_number(row[0]),
             name=to_text(row[1]),
             type=_resolve(types, to_number(row[2]), to_number(row[3])),
-            notnull=row[4] == "t",
             in_key=row[5] == "t",
             generated=row[6] == "t",
             atttypid=to_number(row[2]),

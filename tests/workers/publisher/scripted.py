@@ -37,8 +37,8 @@ def table(**changes: object) -> RemoteTable:
         relkind="r",
         relreplident="d",
         columns=(
-            RemoteColumn(1, "id", True, True, False, INT4),
-            RemoteColumn(2, 'na"me', False, False, False, INT4),
+            RemoteColumn(1, "id", True, False, INT4),
+            RemoteColumn(2, 'na"me', False, False, INT4),
         ),
         row_filters=(),
         actions=PublishedActions(True, True, True, True, False),

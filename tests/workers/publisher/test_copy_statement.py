@@ -19,7 +19,7 @@ TAIL = ") TO STDOUT (FORMAT csv)"
 
 
 def test_copy_forms() -> None:
-    generated = RemoteColumn(3, "g", False, False, True, INT4)
+    generated = RemoteColumn(3, "g", False, True, INT4)
     assert copy_statement(table()) == PLAIN
     assert copy_statement(table(), options="") == PLAIN.removesuffix(" (FORMAT csv)")
     assert copy_statement(table(columns=())) == "COPY public.table_1 TO STDOUT (FORMAT csv)"

@@ -27,7 +27,7 @@ NEW = LakeIdent("public", "new")
 
 def remote(*columns: tuple[str, ColumnType]) -> RemoteTable:
     listed = tuple(
-        RemoteColumn(number, name, False, False, False, kind)
+        RemoteColumn(number, name, False, False, kind)
         for number, (name, kind) in enumerate(columns, 1)
     )
     return RemoteTable(

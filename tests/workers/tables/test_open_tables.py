@@ -25,7 +25,7 @@ class Counting(MemoryDestination):
     """Remembers which tables were read."""
 
     def __init__(self, lake: MemoryLake) -> None:
-        super().__init__(lake, identity=Identity(1, 7))
+        super().__init__(lake, identity=Identity(1))
         self.read: list[str] = []
 
     def table(self, ident: LakeIdent) -> LakeTable | None:

@@ -42,7 +42,7 @@ def warm() -> None:
 def _work(url: str, scratch: Path) -> None:
     lake = IcebergDestination(
         url,
-        identity=Identity(0, 0, branch=_BRANCH),
+        identity=Identity(0),
         staging_dir=scratch / "staging",
         settings=Settings(local_relation_rows=1),
         remember_session=lambda _user, _session: None,

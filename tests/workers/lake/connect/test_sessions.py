@@ -56,7 +56,7 @@ def test_a_closed_session_beside_the_batches_is_no_fence(monkeypatch: pytest.Mon
     monkeypatch.setattr(destination, "remove_orphans", remove)
     dest: Any = destination.IcebergDestination(
         "sc://nowhere",
-        identity=Identity(1, 1),
+        identity=Identity(1),
         staging_dir=Path("nowhere"),
         settings=Settings(),
         remember_session=lambda *_: None,

@@ -138,7 +138,7 @@ def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
         if operation == "expire":
             free.extend(map(is_free, (tmp_path / "locks").iterdir()))
 
-    dest = MemoryDestination(lake, identity=Identity(1, 7), failpoint=look)
+    dest = MemoryDestination(lake, identity=Identity(1), failpoint=look)
     worker = sharing("a1", data_dir=tmp_path).worker(dest)
     asked = Settings(snapshot_expiry_batches=1, snapshot_retain_last=1, snapshot_retain_age=0)
     worker.writer.maintenance = Maintenance(

@@ -39,7 +39,7 @@ class Folders(MemoryDestination):
     """A lake that remembers what was asked; ``answer`` is what a removal comes to."""
 
     def __init__(self, lake: MemoryLake) -> None:
-        super().__init__(lake, identity=Identity(1, 7))
+        super().__init__(lake, identity=Identity(1))
         self.asked: list[tuple[str, float]] = []
         self.owners: list[str] = []
         self.answer: Callable[[], Orphans] = Orphans
