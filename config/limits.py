@@ -247,7 +247,7 @@ SHARED_TABLE_ATTEMPTS: Final = 20
 """Attempts on a shared table. A new attempt follows the success of a different source, and a row of
 20 takes busy sources and slow steps here."""
 COUNT_AT_ONCE_TABLES: Final = 10
-"""Tables whose outcomes are one query: 40 tables take 1.5 s one by one, 0.8 s in tens."""
+"""Number of tables in a query for MERGE results: 40 tables take 1.5 s singly, 0.8 s in tens."""
 STAGED_INLINE_BYTES: Final = 8 * _MB
 """A Spark plan with more rows inside is slower than a file."""
 STAGED_MEMORY_BYTES: Final = 32 * _MB

@@ -16,6 +16,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from tests.workers.looping import A, B, LinkTwin, Loop, inserts
+from tests.workers.standby_twin import StandbyTwin
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
 from workers.apply.loop import _is_enough, _set_ready
@@ -24,7 +25,6 @@ from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Insert, Message
-from workers.publisher.interfaces import Row, SystemIdentity
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
 from workers.tables.maintenance.expiry import SnapshotExpiry
@@ -183,27 +183,6 @@ def test_skip_counts_from_the_next_batch_on(loop: Loop) -> None:
     sub = loop.world.store.subscription(loop.world.sub.oid)
     assert sub is not None
     assert sub.subskiplsn == 0
-
-
-class StandbyTwin:
-    """Is on another timeline when it was asked so often after the first time."""
-
-    def __init__(self, asked: int) -> None:
-        self.left = asked + 1
-
-    def identify_system(self) -> SystemIdentity:
-        self.left -= 1
-        return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop", 16384)
-
-    @property
-    def server_version(self) -> int:
-        return 18
-
-    def exec(self, sql: str) -> list[Row]:
-        raise AssertionError(sql)
-
-    def timeline_history(self, tli: int) -> str:
-        raise AssertionError(tli)
 
 
 def test_nothing_received_after_a_promotion_is_applied(loop: Loop) -> None:

@@ -6,31 +6,10 @@ import pytest
 
 from catalog.pg_lsn import LSN
 from tests.workers.looping import Loop
+from tests.workers.standby_twin import StandbyTwin
 from workers.apply.progress import remember_flush
 from workers.process.worker_exit import WorkerExit
-from workers.publisher.interfaces import Row, SystemIdentity
 from workers.publisher.standby_watch import StandbyWatch
-
-
-class StandbyTwin:
-    """Is on another timeline when it was asked so often after the first time."""
-
-    def __init__(self, asked: int) -> None:
-        self.left = asked + 1
-
-    def identify_system(self) -> SystemIdentity:
-        self.left -= 1
-        return SystemIdentity("1", 1 if self.left >= 0 else 2, LSN(1000), "shop", 16384)
-
-    @property
-    def server_version(self) -> int:
-        return 18
-
-    def exec(self, sql: str) -> list[Row]:
-        raise AssertionError(sql)
-
-    def timeline_history(self, tli: int) -> str:
-        raise AssertionError(tli)
 
 
 def test_no_position_is_confirmed_after_a_promotion(loop: Loop) -> None:
