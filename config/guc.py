@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_origin
 
 from pydantic import (
     BaseModel,
@@ -249,6 +249,9 @@ class Settings(BaseModel):
         3 * _DAY, description="such a file is removed when it is this old, never before"
     )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="lines of the log: as PostgreSQL's text, or one JSON object each"
+    )
     is_superuser: Switch = Field(
         True, description="off: password_required counts, and cannot be turned off"
     )
@@ -265,7 +268,7 @@ class SettingDoc:
 
     name: str
     default: str
-    kind: Literal["time", "size", "number", "switch"]
+    kind: Literal["time", "size", "number", "switch", "word"]
     description: str
 
 
@@ -273,12 +276,14 @@ def setting_docs() -> Iterator[SettingDoc]:
     """Every setting with the default as ``SHOW`` prints the default."""
     shown = Settings().model_dump()
     for name, field in Settings.model_fields.items():
-        kind: Literal["time", "size", "number", "switch"] = "number"
+        kind: Literal["time", "size", "number", "switch", "word"] = "number"
         if _MEMORY_TEXT in field.metadata:
             kind = "size"
         elif _TIME_TEXT in field.metadata:
             kind = "time"
         elif field.annotation is bool:
             kind = "switch"
+        elif get_origin(field.annotation) is Literal:
+            kind = "word"
         default = "number of CPUs" if field.default_factory else str(shown[name])
         yield SettingDoc(name, default, kind, field.description or "")

@@ -52,6 +52,13 @@ LOG_FILE_BYTES: Final = 20 << 20
 """The size at which a log file is renamed; the lake server's log has the same limit."""
 LOG_KEPT_FILES: Final = 3
 """Renamed log files that are kept: hours of the busiest log, and a bounded disk."""
+LOG_EQUAL_LINES: Final = 10
+"""Equal log lines that are written within ``LOG_EQUAL_SECONDS``: enough to see that an error
+lasts."""
+LOG_EQUAL_SECONDS: Final = 600.0
+"""Time after which a counted line is written once more: an operator sees the count soon."""
+LOG_EQUAL_TEXTS: Final = 200
+"""Different lines that are counted at a time: more would make every log line slow."""
 
 # -- the launcher's socket -------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from catalog.errcodes import InternalError, ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from config.load import Config, from_stored
+from workers.process import log as server_log
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class SettingsInForce:
         self._store = store
         self.at_start: Config = from_stored(store.settings())
         self.settings: Settings = self.at_start.settings
+        server_log.use_format(self.settings.log_format)
 
     def reread(self) -> None:
         """Follow the stored settings, but for those that need a restart."""
@@ -41,6 +43,7 @@ class SettingsInForce:
             _warn_needs_restart("lake.catalog and spark")
         fixed = {"max_logical_replication_workers": slots}
         self.settings = new.settings.model_copy(update=fixed)
+        server_log.use_format(self.settings.log_format)
 
 
 class ConfigurationFile:

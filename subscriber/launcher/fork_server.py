@@ -32,7 +32,7 @@ from typing import Any, Final
 from catalog.errcodes import ReplicationError
 from workers.parent_death import die_with_parent
 from workers.process import log as server_log
-from workers.process.log import CONSOLE_ENV
+from workers.process.log import CONSOLE_ENV, FORMAT_ENV
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,8 @@ class ForkedWorker:
         console = None if console_fd is None else _Descriptor(console_fd)
         inherited = [_Descriptor(fd) for fd in pass_fds]
         self._process = _CONTEXT.Process(
-            target=_run_worker, args=(list(argv), _Descriptor(log_fd), console, inherited)
+            target=_run_worker,
+            args=(list(argv), _Descriptor(log_fd), console, inherited, os.environ.get(FORMAT_ENV)),
         )
         begin_loading()
         self._thread = threading.Thread(target=self._attend, name="worker", daemon=True)
@@ -206,6 +207,7 @@ def _run_worker(
     log_file: _Descriptor,
     console: _Descriptor | None,
     inherited: list[_Descriptor],
+    log_format: str | None,
 ) -> None:
     """Become the worker, in the forked process. ``inherited`` stays open until the end."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until the worker sets a handler
@@ -214,6 +216,8 @@ def _run_worker(
         os.dup2(log_file.fd, fd)
     if console is not None:
         os.environ[CONSOLE_ENV] = str(console.fd)
+    if log_format is not None:
+        os.environ[FORMAT_ENV] = log_format
     _set_name(f"pgsub {argv[0]}")
     status = 1
     try:

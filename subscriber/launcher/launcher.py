@@ -87,6 +87,8 @@ class Launcher:
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
         server_log.setup("launcher", self.data_dir)
+        if self._config is not None:
+            server_log.use_format(self._config.settings.log_format)
         lock = DataDirectoryLock.acquire(
             self.data_dir,
             wait=self._lock_wait,

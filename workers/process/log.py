@@ -7,7 +7,9 @@
     2026-11-21 04:15:40.871 UTC [415] apply 16384/0 HINT:  …
 
 A message begins with ``action=`` and a word that is stable from version to version. Then come
-``subid``, ``relid``, ``lsn`` and further keys, then a sentence for people. Lines go to
+``subid``, ``relid``, ``lsn`` and further keys, then a sentence for people. With
+``log_format: json`` a line is a JSON object (``log_format``). Equal lines are limited and counted
+(``equal_lines``). Lines go to
 ``<data directory>/log/pgsub.log`` and to the launcher's standard error. The standard error of a
 worker *is* the log file, so that the file also gets the last words of a dying interpreter. A worker
 reaches the launcher's standard error by a further descriptor, named in the environment.
@@ -26,13 +28,14 @@ import contextlib
 import fcntl
 import logging
 import os
-import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError, ReplicationError, internal_error
-from catalog.namespace import printable
 from config.limits import LOG_FILE_BYTES, LOG_KEPT_FILES
+from workers.process.equal_lines import EqualLines
+from workers.process.log_format import Line, LogFormat, as_json, as_text, line_of
 
 LOG_DIRECTORY: Final = "log"
 LOG_FILE: Final = "pgsub.log"
@@ -40,15 +43,12 @@ LOG_FILE: Final = "pgsub.log"
 CONSOLE_ENV: Final = "PGSUB_CONSOLE_FD"
 """Environment variable with the descriptor of the launcher's standard error."""
 
+FORMAT_ENV: Final = "PGSUB_LOG_FORMAT"
+"""Environment variable with the format of a worker's first lines, before the worker has read its
+settings."""
+
 _OURS: Final = ("subscriber", "workers", "config", "catalog", "__main__")
-_LEVELS: Final = {
-    logging.DEBUG: "DEBUG",
-    logging.INFO: "LOG",
-    logging.WARNING: "WARNING",
-    logging.ERROR: "ERROR",
-    logging.CRITICAL: "FATAL",
-}
-_FIELDS: Final = ("DETAIL", "HINT", "CONTEXT")
+_FORMATS: Final[dict[LogFormat, Callable[[Line], str]]] = {"text": as_text, "json": as_json}
 
 log = logging.getLogger(__name__)
 
@@ -60,19 +60,25 @@ def setup(name: str, data_dir: Path) -> None:
     """
     fd = open_log_file(data_dir)
     console = _console()
-    outputs: list[_FdHandler] = [_LogFile(fd, data_dir)]
+    outputs: list[_Output] = [_LogFile(fd, data_dir)]
     if console is not None and not os.path.samestat(os.fstat(console), os.fstat(fd)):
-        outputs.append(_FdHandler(console))
-    root = logging.getLogger()
-    for old in [handler for handler in root.handlers if isinstance(handler, _FdHandler)]:
-        root.removeHandler(old)
+        outputs.append(_Output(console))
+    for old in _handlers():
+        logging.getLogger().removeHandler(old)
         old.close()
-    for output in outputs:
-        output.setFormatter(_PostgresFormatter(name))
-        output.addFilter(_is_ours)
-        root.addHandler(output)
+    handler = _LogHandler(name, outputs, EqualLines(data_dir / LOG_DIRECTORY))
+    handler.addFilter(_is_ours)
+    logging.getLogger().addHandler(handler)
+    use_format("json" if os.environ.get(FORMAT_ENV) == "json" else "text")
     for package in _OURS:
         logging.getLogger(package).setLevel(logging.INFO)
+
+
+def use_format(form: LogFormat) -> None:
+    """Write the lines of this process in a format from here on, and those of its workers."""
+    os.environ[FORMAT_ENV] = form
+    for handler in _handlers():
+        handler.as_line = _FORMATS[form]
 
 
 def open_log_file(data_dir: Path) -> int:
@@ -107,23 +113,45 @@ def unexpected(error: Exception) -> ReplicationError:
     return internal_error(error)
 
 
-class _FdHandler(logging.Handler):
-    """Writes a record with one system call: lines of several processes never mix."""
+class _Output:
+    """Writes a line with one system call: lines of several processes never mix."""
 
     def __init__(self, fd: int) -> None:
-        super().__init__()
         self._fd = fd
 
-    def emit(self, record: logging.LogRecord) -> None:
-        data = (self.format(record) + "\n").encode(errors="backslashreplace")
-        try:
+    def write(self, data: bytes) -> None:
+        """Write a line; a closed terminal or a full disk must not stop replication."""
+        with contextlib.suppress(OSError):
             while data:
                 data = data[os.write(self._fd, data) :]
-        except OSError:
-            return  # a closed terminal or a full disk must not stop replication
+
+    def close(self) -> None:
+        """Close a descriptor that belongs to the log alone."""
 
 
-class _LogFile(_FdHandler):
+class _LogHandler(logging.Handler):
+    """Writes a record to every output, in the format in force."""
+
+    def __init__(self, name: str, outputs: Sequence[_Output], equal_lines: EqualLines) -> None:
+        super().__init__()
+        self.as_line: Callable[[Line], str] = as_text
+        self._name = name
+        self._outputs = outputs
+        self._equal_lines = equal_lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for line in self._equal_lines.admit(line_of(self._name, record)):
+            data = (self.as_line(line) + "\n").encode(errors="backslashreplace")
+            for output in self._outputs:
+                output.write(data)
+
+    def close(self) -> None:
+        for output in self._outputs:
+            output.close()
+        super().close()
+
+
+class _LogFile(_Output):
     """Writes to the log file of a data directory, and rotates the file."""
 
     def __init__(self, fd: int, data_dir: Path) -> None:
@@ -132,14 +160,15 @@ class _LogFile(_FdHandler):
         self._path = data_dir / LOG_DIRECTORY / LOG_FILE
         self._take_over_standard_error()
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def write(self, data: bytes) -> None:
+        """Write a line to the file that has the name now."""
         with contextlib.suppress(OSError, IoError):
             self._follow()
-        super().emit(record)
+        super().write(data)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._fd)
-        super().close()
 
     def _follow(self) -> None:
         """Rotate a large file; open the file that has the name now."""
@@ -178,26 +207,9 @@ class _LogFile(_FdHandler):
             os.dup2(self._fd, 2)
 
 
-class _PostgresFormatter(logging.Formatter):
-    """``log_line_prefix = '%m [%p] %a '``; a tab indents further lines of a field."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def format(self, record: logging.LogRecord) -> str:
-        seconds = int(record.created)
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-        prefix = f"{stamp}.{int((record.created - seconds) * 1000):03d} UTC [{record.process}]"
-        level = _LEVELS.get(record.levelno, record.levelname)
-        lines = [(level, record.getMessage())]
-        lines += [(name, text) for name in _FIELDS if (text := record.__dict__.get(name))]
-        if record.exc_info:
-            lines.append(("CONTEXT", self.formatException(record.exc_info)))
-        return "\n".join(
-            f"{prefix} {self._name} {label}:  " + printable(text).replace("\n", "\n\t")
-            for label, text in lines
-        )
+def _handlers() -> list[_LogHandler]:
+    found = logging.getLogger().handlers
+    return [handler for handler in found if isinstance(handler, _LogHandler)]
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

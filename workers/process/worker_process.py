@@ -33,6 +33,7 @@ from config.guc import Settings, stored_settings
 from workers.lake.table import LakeIdent
 from workers.process.launcher_link import LauncherLink
 from workers.process.launcher_socket import read_lock_file
+from workers.process.log import use_format
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_lake import WorkerLake
 
@@ -87,6 +88,7 @@ class WorkerProcess:
             return []
         self.catalog_version = version
         old, self.settings = self.settings, stored_settings(self.store.settings())
+        use_format(self.settings.log_format)
         names = Settings.model_fields
         return [name for name in names if getattr(old, name) != getattr(self.settings, name)]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 
-from tests.subscriber.launcher_family import Family
+from tests.subscriber.launcher_family import SETTINGS, Family
 from tests.waiting import wait_until
 
 
@@ -46,3 +48,22 @@ def test_what_a_running_lake_server_keeps_is_told_at_sighup(family: Family) -> N
     told = fixed("lake.catalog and spark")
     wait_until(lambda: told in family.log(), 10, family.log)
     assert family.log().count(told) == 1
+
+
+def test_the_log_is_json_from_the_first_line_on_and_follows_sighup(family: Family) -> None:
+    (subid,) = family.subscribe("steady")
+    launcher = family.start(settings={**SETTINGS, "log_format": "json"})
+    family.await_worker(subid)
+    entries = [json.loads(line) for line in family.log().splitlines()]
+    assert {"start", "lake_up", "worker_start"} <= {entry["action"] for entry in entries}
+    family.store.put_settings({"settings": {**SETTINGS, "log_format": "text"}})
+    launcher.send_signal(signal.SIGHUP)
+    applied = family.data_dir / "applied"
+    wait_until(lambda: applied.read_text().count("\n") == 2, 10, family.log)
+    # The launcher takes over the settings a moment after the file was applied; each SIGHUP logs.
+    wait_until(lambda: _logs_text(family, launcher), 10, family.log)
+
+
+def _logs_text(family: Family, launcher: subprocess.Popen[str]) -> bool:
+    launcher.send_signal(signal.SIGHUP)
+    return "launcher LOG:  action=reload" in family.log()

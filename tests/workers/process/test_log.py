@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from catalog.errcodes import IoError, ObjectInUse
+from config.limits import LOG_EQUAL_LINES
 from workers.process import log
 
 LINE = re.compile(
@@ -98,9 +100,9 @@ def test_a_large_file_is_renamed_and_the_oldest_goes(
     log.setup("apply 1/0", tmp_path)
     for number in range(100):
         logging.getLogger("workers").info("action=test number=%d", number)
-    files = sorted(path.name for path in (tmp_path / "log").iterdir())
+    files = sorted(path.name for path in (tmp_path / "log").glob("pgsub.log*"))
     assert files == ["pgsub.log", "pgsub.log.1", "pgsub.log.2"]
-    assert all(path.stat().st_size < 1200 for path in (tmp_path / "log").iterdir())
+    assert all(path.stat().st_size < 1200 for path in (tmp_path / "log").glob("pgsub.log*"))
     assert lines(tmp_path)[-1].endswith("number=99")
 
 
@@ -123,7 +125,7 @@ def test_no_line_of_several_processes_is_lost_at_a_rotation(tmp_path: Path) -> N
         for each in range(3)
     ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    files = list((tmp_path / "log").iterdir())
+    files = list((tmp_path / "log").glob("pgsub.log*"))
     found = [line for path in files for line in path.read_text().splitlines()]
     assert len(files) > 5
     assert {re.sub(".*(writer=.*)", r"\1", line) for line in found} == {
@@ -150,3 +152,31 @@ def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "log" / "pgsub.log").unlink()
     logging.getLogger("workers").info("action=test")
     assert len(lines(tmp_path)) == 1
+
+
+def test_json_lines_are_objects_and_equal_lines_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(log.FORMAT_ENV, "json")
+    log.setup("apply 1/0", tmp_path)
+    error = ObjectInUse("it is used", hint="Wait.")
+    for _ in range(100):
+        log.report(error, subid=1, relid=0)
+    entries = [json.loads(line) for line in lines(tmp_path)]
+    assert len(entries) == LOG_EQUAL_LINES
+    assert {(each["action"], each["state_code"], each["hint"]) for each in entries} == {
+        ("error", "55006", "Wait.")
+    }
+
+
+def test_the_format_changes_without_a_new_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(log.FORMAT_ENV, "text")
+    log.setup("apply 1/0", tmp_path)
+    for form in ("json", "text"):
+        log.use_format(form)
+        logging.getLogger("workers").info("action=test form=%s", form)
+    first, second = lines(tmp_path)
+    assert json.loads(first)["form"] == "json"
+    assert LINE.fullmatch(second)
