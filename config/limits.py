@@ -395,10 +395,16 @@ WARM_SERVER_MEMORY_BYTES: Final = 1024 * _MB
 """Heap of the lake server that writes the class archive at build time: the data is tiny."""
 WARM_ARCHIVE_SECONDS: Final = 300.0
 """Time to write the class archive at build time, on however slow a machine."""
+GATEWAY_SECRET_BYTES: Final = 24
+"""Random bytes in the secret of a process's gateway."""
+GATEWAY_NAME_BYTES: Final = 8
+"""Random bytes that tell two gateways of one process apart."""
 SHARED_SESSION_SECONDS: Final = 20.0
 """Time for the lake server to clone a session."""
 SESSION_IDLE_SECONDS: Final = 1800.0
 """A session idle for this time is replaced: servers forget a session after an hour by default."""
+CATALOG_CLOSE_SECONDS: Final = 20.0
+"""Time for the catalogs of a session to be closed, before the session is released anyway."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release a session."""
 COMMIT_ATTEMPTS: Final = 5

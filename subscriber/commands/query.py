@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from subscriber.printing import Format, print_rows
@@ -15,9 +16,10 @@ def run_sql(url: str, query: str, form: Format) -> None:
     A statement without a result prints nothing, but as JSON an empty array: a program can parse the
     output without knowing the kind of statement.
     """
+    from workers.lake.api.session_catalogs import close_catalogs_of
     from workers.lake.connect.user_query import run_query
 
-    table = run_query(url, query)
+    table = run_query(url, query, partial(close_catalogs_of, url))
     if not table.column_names:
         if form is Format.JSON:
             print_rows([], [], form)

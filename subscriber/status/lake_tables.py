@@ -24,7 +24,9 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -32,6 +34,7 @@ from catalog.errcodes import InternalError, ReplicationError
 from catalog.lake_maintenance import UPKEEP
 from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.store_sqlite import CatalogStore
+from config.limits import SESSION_IDLE_SECONDS
 from subscriber.printing import Row, json_value
 from subscriber.status.views import VIEWS, View, Workers
 from workers.process import log as server_log
@@ -129,7 +132,14 @@ def mentioned_views(query: str) -> list[str]:
 def write_views(
     url: str, names: Iterable[str], store: CatalogStore, workers: Workers, data_dir: Path
 ) -> None:
-    """Write the present rows of the views, where the lake has other rows."""
+    """Write the present rows of the views, where the lake has other rows.
+
+    The session is one that an earlier write or a copy left, and stays open for the next: a session
+    of every write costs the lake server more than the write. While the write runs, the session is
+    in no list of the catalog. After a killed write the launcher's watch of the lake server closes
+    the session.
+    """
+    from workers.lake.api.session_catalogs import close_catalogs_of
     from workers.lake.sql.status_tables import write_status_tables
 
     tables: dict[str, StatusTable] = {}
@@ -138,8 +148,24 @@ def write_views(
         rows = VIEWS[name].rows(store, workers)
         tables[name] = status_table(VIEWS[name], rows)
         digests[name] = _view_digest(VIEWS[name], rows)
-    write_status_tables(url, tables)
+    write_status_tables(
+        url,
+        tables,
+        session=_take_session(store),
+        leave=lambda user_id, session_id: store.hand_over_spark_session(
+            user_id, session_id, time.time()
+        ),
+        close_catalogs=partial(close_catalogs_of, url),
+    )
     _store_digests(data_dir, digests)
+
+
+def _take_session(store: CatalogStore) -> tuple[str, str] | None:
+    with store.transaction():
+        ids = store.take_spark_session(0, 0, 0, since=time.time() - SESSION_IDLE_SECONDS)
+        if ids is not None:
+            store.forget_spark_session(*ids)
+        return ids
 
 
 def status_table(view: View, rows: Sequence[Row]) -> StatusTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -143,8 +143,11 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is written to a lake that takes everything."""
     written: list[str] = []
 
-    def write(url: str, tables: dict[str, StatusTable]) -> list[str]:
+    def write(
+        url: str, tables: dict[str, StatusTable], leave: Callable[[str, str], None], **_: object
+    ) -> list[str]:
         assert url == URL
+        leave("pgsub status", "a session")
         written.extend(tables)
         return list(tables)
 
@@ -168,6 +171,32 @@ def test_only_what_changed_is_written_again(
     assert lake == ["leaked_slots", *VIEWS]
 
 
+def test_the_session_of_a_write_is_taken_by_the_next_write_alone(
+    store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[str, str] | None] = []
+
+    def write(
+        *_: object,
+        session: tuple[str, str] | None,
+        leave: Callable[[str, str], None],
+        **__: object,
+    ) -> list[str]:
+        taken.append(session)
+        assert store.all_spark_sessions() == [], "a worker would close the session"
+        if len(taken) == 2:
+            raise ConnectionFailure("the lake is away")
+        leave("pgsub status", f"session {len(taken)}")
+        return []
+
+    monkeypatch.setattr("workers.lake.sql.status_tables.write_status_tables", write)
+    write_views(URL, list(VIEWS), store, [], tmp_path)
+    with pytest.raises(ConnectionFailure):
+        write_views(URL, list(VIEWS), store, [], tmp_path)
+    write_views(URL, list(VIEWS), store, [], tmp_path)
+    assert taken == [None, ("pgsub status", "session 1"), None]
+
+
 def test_what_was_written_is_not_known_after_a_damaged_file(
     store: CatalogStore, lake: list[str], tmp_path: Path
 ) -> None:
@@ -181,7 +210,7 @@ def test_what_was_written_is_not_known_after_a_damaged_file(
 def test_the_process_ends_with_1_when_the_lake_refuses_and_says_why_once(
     store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(url: str, tables: dict[str, StatusTable]) -> list[str]:
+    def write(*_: object, **__: object) -> list[str]:
         raise ConnectionFailure("the lake is away")
 
     monkeypatch.setattr("workers.lake.sql.status_tables.write_status_tables", write)

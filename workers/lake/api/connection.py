@@ -6,15 +6,21 @@ through the gateway. The module knows no Spark, because a launcher imports none.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from collections import deque
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
-from py4j.protocol import is_fatal_error
+from py4j.protocol import Py4JError, is_fatal_error
 
 # py4j logs a lost server with a stack and with the call; pgsub reports the loss.
 logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+
+_OBJECT: Final = re.compile(r"!?y[rlahtg](o\d+)\s*")
+"""An answer that names an object, as py4j sends it: the object's kind, and the name in Java."""
 
 
 class _Client(GatewayClient):
@@ -30,6 +36,7 @@ class _Client(GatewayClient):
     def __init__(self, gateway_parameters: Any) -> None:
         super().__init__(gateway_parameters=gateway_parameters)
         self.dropped: deque[str] = deque()
+        self.returned: list[str] | None = None
 
     def garbage_collect_object(self, target_id: str) -> None:
         """Note the object; no lock, no input, no output."""
@@ -60,7 +67,15 @@ class _Client(GatewayClient):
             connection.close(False)
         else:
             self._give_back_connection(connection)
+        if self.returned is not None and (named := _OBJECT.fullmatch(answer)):
+            self.returned.append(named.group(1))
         return answer
+
+    def forget_returned(self) -> None:
+        """Let Java drop every object that was returned since ``returned`` became a list."""
+        returned, self.returned = self.returned or [], None
+        for target_id in returned:
+            super().garbage_collect_object(target_id)
 
 
 class GatewayConnections(JavaGateway):
@@ -75,3 +90,20 @@ def connect(port: int, secret: str) -> GatewayConnections:
     """Connections that open at the first call."""
     parameters = GatewayParameters(address="127.0.0.1", port=port, auth_token=secret)
     return GatewayConnections(gateway_parameters=parameters)
+
+
+@contextlib.contextmanager
+def brief(port: int, secret: str) -> Iterator[GatewayConnections]:
+    """Connections for a few calls of one thread, on the gateway that all processes share.
+
+    Java drops all objects of the block at the end. Python itself reports an object only when the
+    garbage collector finds the object, and a process may end before.
+    """
+    connections = connect(port, secret)
+    connections.client.returned = []
+    try:
+        yield connections
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # the server may have ended
+            connections.client.forget_returned()
+        connections.close()

@@ -1,7 +1,8 @@
 """A worker's connections to the gateway: to Iceberg's Java API in the embedded lake server.
 
 A PySpark program reaches the Java API as ``spark._jvm``. The embedded server starts as the JVM of
-such a program, and workers reach the API by a port on the loopback interface and a secret.
+such a program, and workers reach the API by a port on the loopback interface and a secret. Every
+process has a gateway of its own (``own_gateway``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from catalog.errcodes import RequiredProcessGone
-from workers.lake.api.connection import connect
+from workers.lake.api.connection import GatewayConnections
 from workers.lake.api.java_api import JavaApi
+from workers.lake.api.own_gateway import OwnGateway
 from workers.lake.connect.errors import as_replication_error
 from workers.lake.connect.lake_url import GATEWAY
 
@@ -33,20 +35,31 @@ def gateway_of(url: str) -> Gateway | None:
 
 
 class Gateway:
-    """A worker's connections to the gateway: any thread may call."""
+    """This process's gateway: any thread may call. The first call opens the gateway."""
 
     def __init__(self, port: int, secret: str) -> None:
-        self.connections = connect(port, secret)
+        self._port = port
+        self._secret = secret
         self._lock = threading.Lock()
+        self._own: OwnGateway | None = None
         self._api: JavaApi | None = None
+
+    @property
+    def connections(self) -> GatewayConnections:
+        """The connections to this process's gateway."""
+        with self._lock:
+            if self._own is None:
+                self._own = OwnGateway.open(self._port, self._secret)
+            return self._own.connections
 
     @contextlib.contextmanager
     def api(self, what: str) -> Iterator[JavaApi]:
         """The Java API for one call; an error inside becomes a ReplicationError about ``what``."""
         with self.translated(what):
+            connections = self.connections
             with self._lock:
                 if self._api is None:
-                    self._api = JavaApi(self.connections)
+                    self._api = JavaApi(connections)
                 api = self._api
             yield api
 
@@ -66,8 +79,11 @@ class Gateway:
             ) from None
 
     def close(self) -> None:
-        """Close the connections."""
-        self.connections.close()
+        """Shut this process's gateway down."""
+        with self._lock:
+            own, self._own, self._api = self._own, None, None
+        if own is not None:
+            own.close()
 
 
 class JavaError(Exception):

@@ -16,6 +16,9 @@ from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.connect.errors import SessionClosed, translated
 from workers.lake.connect.session import LakeSession, channel_builder
 
+CloseCatalogs = Callable[[Iterable[tuple[str, str]]], None]
+"""Closes the catalogs of sessions, given as (user_id, session_id)."""
+
 
 class Sessions:
     """The sessions of one destination, a session per thread."""
@@ -30,13 +33,16 @@ class Sessions:
         *,
         fenced: bool = True,
         shared: bool = True,
+        close_catalogs: CloseCatalogs | None = None,
     ) -> None:
         """``shared``: the sessions share generated code and Python processes (``shared_session``).
 
         ``fenced``: when a session was closed from outside, a successor has fenced this worker, and
         ``get`` raises from then on. Without commits a worker may go on in a new session: a user's
-        server also closes a session in which a call has run for an hour.
+        server also closes a session in which a call has run for an hour. ``close_catalogs`` closes
+        the catalogs of sessions before the sessions are released: the server would not.
         """
+        self._close_catalogs = close_catalogs
         self._heeds_fences = fenced
         self._shared = shared
         self._url = url
@@ -120,6 +126,8 @@ class Sessions:
         ids = list(ids)
         if not ids:
             return
+        if self._close_catalogs is not None:
+            self._close_catalogs(ids)
         builder = channel_builder(self._url)
         channel = builder.toChannel()
         try:

@@ -8,18 +8,24 @@ from pyspark.errors import PySparkException
 
 from catalog.errcodes import SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION, ReplicationError
 from workers.lake.connect.errors import as_replication_error
-from workers.lake.connect.sessions import Sessions
+from workers.lake.connect.sessions import CloseCatalogs, Sessions
 
 USER_ID = "pgsub sql"
 
 
-def run_query(url: str, sql: str) -> pa.Table:
+def run_query(url: str, sql: str, close_catalogs: CloseCatalogs | None = None) -> pa.Table:
     """Run any Spark SQL on the lake at ``url``. Returns the rows; for DDL and DML an empty table.
 
     The query is the user's, so the error quotes Spark's whole message, as no worker's error does.
     """
     # An isolated session: jars and files that the user adds (ADD JAR) end with the session.
-    sessions = Sessions(url, USER_ID, lambda user_id, session_id: None, shared=False)
+    sessions = Sessions(
+        url,
+        USER_ID,
+        lambda user_id, session_id: None,
+        shared=False,
+        close_catalogs=close_catalogs,
+    )
     try:
         result: pa.Table = sessions.get().spark.sql(sql).toArrow()
         return result

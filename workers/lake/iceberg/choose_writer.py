@@ -1,7 +1,6 @@
 """Choose how a worker commits to the lake. Only this module asks whether there is a gateway.
 
-``choose_table_api`` and ``choose_tables`` choose once per destination, ``writers_for`` once per
-table and batch.
+``writers_for`` chooses once per table and batch, all other functions once per destination.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.lake.api.gateway import gateway_of
+from workers.lake.api.gateway import Gateway, gateway_of
+from workers.lake.api.session_catalogs import SessionCatalogs
 from workers.lake.api.table_api import GatewayTableApi
-from workers.lake.connect.sessions import Sessions
+from workers.lake.connect.sessions import CloseCatalogs, Sessions
 from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.interfaces.segment_writer import CommitNames, SegmentWriter
 from workers.lake.interfaces.table_api import FileCommits, TableApi
@@ -23,13 +23,20 @@ from workers.lake.storage.staging import Staging
 from workers.lake.table import MAIN, LakeColumn
 
 
-def choose_table_api(url: str, sessions: Sessions) -> tuple[TableApi, FileCommits | None]:
-    """The ``TableApi`` for the lake server at ``url``, and the ``FileCommits`` if there are any.
+def choose_gateway(url: str) -> tuple[Gateway | None, CloseCatalogs | None]:
+    """The gateway of the lake server at ``url``, and what closes the catalogs of sessions there."""
+    gateway = gateway_of(url)
+    return gateway, None if gateway is None else SessionCatalogs(gateway).close
+
+
+def choose_table_api(
+    gateway: Gateway | None, sessions: Sessions
+) -> tuple[TableApi, FileCommits | None]:
+    """The ``TableApi`` for a lake server, and the ``FileCommits`` if there are any.
 
     Without ``FileCommits`` Spark has to write all files.
     """
     sql = SqlTableApi(sessions)
-    gateway = gateway_of(url)
     if gateway is None:
         return sql, None
     api = GatewayTableApi(gateway, sql, sessions)

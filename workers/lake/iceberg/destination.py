@@ -35,7 +35,12 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
 from workers.lake.iceberg.branch_writer import BranchWriter
-from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables, writers_for
+from workers.lake.iceberg.choose_writer import (
+    choose_gateway,
+    choose_table_api,
+    choose_tables,
+    writers_for,
+)
 from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import raise_unless_published
@@ -94,10 +99,15 @@ class IcebergDestination(Destination):
         that last wrote a row, and so tells writers apart.
         """
         user_id = f"pgsub_{identity.subid}"
-        self._sessions = Sessions(url, user_id, remember_session, conf, session)
-        self._maintenance_sessions = Sessions(url, user_id, remember_session, conf, fenced=False)
+        gateway, close = choose_gateway(url)
+        self._sessions = Sessions(
+            url, user_id, remember_session, conf, session, close_catalogs=close
+        )
+        self._maintenance_sessions = Sessions(
+            url, user_id, remember_session, conf, fenced=False, close_catalogs=close
+        )
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
-        self._tables, commits = choose_table_api(url, self._sessions)
+        self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, self._staging)
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}

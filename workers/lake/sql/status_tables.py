@@ -10,7 +10,7 @@ Old snapshots expire when there are twenty; expiring takes longer than writing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ from catalog.errcodes import ReplicationError
 from config.limits import STATUS_SNAPSHOTS
 from workers.lake.connect.errors import is_missing
 from workers.lake.connect.session import LakeSession
-from workers.lake.connect.sessions import Sessions
+from workers.lake.connect.sessions import CloseCatalogs, Sessions
 from workers.lake.metadata.snapshots import write_options
 from workers.lake.sql.statements import call, create_namespace, name_of, sql_text, table_path, text
 from workers.lake.table import LakeIdent
@@ -61,17 +61,34 @@ class _Written:
     snapshots: int
 
 
-def write_status_tables(url: str, tables: Mapping[str, StatusTable]) -> list[str]:
+def write_status_tables(
+    url: str,
+    tables: Mapping[str, StatusTable],
+    *,
+    session: tuple[str, str] | None = None,
+    leave: Callable[[str, str], None] | None = None,
+    close_catalogs: CloseCatalogs | None = None,
+) -> list[str]:
     """Bring ``lake.pg_catalog.<name>`` up to date for each table. Returns the names written.
 
-    Raises the lake's errors (08006 and more); the tables before the failed table are written.
+    ``session`` is a session to take over, and ``leave`` gets the ids of the session that stays open
+    for the next write. Raises the lake's errors (08006 and more); the tables before the failed
+    table are written, and no session stays open.
     """
-    sessions = Sessions(url, _USER_ID, lambda user_id, session_id: None)
+    sessions = Sessions(
+        url,
+        _USER_ID,
+        lambda user_id, session_id: None,
+        handed_over=session,
+        close_catalogs=close_catalogs,
+    )
     written: list[str] = []
     try:
         for name, table in tables.items():
             if _bring_up_to_date(sessions.get(), LakeIdent(SCHEMA, name), table):
                 written.append(name)
+        if leave is not None and (left := sessions.release_for_reuse()) is not None:
+            leave(*left)
     finally:
         sessions.close()
     return written

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from catalog.errcodes import RequiredProcessGone
+from workers.lake.api.connection import connect
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.table import LakeIdent
@@ -93,7 +94,7 @@ def test_threads_that_forget_at_once_may_find_the_last_object_gone(
         def __len__(self) -> int:
             return 1
 
-    client = Gateway(mute[0], SECRET).connections.client
+    client = connect(mute[0], SECRET).client
     client.dropped = Raced()
     client.forget_dropped()
     assert list(client.dropped) == []

@@ -17,7 +17,12 @@ NO_SOCKET = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"
 
 def test_a_url_says_where_the_gateway_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, str]] = []
-    monkeypatch.setattr(gateway, "connect", lambda *where: asked.append(where))
+
+    def note(port: int, secret: str) -> object:
+        asked.append((port, secret))
+        return object()
+
+    monkeypatch.setattr(gateway, "Gateway", note)
     url = "sc://localhost:7/;token=t"
     assert gateway_of(f"{url};{GATEWAY}=4711.{SECRET}") is not None
     assert gateway_of(f"sc://localhost:7/;{GATEWAY}=4712.x;token=t") is not None

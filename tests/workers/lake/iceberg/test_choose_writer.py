@@ -9,7 +9,7 @@ import pyarrow as pa
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.files.tables import FileTables, SparkTables
-from workers.lake.iceberg.choose_writer import choose_table_api, choose_tables
+from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api, choose_tables
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
@@ -19,7 +19,10 @@ IDENT = LakeIdent("s", "t")
 
 
 def test_a_url_with_a_gateway(tmp_path: Any) -> None:
-    tables, commits = choose_table_api(f"sc://localhost:7/;token=t;{GATEWAY}=1.s", NO_SESSIONS)
+    gateway, close_catalogs = choose_gateway(f"sc://localhost:7/;token=t;{GATEWAY}=1.s")
+    assert gateway is not None
+    assert close_catalogs is not None
+    tables, commits = choose_table_api(gateway, NO_SESSIONS)
     assert isinstance(tables, GatewayTableApi)
     assert commits is tables
     assert isinstance(choose_tables(commits, Staging(str(tmp_path), 10)), FileTables)
@@ -27,7 +30,8 @@ def test_a_url_with_a_gateway(tmp_path: Any) -> None:
 
 
 def test_a_url_without_one(tmp_path: Any) -> None:
-    tables, commits = choose_table_api("sc://localhost:7/;token=t", NO_SESSIONS)
+    assert choose_gateway("sc://localhost:7/;token=t") == (None, None)
+    tables, commits = choose_table_api(None, NO_SESSIONS)
     assert isinstance(tables, SqlTableApi)
     assert commits is None
     chosen = choose_tables(commits, Staging(str(tmp_path), 10))

@@ -56,3 +56,26 @@ def test_made_replaced_left_alone_and_cut_back(
     run_query(lake_server.url, f"DROP TABLE {PATH} PURGE")
     assert write(empty) == [NAME]
     assert read() == []
+
+
+def test_the_next_write_takes_the_session_that_the_last_write_left(lake_server: Lake) -> None:
+    left: list[tuple[str, str]] = []
+
+    def write(number: int, session: tuple[str, str] | None) -> None:
+        table = content(n=pa.array([number]))
+        write_status_tables(
+            lake_server.url,
+            {"pg_left": table},
+            session=session,
+            leave=lambda *ids: left.append(ids),
+        )
+
+    write(1, None)
+    write(2, left[0])
+    assert left[1] == left[0]
+    dest = lake_server.destination()
+    dest.release_sessions(left)
+    write(3, left[0])
+    assert left[2] != left[0]
+    dest.release_sessions(left)
+    dest.close()
