@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from catalog.errcodes import NAME_TOO_LONG, DuplicateObject, InvalidName
+from catalog.errcodes import NAME_TOO_LONG, DuplicateColumn, DuplicateObject, InvalidName
 from catalog.namespace import NAMEDATALEN
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
@@ -66,6 +66,8 @@ class TableOptions:
     table may have the key already. ``defaults`` maps lake-only columns to Spark expressions for new
     rows; ``generated`` maps columns to expressions that are computed with every write of a row.
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
+    ``columns`` maps published columns to lake columns with another name. ``keys`` has the
+    publisher's names, ``defaults`` and ``generated`` have the lake's.
     """
 
     to: tuple[str, str] | None = None
@@ -76,6 +78,34 @@ class TableOptions:
     defaults: tuple[tuple[str, str], ...] = ()
     generated: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, ...], ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def lake_column(self, published: str) -> str:
+        """The lake column of a published column: the only place where a name changes."""
+        return dict(self.columns).get(published, published)
+
+    def lake_columns(self, published: Sequence[str], lake_table: object) -> dict[str, str]:
+        """Published column → lake column, in the publisher's order.
+
+        Raises 42701 for two published columns with one lake column. A column may join later and
+        meet a mapped column, so workers ask for every relation.
+        """
+        mapped = dict(self.columns)
+        lake = {name: mapped.get(name, name) for name in published}
+        if len(set(lake.values())) == len(lake):
+            return lake
+        for column in lake.values():
+            names = [name for name in published if lake[name] == column]
+            if len(names) > 1:
+                listed = ", ".join(f'"{name}"' for name in names)
+                raise DuplicateColumn(
+                    f"published columns {listed} are mapped to one column of lake table "
+                    f'"{lake_table}"',
+                    detail=f'The lake column is "{column}".',
+                    hint="Map all but one of them to other names with columns: {COLUMN: {to: "
+                    "NAME}} of the table in the configuration.",
+                )
+        return lake
 
 
 @dataclass(frozen=True, slots=True)

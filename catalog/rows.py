@@ -125,6 +125,6 @@ def _table_options(stored: Mapping[str, Any]) -> TableOptions:
     to = stored["to"]
     lists = {
         name: tuple(tuple(each) for each in stored.get(name, ()))
-        for name in ("defaults", "generated", "keys")
+        for name in ("defaults", "generated", "keys", "columns")
     }
     return TableOptions(**{**stored, **lists, "to": tuple(to) if to else None})

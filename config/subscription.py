@@ -6,7 +6,7 @@ options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -207,6 +207,14 @@ def _unique_key(columns: list[str]) -> list[str]:
     return columns
 
 
+class ColumnModel(BaseModel):
+    """An entry of ``columns:`` of a table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: str = Field(min_length=1, description="lake column")
+
+
 UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key)]
 
 
@@ -235,6 +243,10 @@ class TableModel(BaseModel):
     )
     keys: list[UniqueKey] = Field(
         default_factory=list, description="lists of columns that no two rows may share"
+    )
+    columns: dict[str, ColumnModel] = Field(
+        default_factory=dict,
+        description="published columns with another name in the lake: `{column: {to: name}}`",
     )
 
     @model_validator(mode="before")
@@ -265,6 +277,7 @@ class TableModel(BaseModel):
         for name in self.generated:
             if name in self.defaults:
                 raise problem(_default_and_generated(name), "generated")
+        _check_lake_columns(self.columns, {*self.defaults, *self.generated})
         return TableOptions(
             to=to,
             adopt=self.adopt,
@@ -274,7 +287,25 @@ class TableModel(BaseModel):
             defaults=tuple(self.defaults.items()),
             generated=tuple(self.generated.items()),
             keys=tuple(tuple(key) for key in self.keys),
+            columns=tuple((name, column.to) for name, column in self.columns.items()),
         )
+
+
+def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collection[str]) -> None:
+    """42701 if a lake column gets its values from two places."""
+    taken = set(lake_only)
+    for name, column in columns.items():
+        if column.to in taken:
+            raise problem(
+                DuplicateColumn(
+                    f'lake column "{column.to}" is named twice',
+                    hint="Map the column to a name that no other column, default or generated "
+                    "column of the table has.",
+                ),
+                "columns",
+                name,
+            )
+        taken.add(column.to)
 
 
 def _exclusive_keys() -> SyntaxErrorOrAccess:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter import (
     alter_slot_of,
@@ -193,7 +194,32 @@ def refusals(
                 f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
                 hint="Drop the subscription and create it again.",
             )
+        yield from _column_refusals(sub, rel, table)
         yield from _generated_refusals(table)
+
+
+def _column_refusals(
+    sub: Subscription, rel: SubscriptionRel, wanted: TableOptions
+) -> Iterator[ReplicationError]:
+    """Errors about lake columns that would go from one published column to another.
+
+    Old and new rows of the lake column would have values of two columns. A mapping may come or go
+    otherwise: the workers name each lake column that is missing.
+    """
+    name = qualified_name(rel.nspname, rel.relname)
+    now = sub.tables.get(name, TableOptions())
+    known = dict(now.columns) | dict(wanted.columns)
+    for former, lake in {**{each: each for each in known.values()}, **dict(now.columns)}.items():
+        if now.lake_column(former) != lake or wanted.lake_column(former) == lake:
+            continue
+        for later in known:
+            if now.lake_column(later) != lake and wanted.lake_column(later) == lake:
+                yield FeatureNotSupported(
+                    f'lake column "{lake}" of table "{name}" of subscription "{sub.subname}" '
+                    f'cannot go from column "{former}" to column "{later}"',
+                    detail="Rows in the lake would keep the values of the former column.",
+                    hint="Drop the subscription and create it again, with another lake table.",
+                )
 
 
 def _generated_refusals(table: TableOptions) -> Iterator[ReplicationError]:

@@ -5,6 +5,9 @@ CREATE raises the first finding, ``pgsub check`` lists all findings.
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,6 +74,17 @@ class MappedTable:
     def name(self) -> str:
         """The publisher's table as ``schema.table``."""
         return qualified_name(self.remote.nspname, self.remote.relname)
+
+    @property
+    def published(self) -> list[str]:
+        """The publisher's names of the published columns."""
+        return [column.name for column in self.remote.columns]
+
+    @property
+    def columns(self) -> list[str]:
+        """The lake's names of the published and of the generated columns."""
+        names = [self.options.lake_column(name) for name in self.published]
+        return names + [name for name, _ in self.options.generated]
 
 
 def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, TableOptions]:
@@ -180,7 +194,11 @@ _MAY_NOT_READ: Final = (
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
     remote = table.remote
-    names = _column_names(table)
+    names = table.columns
+    try:
+        table.options.lake_columns(table.published, table.ident)
+    except ReplicationError as error:
+        yield error
     if table.options.shared and SOURCE_COLUMN in names:
         yield source_column_taken(table.name)
     if remote.relkind not in (PLAIN_TABLE, PARTITIONED_TABLE):
@@ -199,17 +217,27 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
         if name in RESERVED_COLUMNS:
             yield InvalidName(
                 f'column name "{name}" of table "{table.name}" is reserved in the lake',
-                detail="Iceberg has a metadata column of this name.",
-                hint="Rename the column on the publisher, or leave it out with a column list in "
-                "the publication.",
+                detail="Iceberg has a metadata column of this name, and no engine can write a "
+                "table with a second one.",
+                hint=_another_name(table, name),
                 sqlstate=RESERVED_NAME,
             )
 
 
-def _column_names(table: MappedTable) -> list[str]:
-    """The published and the generated columns."""
-    names = [column.name for column in table.remote.columns]
-    return names + [name for name, _ in table.options.generated]
+def _another_name(table: MappedTable, column: str) -> str:
+    """The hint with the lines of the configuration that give a column another lake name."""
+    options = table.options
+    published = [name for name in table.published if options.lake_column(name) == column]
+    if not published:  # a generated column
+        return "Give the generated column another name in the configuration."
+    taken = {name.lower() for name in table.columns}
+    new = re.sub(r"\W", "_", column, flags=re.ASCII).strip("_").lower() or "column"
+    name = next(each for n in itertools.count(1) if (each := f"{new}_{n}") not in taken)
+    mapping = json.dumps({published[0]: {"to": name}}, ensure_ascii=False)
+    return (
+        f'Map the column to another name: columns: {mapping} of table "{table.name}" in the '
+        "configuration. Or rename the column on the publisher, or leave it out with a column list."
+    )
 
 
 def lake_findings(
@@ -244,16 +272,17 @@ def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
     fields of a table may have one full name. An existing lake table has no such pair.
     """
     as_text = table.options.on_unrepresentable == "text"
-    names = _column_names(table)
+    names = table.columns
     for column in table.remote.columns:
-        element = f"{column.name}.element"
+        name = table.options.lake_column(column.name)
+        element = f"{name}.element"
         if element in names and pa.types.is_list(lake_type(column.type, as_text=as_text)):
             yield InvalidName(
-                f'column names "{column.name}" and "{element}" of table "{table.name}" exclude '
+                f'column names "{name}" and "{element}" of table "{table.name}" exclude '
                 "each other in the lake",
-                detail=f'Iceberg calls the elements of array column "{column.name}" "{element}".',
-                hint="Rename one of the columns on the publisher, or leave one out with a column "
-                "list in the publication.",
+                detail=f'Iceberg calls the elements of array column "{name}" "{element}", and no '
+                "engine can make the table.",
+                hint=_another_name(table, element),
                 sqlstate=RESERVED_NAME,
             )
 
@@ -265,7 +294,7 @@ def _generated_findings(
     from workers.changes.column_checks import check_generated
     from workers.lake.generated_columns import check_uses
 
-    published = [column.name for column in table.remote.columns]
+    published = [table.options.lake_column(name) for name in table.published]
     made = [*published, SOURCE_COLUMN] if table.options.shared else published
     known = made if existing is None else [column.name for column in existing.columns]
     try:
@@ -307,10 +336,11 @@ def _existing_findings(
     from workers.changes.column_checks import check_columns, check_delimiters
 
     try:
-        needed = [column.name for column in table.remote.columns]
+        columns = [(options.lake_column(each.name), each.type) for each in table.remote.columns]
+        needed = [name for name, _ in columns]
         needed = [*needed, SOURCE_COLUMN] if options.shared else needed
         check_columns(needed, existing, options.generated)
-        check_delimiters(((column.name, column.type) for column in table.remote.columns), existing)
+        check_delimiters(columns, existing)
     except ReplicationError as error:
         yield error
 
@@ -334,6 +364,12 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
             f"{_plural('table', unused)} {quoted(unused)} of the configuration "
             f"{'is' if len(unused) == 1 else 'are'} not published"
         )
+    for table in mapped:
+        for name, _ in table.options.columns:
+            if name not in table.published:
+                yield warning(
+                    f'column "{name}" of the configuration of table "{table.name}" is not published'
+                )
     yield from _case_warnings(mapped)
     for table in mapped:
         remote = table.remote
@@ -359,13 +395,12 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
 def _case_warnings(mapped: Sequence[MappedTable]) -> Iterator[Notice]:
     """Warnings about columns of one table, and about lake tables, that differ only by case."""
     for table in mapped:
-        for names in _equal_but_for_case(_column_names(table)):
+        for names in _equal_but_for_case(table.columns):
             yield warning(
                 f'columns {quoted(names)} of table "{table.name}" differ only by case',
                 detail=f"The lake table holds them exactly. {_FOLDING_READERS} Spark needs "
                 "spark.sql.caseSensitive = true.",
-                hint="Rename all but one of them on the publisher, or leave them out with a column "
-                "list in the publication.",
+                hint=_another_name(table, names[0]),
             )
     for names in _equal_but_for_case(str(table.ident) for table in mapped):
         yield warning(

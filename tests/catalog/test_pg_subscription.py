@@ -1,7 +1,12 @@
 import pytest
 
-from catalog.errcodes import DuplicateObject, InvalidName
-from catalog.pg_subscription import check_publications, check_slot_name, sync_slot_name
+from catalog.errcodes import DuplicateColumn, DuplicateObject, InvalidName
+from catalog.pg_subscription import (
+    TableOptions,
+    check_publications,
+    check_slot_name,
+    sync_slot_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,16 @@ def test_sync_slot_name() -> None:
     name = sync_slot_name(16406, 16399, "7329764006882527550")
     assert name == "pg_16406_sync_16399_7329764006882527550"
     check_slot_name(name)
+
+
+def test_lake_columns() -> None:
+    options = TableOptions(columns=(("ID", "id_2"), ("a", "b"), ("b", "a")))
+    assert options.lake_columns(["id", "b", "ID", "a"], "public.t") == {
+        "id": "id",
+        "b": "a",
+        "ID": "id_2",
+        "a": "b",
+    }
+    with pytest.raises(DuplicateColumn, match='columns "ID", "id_2" are mapped') as caught:
+        options.lake_columns(["id", "ID", "id_2"], "public.t")
+    assert "columns: {" in (caught.value.hint or "")

@@ -32,7 +32,7 @@ def test_the_order_of_the_text_is_the_order_of_positions(one: LSN, other: LSN) -
 def test_a_subscription_comes_back_as_it_was() -> None:
     tables = {
         "public.t": TableOptions(
-            to=("s", "u"), defaults=(("a", "now()"),), keys=(("x", "y"),), on_key_conflict="error"
+            to=("s", "u"), defaults=(("a", "now()"),), keys=(("x", "y"),), columns=(("X", "x_2"),)
         ),
         "public.v": TableOptions(),
     }

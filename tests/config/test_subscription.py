@@ -174,6 +174,7 @@ def test_tables() -> None:
       '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
       public.c: {keys: [[a, b], [c]]}
       public.d: {generated: {total: price * amount}}
+      public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
 """
     ).tables
     assert tables == {
@@ -183,6 +184,7 @@ def test_tables() -> None:
         "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
         "public.c": TableOptions(keys=(("a", "b"), ("c",))),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
+        "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
     }
 
 
@@ -201,6 +203,10 @@ def test_tables() -> None:
         ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
         ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),
         ("{a.b: {keys: [[]]}}", "F0000", "keys"),
+        ("{a.b: {columns: {c: {to: x}, d: {to: x}}}}", "42701", 'column "x" is named twice'),
+        ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),
+        ("{a.b: {columns: {c: {to: ''}}}}", "F0000", "must not be empty"),
+        ("{a.b: {columns: {c: x}}}", "F0000", "columns.c"),
     ],
 )
 def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:

@@ -12,11 +12,12 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from config.guc import Settings
 from tests.fix_publisher import Database, type_of_its_own
 from tests.servers import PINNED, every_version
 from tests.waiting import wait_until
+from workers.lake.table import LakeIdent
 from workers.proto import decode
 from workers.proto.messages import (
     Begin,
@@ -227,7 +228,8 @@ def described_before_the_relation(database: Database, spool: Path, type_: str) -
     assert inserted(found) == [[b"1", HORSE.encode()]]
     with closing(connect(database.dsn, "versions")) as conn:
         remote = fetch_remote_table_info(conn, "public", "t", ["pub"])
-    assert [column.type for column in lake_columns(remote)] == [pa.int32(), pa.string()]
+    lake = lake_columns(remote, TableOptions(), LakeIdent("public", "t"))
+    assert [column.type for column in lake] == [pa.int32(), pa.string()]
 
 
 def test_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> None:

@@ -195,7 +195,7 @@ class Applier:
         check_not_renamed(self.sub, runs, rels, part, may_cut=may_cut)
         opened = self.writer.open_all([rels[target] for target in runs])
         lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}
-        self.checks.check_delimiters(runs, lakes)
+        self.checks.check_delimiters(runs, lakes, self.sub.tables)
         return runs
 
     def _skip(self, part: Batch, lsn: LSN) -> dict[RelName, list[Run]]:

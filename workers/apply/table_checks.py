@@ -114,7 +114,7 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
     refresh = f"pgsub refresh {shlex.quote(sub.subname)} copies it under its new name"
     if not source_of(sub, rel):
         return f"{refresh}; {lake} stays as it is."
-    new, name = sub.tables.get(qualified_name(*target), TableOptions()), ".".join(target)
+    new, name = _options(target, sub.tables), ".".join(target)
     if not new.shared or (new.to or target) != (rel.lake_schema, rel.lake_table):
         refresh = (
             f'Say of table "{name}" in the configuration file what it says of '
@@ -125,6 +125,10 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
         f"{refresh}. The rows that shared {lake} has under the old name are there twice then, "
         f"until you delete them: {delete_rows(sub, rel)}"
     )
+
+
+def _options(target: RelName, tables: Mapping[str, TableOptions]) -> TableOptions:
+    return tables.get(qualified_name(*target), TableOptions())
 
 
 @dataclass(slots=True)
@@ -146,28 +150,33 @@ class TableChecks:
     _lock_logged: bool = False
     _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
 
-    def check_delimiters(self, runs: Runs, tables: Mapping[RelName, LakeTable]) -> None:
+    def check_delimiters(
+        self,
+        runs: Runs,
+        tables: Mapping[RelName, LakeTable],
+        options: Mapping[str, TableOptions],
+    ) -> None:
         """Raise 0A000, as the fault of a transaction, if a list gets arrays without commas.
 
         The publisher is asked once about each type that is not built in and goes to a list. A type
         that was dropped since counts as one with commas: the lists of such a type were right.
         """
         found = [
-            (run.changes, column, tables[target].ident)
+            (run.changes, column, lake_column, tables[target].ident)
             for target, own in runs.items()
             if (lists := list_columns(tables[target]))
             for run in own
             if run.relation is not None and run.changes is not None
             for column in run.relation.columns
-            if column.name in lists
+            if (lake_column := _options(target, options).lake_column(column.name)) in lists
         ]
-        oids = {column.typid for _, column, _ in found if column.typid >= FIRST_NORMAL_OID}
+        oids = {column.typid for _, column, *_ in found if column.typid >= FIRST_NORMAL_OID}
         if unknown := oids - self._delimiters.keys():
             self._delimiters |= dict.fromkeys(unknown, ",") | dict(self.delimiters(unknown))
-        for changes, column, ident in found:
+        for changes, column, lake_column, ident in found:
             delimiter = self._delimiters.get(column.typid, ",")
             if delimiter != ",":
-                raise FailedTransaction(int(changes.txn[0]), no_list(column.name, delimiter, ident))
+                raise FailedTransaction(int(changes.txn[0]), no_list(lake_column, delimiter, ident))
 
     def changed_tables(
         self,

@@ -48,7 +48,8 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
         raise ObjectNotInPrerequisiteState(
             f'logical replication target relation "{table.ident}" is missing replicated {columns}',
             hint="Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub "
-            "sql, or leave it out of the publication.",
+            "sql, map it to another column with columns: {COLUMN: {to: NAME}} of the table in the "
+            "configuration, or leave it out of the publication.",
         )
     check_generated(published, generated, table.ident)
     absent = [name for name, _ in generated if name not in known]
@@ -61,14 +62,16 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
         )
 
 
-def check_delimiters(published: Iterable[tuple[str, PgType]], table: LakeTable) -> None:
+def check_delimiters(columns: Iterable[tuple[str, PgType]], table: LakeTable) -> None:
     """Raise 0A000 if a list of an existing lake table would be read from an array without commas.
+
+    ``columns`` are lake columns, with the publisher's types.
 
     A new lake table has text there (``typemap``). A list column is of an earlier version, was made
     by someone else, or belonged to another type on the publisher.
     """
     lists = list_columns(table)
-    for name, type in published:
+    for name, type in columns:
         if name in lists and type.element is not None and type.element.delimiter != ",":
             raise no_list(name, type.element.delimiter, table.ident)
 

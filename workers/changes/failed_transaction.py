@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.errcodes import NULL_VALUE_NOT_ALLOWED, NumericValueOutOfRange, ReplicationError
+from workers.changes.layout import LaidOutRun
 from workers.columnar.column_reader import (
     Changes,
     UnreadableValue,
@@ -63,14 +64,11 @@ def failed_at(
 
 
 def value_error(
-    error: UnrepresentableValue | UnreadableValue,
-    relation: Relation,
-    changes: Changes,
-    table: LakeTable,
+    error: UnrepresentableValue | UnreadableValue, run: LaidOutRun, table: LakeTable
 ) -> FailedTransaction:
     """Blame an unreadable or unstorable value on the transaction, with a hint for the user."""
     if isinstance(error, UnreadableValue):
-        return failed_at(relation, changes, error.change, error)
+        return failed_at(run.relation, run.changes, error.change, error)
     if isinstance(error, UnsentValue):
         cause = ReplicationError(
             f'column "{error.column}" of lake table "{table.ident}" has no value: the publisher '
@@ -89,4 +87,5 @@ def value_error(
             hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
             "or correct the value on the publisher.",
         )
-    return failed_at(relation, changes, error.change, cause, error.column)
+    column = run.published_name(error.column)
+    return failed_at(run.relation, run.changes, error.change, cause, column)

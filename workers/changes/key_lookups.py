@@ -87,7 +87,8 @@ def look_up_every_key(
         unique = UniqueKeys(run.changes, run.layout, keys, probed.key_of if probed else None)
     except UnsentKey as error:
         cause = _unsent(work, names[1 + error.key], error.column)
-        raise failed_at(run.relation, run.changes, error.change, cause, error.column) from None
+        column = run.published_name(error.column)
+        raise failed_at(run.relation, run.changes, error.change, cause, column) from None
 
     def decide(found: pa.Table) -> Segment:
         numbers: list[Any] = list(found.columns)
@@ -131,7 +132,7 @@ def _decided(work: TableWork, run: LaidOutRun, folded: Keyed) -> Segment:
     try:
         return work.keyed_segment(run, folded)
     except (UnrepresentableValue, UnreadableValue) as error:
-        raise value_error(error, run.relation, run.changes, work.table) from None
+        raise value_error(error, run, work.table) from None
 
 
 def _check_found_once(

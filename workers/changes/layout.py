@@ -51,7 +51,7 @@ class LaidOutRun:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the published columns."""
+        """The lake's names of the published columns."""
         return tuple(column.name for column in self.layout.columns)
 
     @property
@@ -60,9 +60,14 @@ class LaidOutRun:
         return self.names(self.layout.key)
 
     def names(self, ordinals: Sequence[int]) -> tuple[str, ...]:
-        """The names of some columns."""
+        """The lake's names of some columns."""
         by_ordinal = {column.ordinal: column.name for column in self.layout.columns}
         return tuple(by_ordinal[ordinal] for ordinal in ordinals)
+
+    def published_name(self, lake_column: str) -> str:
+        """The publisher's name of a lake column, for CONTEXT."""
+        by_name = {column.name: column.ordinal for column in self.layout.columns}
+        return self.relation.columns[by_name[lake_column]].name
 
 
 def layout_for(
@@ -73,19 +78,19 @@ def layout_for(
     Raises 55000 with the name of every published column that the lake table lacks, as PostgreSQL
     does. A shared table must also have the source column, and must not generate the column.
     """
-    published = [column.name for column in relation.columns]
-    needed = published
+    names = options.lake_columns([column.name for column in relation.columns], table.ident)
+    needed = list(names.values())
     if options.shared:
-        check_source_column(".".join(name_of(relation)), published)
-        needed = [*published, SOURCE_COLUMN]
+        check_source_column(".".join(name_of(relation)), needed)
+        needed.append(SOURCE_COLUMN)
     check_columns(needed, table, options.generated)
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),
         key=key_ordinals(relation, coverage),
         columns=tuple(
-            MappedColumn(name=column.name, ordinal=ordinal, type=types[column.name])
-            for ordinal, column in enumerate(relation.columns)
+            MappedColumn(name=name, ordinal=ordinal, type=types[name])
+            for ordinal, name in enumerate(names.values())
         ),
         null_unrepresentable=options.on_unrepresentable == "null",
     )

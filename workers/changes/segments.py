@@ -108,7 +108,7 @@ def _segment(
             return look_up_every_key(work, run, keys, truncate=truncate)
         return _by_key(work, run, truncate=truncate, look_up_keys=look_up_keys and not full)
     except (UnrepresentableValue, UnreadableValue) as error:
-        raise value_error(error, relation, changes, work.table) from None
+        raise value_error(error, run, work.table) from None
 
 
 def _lay_out(
@@ -166,7 +166,7 @@ def _whole_rows(work: TableWork, run: LaidOutRun, *, truncate: bool) -> Segment:
                 ),
             )
         except (UnrepresentableValue, UnreadableValue) as error:
-            raise value_error(error, run.relation, run.changes, work.table) from None
+            raise value_error(error, run, work.table) from None
 
     images = work.stage(full.image_batches(), full.image_schema)
     work.count_misses_of(full)

@@ -106,9 +106,9 @@ def copy_table(
         _empty(rel, lake, dest, branch, origin_startpos, source)
     form = CSV if nodes is None else BINARY
     ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
-    columns = _copied_columns(remote, lake)
+    columns = _copied_columns(remote, options, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
-    key = () if empty else remote.key
+    key = () if empty else tuple(map(options.lake_column, remote.key))
     copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
@@ -167,10 +167,13 @@ def _empty(
     failpoints.reach("tablesync.emptied")
 
 
-def _copied_columns(remote: RemoteTable, lake: LakeTable) -> tuple[LakeColumn, ...]:
+def _copied_columns(
+    remote: RemoteTable, options: TableOptions, lake: LakeTable
+) -> tuple[LakeColumn, ...]:
     """The lake's columns in the order of the COPY."""
     by_name = {column.name: column for column in lake.columns}
-    return tuple(by_name[column.name] for column in remote.columns)
+    names = options.lake_columns([column.name for column in remote.columns], lake.ident)
+    return tuple(by_name[name] for name in names.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,8 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
             copy_again=recopy_command(copy.sub.subname, copy.rel),
             generated=copy.options.generated,
         )
-    check_repeated_keys(copy.dest, copy.ident, copy.branch, copy.options.keys, copy.source)
+    keys = [tuple(map(copy.options.lake_column, each)) for each in copy.options.keys]
+    check_repeated_keys(copy.dest, copy.ident, copy.branch, keys, copy.source)
 
 
 @contextmanager

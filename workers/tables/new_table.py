@@ -18,14 +18,18 @@ from workers.publisher.remote_table import RemoteTable
 from workers.tables.position import stamp_at
 
 
-def lake_columns(remote: RemoteTable, *, as_text: bool = False) -> tuple[LakeColumn, ...]:
+def lake_columns(
+    remote: RemoteTable, options: TableOptions, ident: LakeIdent
+) -> tuple[LakeColumn, ...]:
     """The columns of a new lake table. All are nullable: the lake repeats no constraint.
 
-    ``as_text`` (``on_unrepresentable: text``): a type with values that no lake column
-    can hold becomes text, and the values stay exact.
+    With ``on_unrepresentable: text`` a type with values that no lake column can hold becomes text,
+    and the values stay exact.
     """
+    names = options.lake_columns([column.name for column in remote.columns], ident)
+    as_text = options.on_unrepresentable == "text"
     return tuple(
-        LakeColumn(column.name, lake_type(column.type, as_text=as_text))
+        LakeColumn(names[column.name], lake_type(column.type, as_text=as_text))
         for column in remote.columns
     )
 
@@ -37,7 +41,7 @@ def new_columns(
 
     A generated column may be computed from the source column, too.
     """
-    columns = lake_columns(remote, as_text=options.on_unrepresentable == "text")
+    columns = lake_columns(remote, options, ident)
     known = with_source_column(columns) if options.shared else columns
     columns = (*columns, *dest.generated_columns(ident, known, options.generated))
     return with_source_column(columns) if options.shared else columns
@@ -56,7 +60,8 @@ def prepare_lake_table(
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = stamp_at(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
     owner = owner_of(sub, rel)
-    needed = [column.name for column in remote.columns]
+    names = options.lake_columns([column.name for column in remote.columns], ident)
+    needed = list(names.values())
     if stamp.source:
         check_source_column(f"{rel.nspname}.{rel.relname}", needed)
         needed.append(SOURCE_COLUMN)
@@ -74,5 +79,5 @@ def prepare_lake_table(
             )
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
     check_columns(needed, lake, options.generated)
-    check_delimiters(((column.name, column.type) for column in remote.columns), lake)
+    check_delimiters(((names[column.name], column.type) for column in remote.columns), lake)
     return lake

@@ -172,3 +172,40 @@ def test_another_slot_keeps_the_positions(world: Around) -> None:
     assert (row(world).subslotname, row(world).max_flush_lsn) == ("other", LSN(500))
     assert 'NOTICE: subscription "mysub" was brought in line: slotname' in world.said()
     assert any('"mysub" stays on the publisher' in said for said in world.said())
+
+
+def to_columns(mapping: dict[str, str]) -> dict[str, Any]:
+    return {"public.a": {"columns": {name: {"to": lake} for name, lake in mapping.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"id": "v", "v": "id"}),
+        ({"id": "v", "v": "id"}, {}),
+        ({"id": "x"}, {"v": "x"}),
+        ({"id": "x", "v": "y"}, {"id": "y", "v": "x"}),
+    ],
+)
+def test_a_lake_column_keeps_its_published_column(
+    tmp_path: Path, before: dict[str, str], after: dict[str, str]
+) -> None:
+    world = around(tmp_path)
+    create_subscription(statement(tables=to_columns(before)), world.context)
+    with pytest.raises(FeatureNotSupported, match=r"lake column .* cannot go from column"):
+        bring_in_line(row(world), statement(tables=to_columns(after)), world.context)
+    assert dict(row(world).tables["public.a"].columns) == before
+    world.store.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, {"id": "key"}), ({"id": "key"}, {}), ({"id": "x"}, {"id": "y"})]
+)
+def test_a_mapping_may_come_go_and_change(
+    tmp_path: Path, before: dict[str, str], after: dict[str, str]
+) -> None:
+    world = around(tmp_path)
+    create_subscription(statement(tables=to_columns(before)), world.context)
+    bring_in_line(row(world), statement(tables=to_columns(after)), world.context)
+    assert dict(row(world).tables["public.a"].columns) == after
+    world.store.close()

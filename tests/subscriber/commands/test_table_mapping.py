@@ -12,9 +12,7 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
-from subscriber.commands.create_drop import (
-    create_subscription,
-)
+from subscriber.commands.create_drop import create_subscription, drop_subscription
 from tests.subscriber.twins import (
     POINT,
     Around,
@@ -74,8 +72,17 @@ def test_a_column_called_as_the_elements_of_an_array_column(world: Around) -> No
     assert caught.value.primary == (
         'column names "tags" and "tags.element" of table "public.a" exclude each other in the lake'
     )
-    assert "column list" in (caught.value.hint or "")
+    hint = caught.value.hint or ""
+    assert 'columns: {"tags.element": {"to": "tags_element_1"}} of table "public.a"' in hint
     nothing_is_left(world)
+    renamed = {"public.a": {"columns": {"tags.element": {"to": "tags_element_1"}}}}
+    named = create_subscription(
+        statement("named", tables=renamed, with_={"copy_data": False}), world.context
+    )
+    made = world.lake.tables[LakeIdent("public", "a")]
+    assert [column.name for column in made.columns] == ["id", "tags", "tags_element_1"]
+    drop_subscription(named.subname, world.context)
+    del world.lake.tables[LakeIdent("public", "a")]
     as_text = {"public.a": {"on_unrepresentable": "text"}}
     create_subscription(statement(tables=as_text), world.context)
     world.publisher.tables = {"b": PublishedTable(columns=columns)}
@@ -93,6 +100,44 @@ def test_names_that_differ_only_by_case_are_a_warning(world: Around) -> None:
         'WARNING: columns "NAME", "Name" of table "public.a" differ only by case',
         'WARNING: lake tables "public.A", "public.a" differ only by case',
     ]
+    columns, lake_tables = [n for n in world.notices if "by case" in n.primary]
+    assert "Trino, Hive and Athena" in (columns.detail or "")
+    assert 'columns: {"NAME": {"to": "name_1"}}' in (columns.hint or "")
+    assert "to:" in (lake_tables.hint or "")
+
+
+def test_a_mapping_gives_names_that_every_reader_can_have(world: Around) -> None:
+    world.publisher.tables = {
+        "a": PublishedTable(columns=("id", "ID", "_pos")),
+        "A": PublishedTable(),
+    }
+    tables = {
+        "public.a": {"columns": {"ID": {"to": "id_2"}, "_pos": {"to": "pos"}, "x": {"to": "y"}}},
+        "public.A": {"to": "public.a_2"},
+    }
+    create_subscription(statement(tables=tables, with_={"copy_data": False}), world.context)
+    assert [said for said in world.said() if "WARNING" in said] == [
+        'WARNING: column "x" of the configuration of table "public.a" is not published'
+    ]
+    made = world.lake.tables[LakeIdent("public", "a")]
+    assert [column.name for column in made.columns] == ["id", "id_2", "pos"]
+
+
+@pytest.mark.parametrize(
+    ("to", "sqlstate", "said"),
+    [
+        ("v", "42701", 'published columns "id", "v" are mapped to one column'),
+        ("_pos", "42939", 'column name "_pos" of table "public.a" is reserved'),
+    ],
+)
+def test_a_mapping_to_a_name_that_is_not_free(
+    world: Around, to: str, sqlstate: str, said: str
+) -> None:
+    tables = {"public.a": {"columns": {"id": {"to": to}}}}
+    with pytest.raises(ReplicationError, match=said) as caught:
+        create_subscription(statement(tables=tables), world.context)
+    assert caught.value.code == sqlstate
+    nothing_is_left(world)
 
 
 def test_s_001_8_a_table_without_columns_is_refused(world: Around) -> None:

@@ -50,7 +50,7 @@ def test_a_table_that_is_not_there_is_made_with_the_present_copy_at_no_position(
     dest, rel = MemoryDestination(world.lake), subscribed(world)
     made = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
     assert made.owner == "u"
-    assert made.columns == lake_columns(T)
+    assert made.columns == lake_columns(T, TableOptions(), NEW)
     assert made.stamp == Stamp(origin_name(rel.srsubid), LSN(0), EPOCH, LSN(0))
     again = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
     assert again.snapshot_id == made.snapshot_id, "it is found"
@@ -109,10 +109,8 @@ def test_a_shared_table_has_the_source_column_and_no_owner_of_its_own(world: Sub
 
 def test_types_without_exact_values_in_the_lake_may_be_text() -> None:
     numbers = remote(("id", INTEGER), ("n", NUMERIC))
-    assert [column.type for column in lake_columns(numbers, as_text=True)] == [
-        pa.int32(),
-        pa.string(),
-    ]
+    made = lake_columns(numbers, TableOptions(on_unrepresentable="text"), NEW)
+    assert [column.type for column in made] == [pa.int32(), pa.string()]
 
 
 def test_a_generated_column_comes_before_the_source(world: Subscribed) -> None:
@@ -120,3 +118,12 @@ def test_a_generated_column_comes_before_the_source(world: Subscribed) -> None:
     options = TableOptions(shared=True, generated=(("w", "id + 1"),))
     names = [column.name for column in new_columns(T, options, NEW, dest)]
     assert names == ["id", "v", "w", SOURCE_COLUMN]
+
+
+def test_columns_have_the_names_of_the_mapping(world: Subscribed) -> None:
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    options = TableOptions(columns=(("id", "key"),), generated=(("w", "key + 1"),))
+    made = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    assert [column.name for column in made.columns] == ["key", "v", "w"]
+    again = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    assert again.columns == made.columns, "a mapped column is found"

@@ -17,6 +17,7 @@ from psycopg import pq
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import TableOptions
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
 from tests.workers.columnar.built_in import built_in_types
@@ -29,7 +30,7 @@ from workers.columnar.frame import Frame, frame
 from workers.columnar.kernel import DIGEST
 from workers.columnar.tuples import be16, be32
 from workers.lake.copy_task import BINARY, CSV, CopyReader, CopyTask, read_copy
-from workers.lake.table import LakeColumn
+from workers.lake.table import LakeColumn, LakeIdent
 from workers.publisher.binary_columns import BinaryForms, copy_forms, fetch_type_rows, known_forms
 from workers.publisher.copy_statement import copy_statement
 from workers.publisher.remote_table import fetch_remote_table_info
@@ -230,7 +231,8 @@ def compare(
     nodes = BinaryForms(lambda oids: fetch_type_rows(asked, oids)).of(relation(by_binary))
     as_text = in_form(by_text.changes(slice(None)), None)
     as_binary = in_form(by_binary.changes(slice(None)), nodes)
-    lake = lake_columns(fetch_remote_table_info(asked, "public", "t", ["everything"]))
+    published = fetch_remote_table_info(asked, "public", "t", ["everything"])
+    lake = lake_columns(published, TableOptions(), LakeIdent("public", "t"))
     for types in ([LakeColumn(column.name, pa.string()) for column in lake], lake):
         wanted, read = columns(as_text, types), columns(as_binary, types)
         for column, one, other in zip(types, wanted, read, strict=True):
@@ -271,8 +273,9 @@ def test_s_014_1_a_binary_copy_brings_the_same_arrow_columns(publisher_db: Datab
     remote = fetch_remote_table_info(asked, "public", "t", ["everything"])
     nodes = compile_forms(copy_forms(asked, remote))
     plain = (nodes.table.tolist(), nodes.roots.tolist())
-    for as_text in (False, True):
-        lake: Sequence[LakeColumn] = lake_columns(remote, as_text=as_text)
+    for kind in ("error", "text"):
+        options = TableOptions(on_unrepresentable=kind)
+        lake: Sequence[LakeColumn] = lake_columns(remote, options, LakeIdent("public", "t"))
         by_text = read_copy(asked.copy_out(copy_statement(remote, options=CSV)), lake, True)
         by_binary = read_copy(
             asked.copy_out(copy_statement(remote, options=BINARY)), lake, True, nodes=plain
