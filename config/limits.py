@@ -211,6 +211,8 @@ SEGMENT_FIRST_BYTES: Final = 1 * _MB
 """A segment's first buffer; the buffer doubles from there."""
 SEGMENT_SCRATCH_BYTES: Final = 4 * _MB
 """Received bytes of a segment on disk before the next write."""
+INDEX_READ_TRANSACTIONS: Final = 65_536
+"""Entries of a spool's index that are read from disk at a time: 2.6 MB."""
 GIVE_PAGES_BACK_SECONDS: Final = 0.05
 """Time after which a batch on disk gives pages back. A kernel touches some tens of megabytes in the
 time, and memory stays flat."""

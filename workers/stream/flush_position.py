@@ -1,20 +1,23 @@
 """Compute the positions that may be reported to the publisher. Pure: no clock, no socket.
 
-PostgreSQL's ``store_flush_position`` and ``get_flush_position``. A transaction enters the list when
-its Commit is *received*, long before the transaction is applied. The transaction leaves the list,
-in order, when every table of the subscription holds it durably. The flush position is the end of
-the last transaction that left the list. The last received position counts as flushed only if the
-list is empty *and* no transaction is partly received: so the publisher can recycle WAL during an
-idle or filtered stream.
+PostgreSQL's ``store_flush_position`` and ``get_flush_position``. A transaction is pending from the
+moment when its Commit is *received*, long before the transaction is applied. Transactions cease to
+be pending in order, when every table of the subscription holds them durably. The flush position is
+the end of the last durable transaction. The last received position counts as flushed only if
+nothing is pending *and* no transaction is partly received: so the publisher can recycle WAL during
+an idle or filtered stream.
 
-Trace (why a transaction enters the list when received, not when applied): a Commit ending at 500 is
-received and spooled. A keepalive at 510 asks for a reply. A list that is filled only after the lake
-commit would be empty, so 510 would be confirmed. A crash now would lose 500 for ever.
+PostgreSQL keeps a list of the pending transactions. Here batches become durable in order, and a
+batch ends with a transaction. So the ends of the last pending and of the last durable transaction
+are enough, and a million pending transactions take no memory.
+
+Trace (why a transaction is pending when received, not when applied): a Commit ending at 500 is
+received and spooled. A keepalive at 510 asks for a reply. If 500 were pending only after the lake
+commit, 510 would be confirmed. A crash now would lose 500 for ever.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from catalog.errcodes import InternalError
@@ -30,33 +33,32 @@ class Positions:
 
 
 class FlushPositions:
-    """The list of received, not yet durable transactions, and the positions to report."""
+    """The received, not yet durable transactions, and the positions to report."""
 
     def __init__(self) -> None:
-        self._pending: deque[int] = deque()
+        self._last_end = InvalidXLogRecPtr
         self._durable = InvalidXLogRecPtr
         self._received = InvalidXLogRecPtr
         self._reported = InvalidXLogRecPtr
 
     def store_flush_position(self, remote_end: int) -> None:
         """Note a received Commit; ``remote_end`` is the end LSN."""
-        if self._pending and remote_end < self._pending[-1]:
+        if remote_end < self._last_end:
             raise InternalError("a transaction's end LSN is behind its predecessor's")
-        self._pending.append(remote_end)
+        self._last_end = LSN(remote_end)
 
     def received(self, last_received: int) -> None:
         """Note the highest position in the received messages."""
         self._received = LSN(max(self._received, last_received))
 
     def mark_durable(self, remote_end: int) -> None:
-        """Note that the transactions up to ``remote_end`` are durable in every table."""
-        while self._pending and self._pending[0] <= remote_end:
-            self._durable = LSN(max(self._durable, self._pending.popleft()))
+        """Note that all tables hold the transactions up to ``remote_end``, the end of one."""
+        self._durable = LSN(max(self._durable, min(remote_end, self._last_end)))
 
     @property
-    def pending(self) -> int:
-        """The number of received transactions that are not durable yet."""
-        return len(self._pending)
+    def is_pending(self) -> bool:
+        """True if a received transaction is not durable yet."""
+        return self._durable < self._last_end
 
     @property
     def last_received(self) -> LSN:
@@ -69,9 +71,7 @@ class FlushPositions:
         ``open_transaction`` is true if the spool holds a part of a transaction without its Commit.
         """
         flush = self._durable
-        if not self._pending and not open_transaction:
+        if not self.is_pending and not open_transaction:
             flush = LSN(max(flush, self._received))
-        if self._pending and flush >= self._pending[0]:
-            raise InternalError("a pending transaction ends at or before the flush position")
         self._reported = LSN(max(self._reported, flush))
         return Positions(self._received, self._reported)

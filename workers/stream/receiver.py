@@ -132,7 +132,7 @@ class Receiver(threading.Thread):
         The lock makes the answer exact: a transaction counts, or is not received yet.
         """
         with self._lock:
-            if self._positions.pending or not self._spool.is_empty():
+            if self._positions.is_pending or not self._spool.is_empty():
                 return None
             return self._positions.last_received
 

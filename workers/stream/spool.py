@@ -9,7 +9,8 @@ transaction boundary once the present segment holds ``segment_bytes``, so a batc
 segments. Segments live in memory while all segments together hold at most ``memory_limit`` bytes.
 Past the limit the present segment moves to an unlinked file (mode 0600, gone with the process in
 any case) and goes on in the file. At least one whole transaction always fits: the limits decide the
-place of bytes and the cuts between batches, never the end of a transaction.
+place of bytes and the cuts between batches, never the end of a transaction. What the spool knows of
+each transaction (``CommitIndex``) counts as bytes, and lies where the bytes lie.
 
 Trace: limit 64 MB. A 300 MB transaction arrives. The first 64 MB collect in memory, then move to a
 file; the rest is appended through a small scratch buffer. The Commit closes the segment. The batch
@@ -30,6 +31,7 @@ import numpy as np
 from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.stream.batch import Batch, Bytes, Ints
+from workers.stream.commit_index import CommitIndex
 
 
 class _Segment:
@@ -40,12 +42,18 @@ class _Segment:
         self.file: int | None = None
         self.start = 0
         self.used = 0
-        self.commits: list[Ints] = []
+        self.commits = CommitIndex()
         self.closed_to = 0  # record offset after the last Commit
 
     @property
+    def data(self) -> int:
+        """The bytes of records that are not taken."""
+        return self.used - self.start
+
+    @property
     def memory(self) -> int:
-        return 0 if self.file is not None else self.used - self.start
+        """The bytes in memory: records and their index."""
+        return 0 if self.file is not None else self.data + self.commits.memory
 
     def spill(self, directory: Path) -> None:
         """Move to an unlinked file; ``buf`` becomes the scratch buffer.
@@ -56,28 +64,30 @@ class _Segment:
         try:
             with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
                 _write_all(handle.fileno(), self.buf[self.start : self.used])
+                index = self.commits.spill(directory, self.start)
                 file = os.dup(handle.fileno())
         except OSError as error:
             raise _disk_error(directory, error) from None
-        self.file = file
         self._move_to(scratch)
+        self.file = file
+        self.commits.go_on_in(index)
 
     def resize(self, size: int) -> None:
         """Go on in a buffer of ``size`` bytes."""
         bigger = np.empty(size, dtype=np.uint8)
-        bigger[: self.memory] = self.buf[self.start : self.used]
+        bigger[: self.data] = self.buf[self.start : self.used]
         self._move_to(bigger)
 
     def _move_to(self, buf: Bytes) -> None:
         """Go on in ``buf``; taken batches keep the old buffer."""
         self.buf = buf
-        for commits in self.commits:
-            commits[:, 0] -= self.start
+        self.commits.move(self.start)
         self.closed_to -= self.start
         self.used -= self.start
         self.start = 0
 
     def close(self) -> None:
+        self.commits.close()
         if self.file is not None:
             os.close(self.file)
             self.file = None
@@ -134,17 +144,18 @@ class Spool:
         with self._lock:
             segment = self._segments[-1]
             if segment.file is not None:
-                try:
-                    _write_all(segment.file, segment.buf[:position])
-                except OSError as error:
-                    raise _disk_error(self._directory, error) from None
                 commits = commits.copy()
                 commits[:, 0] += segment.used
+                try:
+                    _write_all(segment.file, segment.buf[:position])
+                    segment.commits.append(commits)
+                except OSError as error:
+                    raise _disk_error(self._directory, error) from None
                 segment.used += position
             else:
+                segment.commits.append(commits)
                 segment.used = position
             if len(commits):
-                segment.commits.append(commits)
                 segment.closed_to = int(commits[-1, 0])
             self._arrange(segment)
 
@@ -153,8 +164,8 @@ class Spool:
         with self._lock:
             segment = self._segments[-1]
             if segment.file is None:
-                want = segment.memory + need
-                others = sum(each.memory for each in self._segments) - segment.memory
+                want = segment.data + need
+                others = sum(each.memory for each in self._segments) - segment.data
                 if others + want <= self._memory_limit:
                     size = len(segment.buf)
                     if 2 * want > size:
@@ -209,14 +220,10 @@ class Spool:
             segment = self._segments[0]
             if not segment.commits:
                 return None
-            commits = np.concatenate(segment.commits)
-            fit = int(np.searchsorted(commits[:, 0], segment.start + max_bytes, side="right"))
-            changes = np.cumsum(commits[:fit, 4])
-            count = max(int(np.searchsorted(changes, max_rows, side="right")), 1)
-            start, end = segment.start, int(commits[count - 1, 0])
-            segment.commits = [commits[count:]] if count < len(commits) else []
-            segment.start = end
-            return self._batch(segment, start, end, commits[:count])
+            start = segment.start
+            commits = segment.commits.take(start, max_bytes, max_rows)
+            segment.start = int(commits[-1, 0])
+            return self._batch(segment, start, segment.start, commits)
 
     @staticmethod
     def _batch(segment: _Segment, start: int, end: int, commits: Ints) -> Batch:
@@ -246,7 +253,7 @@ class Spool:
         """The bytes that wait in memory and on disk."""
         with self._lock:
             memory = sum(segment.memory for segment in self._segments)
-            total = sum(segment.used - segment.start for segment in self._segments)
+            total = sum(segment.data + segment.commits.size for segment in self._segments)
             return memory, total - memory
 
     def close(self) -> None:

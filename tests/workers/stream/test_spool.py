@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import IoError
 from tests.workers.stream.spooled import LIMIT, SEGMENT, content, put
+from workers.stream.flush_position import FlushPositions
 from workers.stream.spool import Spool
 
 
@@ -101,6 +102,38 @@ def test_a_large_transaction_never_takes_more_than_the_limit(tmp_path: Path) -> 
 
     # A buffer that grows is there twice, and then there is a scratch buffer.
     assert peak_memory(receive) < 13 << 20
+    spool.close()
+
+
+def test_tiny_transactions_take_no_memory_beyond_the_limit(tmp_path: Path) -> None:
+    """A lake stands still while 200,000 of them come, 2,000 with each turn of the thread."""
+    spool = Spool(tmp_path, memory_limit=2 << 20, segment_bytes=1 << 20)
+    positions = FlushPositions()
+    turn, size = 2_000, 100
+
+    def receive() -> None:
+        for first in range(0, 200_000, turn):
+            buf, position = spool.writable()
+            while len(buf) - position < turn * size:
+                spool.grow(turn * size)
+                buf, position = spool.writable()
+            numbers = np.arange(first, first + turn)
+            ends = (numbers + 1) * 1_000
+            offsets = position + (np.arange(turn) + 1) * size
+            commits = np.stack([offsets, ends - 1, ends, numbers * 0, numbers * 0 + 1], axis=1)
+            spool.wrote(position + turn * size, commits)
+            for end in ends.tolist():
+                positions.store_flush_position(end)
+
+    assert peak_memory(receive) < 12 << 20  # the records are 20 MB, their index 8 MB
+    assert sum(spool.size()) == 200_000 * (size + 40)
+    taken = 0
+    while (batch := spool.take(1 << 20, 10**9)) is not None:
+        assert batch.end - batch.start == size * batch.ntxns
+        taken += batch.ntxns
+        positions.mark_durable(batch.last_end)
+    assert taken == 200_000
+    assert not positions.is_pending
     spool.close()
 
 
