@@ -165,6 +165,11 @@ class Settings(BaseModel):
     batch_max_rows: int = Field(
         1_000_000, ge=1, le=_INT_MAX, description="changes in a batch of transactions"
     )
+    apply_work_mem: Memory = Field(
+        256 * 2**20,
+        description="memory to apply changes with; a larger transaction is applied in slices, and "
+        "shown when the last one is written",
+    )
     batch_delay: Milliseconds = Field(
         1.0,
         description="behind a batch of 500 small transactions or more the worker waits so long "

@@ -231,6 +231,11 @@ DRAIN_BUDGET_NANOSECONDS: Final = 50_000_000
 """The longest call of the drain kernel: afterwards Python looks for signals and sends feedback."""
 FRAME_WINDOW_BYTES: Final = 16 * _MB
 """Bytes that are framed before pages are given back; a kernel needs some milliseconds."""
+SLICE_CHANGE_BYTES: Final = 128
+"""Memory of a change of a slice besides the change's record: frame 30, fold 81, the rest for what
+is looked up in the lake."""
+SLICE_CHANGES: Final = 1_000_000
+"""The most changes of a slice: ``LOOK_UP_CHANGES`` existing rows are found without a MERGE."""
 
 # -- building Arrow arrays -------------------------------------------------------------------------
 

@@ -54,6 +54,28 @@ def transaction(bench: Bench) -> None:
     bench.record("transaction_10m", figures, rows=total, series_of=series_of)
 
 
+def any_size(bench: Bench) -> None:
+    """20 M inserts, then an update of all these rows, each in one transaction.
+
+    ``mb`` is the apply worker's largest RSS: a transaction of any size takes bounded memory.
+    """
+    total = bench.rows(20_000_000)
+    figures: dict[str, dict[str, Run]] = {"insert_20m": {}, "update_20m": {}}
+    for side, table in bench.streams():
+        statements = {
+            "insert_20m": f"INSERT INTO {table} SELECT * FROM made(1, {total})",
+            "update_20m": f"UPDATE {table} SET customer = -1, flag = NOT flag",
+        }
+        for case, statement in statements.items():
+            run = bench.backlog(side, table, bench.writing(statement))
+            figures[case][side.name] = {**run, "mb": max(map(high_water, _apply(side)), default=0)}
+            must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+        expected = bench.publisher.value(f"SELECT sum(customer) FROM {table}")
+        must_equal(side.sum(table, "customer"), expected)
+    for case, each in figures.items():
+        bench.record(case, each, rows=total)
+
+
 def _apply(side: Side) -> list[int]:
     return [pid for pid, role in side.pids().items() if "apply worker" in role]
 

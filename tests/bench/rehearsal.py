@@ -69,6 +69,9 @@ class Pretended:
     def count(self, table: str) -> int:
         return ROWS
 
+    def sum(self, table: str, column: str) -> int:
+        return ROWS
+
     def query_alone(self, table: str) -> float:
         return 0.25
 

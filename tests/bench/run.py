@@ -70,6 +70,7 @@ LONG: Final[Cases] = {
     "first_row": lambda bench: cases.first_row(bench, 3),
     "update_random_v3 delete_random_v3": lambda bench: cases.changes(bench, 3, format_version=3),
     "transaction_10m": long_cases.transaction,
+    "insert_20m update_20m": long_cases.any_size,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
     "reader_scan": lambda bench: long_cases.reader(bench, 1800, 21),
     "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),

@@ -20,6 +20,10 @@ fault are published before the worker tries the transaction alone. A part is cut
 
 An error of a single transaction ends the worker, and names the transaction's finish LSN.
 
+A part that does not fit ``work_mem`` is cut, too: into two halves, or, if the part is a single
+transaction, into *slices* of changes. The steps 1 to 4 are done for each slice. So a transaction of
+any size takes bounded memory. Step 5 follows the last slice, and readers see the whole transaction.
+
 A trace: a batch of transactions 1 to 8. The lake refuses a row of 6, and the error does not name
 the transaction::
 
@@ -44,18 +48,24 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from config.limits import PUBLISH_ATTEMPTS
 from workers.apply import progress
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
-from workers.changes.by_table import Run, Targets, frame_batch
+from workers.changes.by_table import FramedBatch, Run, Targets, frame_batch, frame_in_slices
 from workers.changes.failed_transaction import FailedChange, FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.columnar.column_reader import UnreadableValue, in_form
-from workers.columnar.frame import frame
+from workers.columnar.frame_slices import fits_one_slice
+from workers.lake.sources import source_of
+from workers.lake.table import LakeIdent
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
+from workers.tables.publish_batch import MainMoved
+from workers.tables.write_batch import Slice
 from workers.tables.writer import LakeWriter
 from workers.tables.written import Written
 
@@ -68,6 +78,7 @@ class Applier:
     - ``publishes_each_batch`` is True in a sync worker after the copy was published.
     - ``decided_lsn`` is the end of the last transaction that the gate has decided.
     - ``skip_logged`` is the finish LSN of the last transaction that the log reports as skipped.
+    - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
     """
 
@@ -81,7 +92,9 @@ class Applier:
     rels: dict[RelName, SubscriptionRel] = field(default_factory=dict)
     decided_lsn: LSN = InvalidXLogRecPtr
     skip_logged: LSN = InvalidXLogRecPtr
+    work_mem: int = field(default_factory=lambda: Settings().apply_work_mem)
     binary: BinaryForms | None = None
+    _attempts: int = 0
 
     @property
     def holds_back_until_synced(self) -> bool:
@@ -109,6 +122,8 @@ class Applier:
         skip = look_for_skip(self.sub.subskiplsn, part)
         if skip is not None and skip.txn is not None and part.ntxns > 1:
             return _around(part, skip.txn)
+        if part.ntxns > 1 and not self._is_one_slice(part):
+            return _halves(part)
         relmap = self.relmap.copy()
         try:
             with giving_pages_back(part):
@@ -127,8 +142,25 @@ class Applier:
             if part.ntxns == 1:
                 self._raise_for_transaction(part, error)
             return _halves(part)
-        self._finish(written, part.last_end, skip)
+        try:
+            self._finish(written, part.last_end, skip)
+        except MainMoved:
+            self._attempts += 1
+            if self.own_relid or self._attempts >= PUBLISH_ATTEMPTS:
+                raise
+            # Some tables may show the transaction. The fence tells which, and the gate skips them.
+            self._forget_part(relmap)
+            self.writer.settle_again(self._ident_of)
+            return [part]
+        self._attempts = 0
         return []
+
+    def _ident_of(self, relid: int) -> LakeIdent | None:
+        found = (rel for rel in self.rels.values() if rel.srrelid == relid)
+        return next((LakeIdent(rel.lake_schema, rel.lake_table) for rel in found), None)
+
+    def _is_one_slice(self, part: Batch) -> bool:
+        return fits_one_slice(part.end - part.start, part.nchanges, self.work_mem)
 
     def _forget_part(self, relmap: LogicalRepRelMap) -> None:
         """Take back the changes that a failed part made in memory.
@@ -161,18 +193,35 @@ class Applier:
             words.append(f'for replication target relation "{change.nspname}.{change.relname}"')
             if change.column is not None:
                 words.append(f'column "{change.column}"')
-        give_back = batch.give_pages_back if batch.mapping is not None else None
-        xid = int(frame(batch.buf, batch.start, batch.end, give_back).txns.xid[0])
-        words.append(f"in transaction {xid}, finished at {LSN(int(batch.final_lsn[0]))}")
+        finished = LSN(int(batch.final_lsn[0]))
+        words.append(f"in transaction {batch.first_xid}, finished at {finished}")
         with error_context(" ".join(words)):
             raise error
 
     def _write(self, part: Batch, skip: Skip | None) -> list[Written]:
         """Write a part to the branches of the tables; no change is visible yet."""
         if skip is not None and skip.txn is not None:
-            runs = self._skip(part, skip.lsn)
-        else:
-            runs = self._runs(part)
+            dropped = self._checked(self._skip(part, skip.lsn))
+            return self._write_at_once(dropped, part)
+        if self._is_one_slice(part):
+            whole = self._checked(self._runs(frame_batch(part, self.relmap), part))
+            return self._write_at_once(whole, part)
+        framed = frame_in_slices(part, self.relmap, self.work_mem)
+        slices = (self._checked(self._runs(each, part)) for each in framed)
+        shared = {
+            LakeIdent(rel.lake_schema, rel.lake_table)
+            for rel in self.rels.values()
+            if source_of(self.sub, rel) and not self.holds_back_until_synced
+        }
+        return self.writer.write_slices(slices, part.last_end, shared)
+
+    def _write_at_once(self, whole: Slice, part: Batch) -> list[Written]:
+        if not whole.work:
+            return []
+        return self.writer.write(whole.work, part.last_end, unsure=whole.unsure)
+
+    def _checked(self, runs: dict[RelName, list[Run]]) -> Slice:
+        """Check the tables of the runs; return the runs as the lake gets them."""
         announced = self.relmap.take_announced()
         for changed in self.checks.changed_tables(runs, self.rels, announced):
             self._look_up_inserted_keys(changed)
@@ -184,11 +233,10 @@ class Applier:
             for target, own in runs.items()
         }
         unsure = {self.rels[target].srrelid for target in runs.keys() & self.checks.uncompared}
-        return self.writer.write(work, part.last_end, unsure=unsure) if work else []
+        return Slice(work, unsure)
 
-    def _runs(self, part: Batch) -> dict[RelName, list[Run]]:
-        """Return the runs of a part that this worker has to write, by table."""
-        framed = frame_batch(part, self.relmap)
+    def _runs(self, framed: FramedBatch, part: Batch) -> dict[RelName, list[Run]]:
+        """Return the runs of a part, or of a slice, that this worker has to write, by table."""
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
         may_cut = not self.holds_back_until_synced
@@ -207,9 +255,11 @@ class Applier:
         if self.skip_logged != lsn:
             self.skip_logged = lsn
             progress.log_skip_start(self.sub, lsn)
-        takes, rels = self._gate(frame_batch(part, self.relmap).targets, part)
-        taking = [rels[target] for target, taken in takes.items() if taken.any()]
-        skipping = {(rel.nspname, rel.relname): rel for rel in taking}
+        skipping: dict[RelName, SubscriptionRel] = {}
+        for framed in frame_in_slices(part, self.relmap, self.work_mem):
+            takes, rels = self._gate(framed.targets, part)
+            taking = [rels[target] for target, taken in takes.items() if taken.any()]
+            skipping |= {(rel.nspname, rel.relname): rel for rel in taking}
         for rel in skipping.values():
             self._look_up_inserted_keys(ChangedTable(replace(rel, copied=False)))
         return {target: [] for target in skipping}

@@ -85,6 +85,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             continue
         failpoints.reach("apply.batch_taken")
         watch.check()
+        applier.work_mem = settings.apply_work_mem
         applier.apply_batch(batch)
         stream.receiver.mark_durable(batch.last_end)
         process.note_progress()

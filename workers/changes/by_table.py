@@ -10,13 +10,16 @@ Each run is folded later (``workers.changes.segments``). The order is a rule of
 ``docs/reliability.md``: first drop, then cut, then fold. A fold before the first step would let a
 replayed DELETE take part. A fold before the cut would mix rows of two layouts.
 
+A large transaction is framed in *slices* (``frame_in_slices``). The three steps are taken for each
+slice, and the slices follow each other in commit order.
+
 Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I`` (layout R),
 ``U`` (layout R'), and ``T I``. A TRUNCATE discards all earlier changes, so only ``T I`` is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +30,7 @@ from catalog.errcodes import InternalError
 from workers.changes.relation_map import LogicalRepRelMap, RelName, in_force, name_of
 from workers.columnar.column_reader import Changes
 from workers.columnar.frame import Frame, frame
+from workers.columnar.frame_slices import frame_slices
 from workers.proto.decode import message
 from workers.proto.messages import Relation, Truncate
 from workers.publisher.replica_identity import Coverage
@@ -113,8 +117,28 @@ def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:
     ``relmap`` takes up all Relation messages of the batch, also of tables that the gate drops
     later. Raises 08P01 if the bytes break the protocol.
     """
-    give_back = batch.give_pages_back if batch.mapping is not None else None
-    framed = frame(batch.buf, batch.start, batch.end, give_back)
+    return _cut(batch, frame(batch.buf, batch.start, batch.end, _give_back(batch)), relmap)
+
+
+def frame_in_slices(
+    batch: Batch, relmap: LogicalRepRelMap, most_bytes: int
+) -> Iterator[FramedBatch]:
+    """``frame_batch`` slice by slice, for a batch of a single large transaction.
+
+    A slice takes at most ``most_bytes`` of memory. ``relmap`` is at the end of the slice.
+    """
+    give_back = _give_back(batch)
+    for framed in frame_slices(batch.buf, batch.start, batch.end, most_bytes, give_back):
+        yield _cut(batch, framed, relmap)
+        del framed
+
+
+def _give_back(batch: Batch) -> Callable[[int, int], None] | None:
+    return batch.give_pages_back if batch.mapping is not None else None
+
+
+def _cut(batch: Batch, framed: Frame, relmap: LogicalRepRelMap) -> FramedBatch:
+    """Move ``relmap`` forward, and cut where it changes."""
     if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
         raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()

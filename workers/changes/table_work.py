@@ -3,11 +3,15 @@
 Rows are staged while segments are built, and also later: while the lake applies a segment, the
 lake may ask for the remaining changes (``workers.changes.key_lookups``), and the answer is staged
 too. All staged rows are removed together, when the batch is published or given up.
+
+The rows of a *slice* of a large transaction are removed once they are on the branch: ``settle``
+keeps the counts, which are needed when the transaction is published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,6 +26,9 @@ from workers.lake.effects import Counts
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent, LakeTable
+
+UPDATE_MISSING, DELETE_MISSING = ConflictType.UPDATE_MISSING, ConflictType.DELETE_MISSING
+_MISSED: Final = (UPDATE_MISSING, DELETE_MISSING)
 
 
 class TableWork:
@@ -40,6 +47,8 @@ class TableWork:
         self._dest = dest
         self._staged: list[Staged] = []
         self._folded: list[Keyed | Full | Probed] = []
+        self._missed: dict[ConflictType, int] = dict.fromkeys(_MISSED, 0)
+        self._key: tuple[str, ...] = ()
 
     def count_misses_of(self, folded: Keyed | Full | Probed) -> None:
         """Let ``conflicts`` count the rows that the fold misses."""
@@ -51,13 +60,38 @@ class TableWork:
         ``counts`` has the rows that the lake table lacks. The folds count the remaining rows: rows
         with a key that the batch had deleted or moved away, and whole rows.
         """
-        updates = sum(folded.missing_updates for folded in self._folded)
-        deletes = sum(folded.missing_deletes for folded in self._folded)
+        missed = self._missed_rows()
         return {
-            ConflictType.UPDATE_MISSING: counts.update_missing + updates,
-            ConflictType.DELETE_MISSING: counts.delete_missing + deletes,
+            ConflictType.UPDATE_MISSING: counts.update_missing + missed[UPDATE_MISSING],
+            ConflictType.DELETE_MISSING: counts.delete_missing + missed[DELETE_MISSING],
             ConflictType.UPDATE_ORIGIN_DIFFERS: counts.update_origin_differs,
             ConflictType.DELETE_ORIGIN_DIFFERS: counts.delete_origin_differs,
+        }
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that rows are matched by; empty if rows are matched by all columns."""
+        return self._key or next((segment.key for segment in self.segments if segment.key), ())
+
+    def settle(self, earlier: TableWork | None) -> None:
+        """Keep only the counts of a slice: the segments are on the branch.
+
+        ``earlier`` is the work of the transaction's earlier slices, whose counts are added.
+        """
+        missed = self._missed_rows()
+        before = dict.fromkeys(_MISSED, 0) if earlier is None else earlier._missed
+        self._missed = {conflict: before[conflict] + missed[conflict] for conflict in _MISSED}
+        self._key = self.key or (() if earlier is None else earlier.key)
+        self.segments.clear()
+        self._folded.clear()
+        self.discard()
+
+    def _missed_rows(self) -> dict[ConflictType, int]:
+        return {
+            UPDATE_MISSING: self._missed[UPDATE_MISSING]
+            + sum(folded.missing_updates for folded in self._folded),
+            DELETE_MISSING: self._missed[DELETE_MISSING]
+            + sum(folded.missing_deletes for folded in self._folded),
         }
 
     def keyed_segment(self, run: LaidOutRun, folded: Keyed, *, truncate: bool = False) -> Segment:

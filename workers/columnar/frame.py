@@ -6,8 +6,10 @@ The walk checks every byte of structure (lengths, counts, order of Begin and Com
 data in place: a row change becomes an entry in a few arrays, every further message a ``Control``.
 
 Framing covers version 1 of the protocol; a streamed or prepared transaction raises 08P01. All
-errors are ``ProtocolViolation`` and carry an offset, never a value. ``workers.proto.decode`` reads
-a broken message again, to name the expected field and the byte.
+errors are ``ProtocolViolation`` (``workers.columnar.frame_errors``).
+
+A frame takes about 30 bytes of memory for a change. A large transaction is therefore framed slice
+by slice (``workers.columnar.frame_slices``). A slice begins and ends between two records.
 
 Trace: of the records Begin, Relation, Insert, Insert, Commit comes one transaction with the changes
 0 and 1, a ``Control`` with before_change 0, and two entries with the offsets of the new tuples.
@@ -22,53 +24,24 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from catalog.errcodes import ProtocolViolation
 from config.limits import FRAME_WINDOW_BYTES
 from workers.columnar.column_reader import Changes
+from workers.columnar.frame_errors import (
+    CUT_OFF,
+    MALFORMED,
+    OUT_OF_ORDER,
+    UNFINISHED,
+    WRONG_COMMIT,
+    check,
+)
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, be16, be32, be64, readonly
-from workers.proto import decode
 
 _B, _C, _O, _R, _Y, _T, _M = (np.uint8(ord(byte)) for byte in "BCORYTM")
 _I, _U, _D, _K, _N = (np.uint8(ord(byte)) for byte in "IUDKN")
 _NULL, _UNCHANGED, _TEXT, _BINARY = (np.uint8(ord(byte)) for byte in "nutb")
 
 _MOST_COLUMNS: Final = 0x7FFF  # the count is a signed 16-bit number
-
-# The errors that the kernels report: (code, offset of the record).
-_MALFORMED: Final = 1
-_CUT_OFF: Final = 2
-_OUT_OF_ORDER: Final = 3
-_WRONG_COMMIT: Final = 4
-_UNFINISHED: Final = 5
-_ERRORS: Final = {
-    _CUT_OFF: ("insufficient data left in message", "The record of a message was cut off."),
-    _OUT_OF_ORDER: (
-        "logical replication message sent out of order",
-        "Outside of a transaction a begin message was expected; inside, any other.",
-    ),
-    _WRONG_COMMIT: (
-        "incorrect commit LSN in commit message",
-        "At byte 2 of the commit message the final_lsn of the begin message was expected.",
-    ),
-    _UNFINISHED: (
-        "transaction ends without a commit message",
-        "Behind the last message a commit message was expected.",
-    ),
-}
-"""Primary and DETAIL of the errors, except malformed messages."""
-
-_STRICTER: Final = {
-    ord("B"): (
-        "invalid final_lsn in begin message",
-        "At byte 1 of the begin message the final_lsn was expected (below 80000000/0).",
-    ),
-    ord("C"): (
-        "invalid end_lsn in commit message",
-        "At byte 10 of the commit message the end_lsn was expected (behind the commit_lsn).",
-    ),
-}
-"""Primary and DETAIL of fields that only framing refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +80,18 @@ class Transactions:
         return len(self.final_lsn)
 
 
+OpenTransaction = npt.NDArray[np.int64]
+"""The entry in ``Transactions`` of a transaction whose Commit is not framed yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Row changes in commit order, as arrays of one length, beside controls and transactions.
 
     ``kind`` is ``I``, ``U`` or ``D``; ``old_kind`` ``K``, ``O`` or 0; ``old_off`` and ``new_off``
     are offsets into ``buf`` of a tuple's 16-bit column count, 0 without a tuple (a record's header
-    precedes every tuple). Zeros are never written, and so take no memory: 130 MB less for ten
-    million rows that one transaction inserts.
+    precedes every tuple). Zeros are never written, and so take no memory. ``opened`` is the
+    transaction that goes on in the next slice.
     """
 
     buf: Bytes
@@ -126,6 +103,7 @@ class Frame:
     new_off: npt.NDArray[np.int64]
     control: list[Control]
     txns: Transactions
+    opened: OpenTransaction | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -150,6 +128,19 @@ def frame(
     ``give_back`` is for a buffer that maps a file: called with the bounds of each window after the
     walk over the window, whose pages need not stay in memory.
     """
+    return frame_part(buf, start, end, give_back, None, is_last=True)
+
+
+def frame_part(
+    buf: Bytes,
+    start: int,
+    end: int,
+    give_back: Callable[[int, int], None] | None,
+    opened: OpenTransaction | None,
+    *,
+    is_last: bool,
+) -> Frame:
+    """Frame records that continue the transaction ``opened``, and may end inside a transaction."""
     if not 0 <= start <= end <= len(buf):
         raise ValueError("start and end must lie inside the buffer")
     view = readonly(buf)
@@ -160,23 +151,26 @@ def frame(
         while pos < end:
             begun = pos
             pos = step(pos, end if give_back is None else min(pos + FRAME_WINDOW_BYTES, end))
-            _check(view, state)
+            check(view, state)
             if give_back is not None:
                 give_back(begun, pos)
 
     walk(lambda pos, stop: _count(view, pos, stop, end, counts, state))
     changes, controls, transactions = (int(count) for count in counts)
+    before = 0 if opened is None else 1
     kind, old_kind = np.empty(changes, np.uint8), np.zeros(changes, np.uint8)
     relid, txn = np.empty(changes, np.uint32), np.zeros(changes, np.int32)
     old_off, new_off = np.zeros(changes, np.int64), np.zeros(changes, np.int64)
     control = np.empty((controls, 5), np.int64)
-    txns = np.empty((7, transactions + 1), np.int64)
+    txns = np.zeros((7, before + transactions + 1), np.int64)
     arrays, filled = (kind, relid, txn, old_kind, old_off, new_off), np.zeros(4, np.int64)
+    if opened is not None:
+        txns[:6, 0], filled[2], filled[3] = opened[:6], 1, 1
     walk(lambda pos, stop: _fill(view, pos, stop, end, arrays, control, txns, filled, state))
-    if filled[3]:
-        state[:] = _UNFINISHED, end
-        _check(view, state)
-    txns[6, transactions] = changes
+    if filled[3] and is_last:
+        state[:] = UNFINISHED, end
+        check(view, state)
+    txns[6, before + transactions] = changes
     return Frame(
         buf=view,
         kind=kind,
@@ -187,6 +181,7 @@ def frame(
         new_off=new_off,
         control=[Control(*row) for row in control.tolist()],
         txns=_transactions(txns),
+        opened=txns[:, -2].copy() if filled[3] else None,
     )
 
 
@@ -195,29 +190,8 @@ def _transactions(fields: npt.NDArray[np.int64]) -> Transactions:
     return Transactions(final_lsn, end_lsn, commit_time, xid, begin, end, fields[6])
 
 
-def _check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
-    """Raise the error that a kernel reported, if any."""
-    code, offset = int(state[0]), int(state[1])
-    if not code:
-        return
-    primary, detail = _malformed(buf, offset) if code == _MALFORMED else _ERRORS[code]
-    place = f"The message lies at byte {offset} of the spool."
-    raise ProtocolViolation(primary, detail=f"{detail} {place}")
-
-
-def _malformed(buf: Bytes, offset: int) -> tuple[str, str]:
-    """Read the message of the record at ``offset`` again; return primary and DETAIL."""
-    length = int.from_bytes(buf[offset : offset + 4].tobytes(), "little")
-    raw = buf[offset + 4 : offset + 4 + length].tobytes()
-    try:
-        decode.message(raw)
-    except ProtocolViolation as error:
-        return error.primary, str(error.detail)
-    return _STRICTER[raw[0]]
-
-
 @kernel
-def _record(buf: Any, pos: int, end: int) -> Any:
+def record_end(buf: Any, pos: int, end: int) -> Any:
     """The position after the record at ``pos``, or -1 if the record does not fit before ``end``."""
     if end - pos < 5:
         return -1
@@ -240,9 +214,9 @@ def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> 
     The two passes take the records that begin before ``stop`` and return the next record's start.
     """
     while pos < stop:
-        after = _record(buf, pos, end)
+        after = record_end(buf, pos, end)
         if after < 0:
-            state[0], state[1] = _CUT_OFF, pos
+            state[0], state[1] = CUT_OFF, pos
             return pos
         byte = buf[pos + 4]
         if byte in (_I, _U, _D):
@@ -252,7 +226,7 @@ def _count(buf: Any, pos: int, stop: int, end: int, counts: Any, state: Any) -> 
         elif byte in (_R, _Y, _T, _M, _O):
             counts[1] += 1
         elif byte != _C:
-            state[0], state[1] = _MALFORMED, pos
+            state[0], state[1] = MALFORMED, pos
             return pos
         pos = after
     return pos
@@ -277,26 +251,26 @@ def _fill(
     nchange, ncontrol, ntxn, opened = filled[0], filled[1], filled[2], filled[3] != 0
     code = 0
     while pos < stop:
-        after = _record(buf, pos, end)
+        after = record_end(buf, pos, end)
         at = pos + 4
         byte = buf[at]
         if byte in (_I, _U, _D):
-            code = _change(buf, at, after, changes, nchange) if opened else _OUT_OF_ORDER
+            code = _change(buf, at, after, changes, nchange) if opened else OUT_OF_ORDER
             if ntxn > 1:
                 changes[2][nchange] = ntxn - 1
             nchange += 1
         elif byte == _B:
-            code = _begin(buf, at, after, txns, ntxn) if not opened else _OUT_OF_ORDER
+            code = _begin(buf, at, after, txns, ntxn) if not opened else OUT_OF_ORDER
             txns[4, ntxn], txns[6, ntxn] = pos, nchange
             opened = True
             ntxn += 1
         elif byte == _C:
-            code = _commit(buf, at, after, txns, ntxn - 1) if opened else _OUT_OF_ORDER
+            code = _commit(buf, at, after, txns, ntxn - 1) if opened else OUT_OF_ORDER
             opened = False
         else:
             code = _control(buf, at, after)
             if not code and byte == _O and not opened:
-                code = _OUT_OF_ORDER
+                code = OUT_OF_ORDER
             control[ncontrol, 0], control[ncontrol, 1] = byte, at
             control[ncontrol, 2] = after - at
             control[ncontrol, 3] = ntxn - 1 if opened else -1
@@ -314,24 +288,24 @@ def _fill(
 def _tuple(buf: Any, pos: int, end: int) -> Any:
     """The position after the tuple at ``pos``, or minus an error code."""
     if end - pos < 2:
-        return -_MALFORMED
+        return -MALFORMED
     ncols = be16(buf, pos)
     if ncols > _MOST_COLUMNS:
-        return -_MALFORMED
+        return -MALFORMED
     pos += 2
     for _ in range(ncols):
         if pos >= end:
-            return -_MALFORMED
+            return -MALFORMED
         status = buf[pos]
         pos += 1
         if status in (_TEXT, _BINARY):
             if end - pos < 4:
-                return -_MALFORMED
+                return -MALFORMED
             pos += 4 + be32(buf, pos)
             if pos > end:
-                return -_MALFORMED
+                return -MALFORMED
         elif status != _NULL and status != _UNCHANGED:
-            return -_MALFORMED
+            return -MALFORMED
     return pos
 
 
@@ -340,7 +314,7 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     """Check the I, U or D at ``at`` and fill the entry; 0 or an error code."""
     kind, relid, _, old_kind, old_off, new_off = changes
     if end - at < 6:
-        return _MALFORMED
+        return MALFORMED
     byte = buf[at]
     kind[index], relid[index] = byte, be32(buf, at + 1)
     mark = buf[at + 5]
@@ -352,39 +326,39 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
             return -pos
         if byte == _U:
             if pos >= end:
-                return _MALFORMED
+                return MALFORMED
             mark = buf[pos]
             pos += 1
     elif byte == _D:
-        return _MALFORMED
+        return MALFORMED
     if byte != _D:
         if mark != _N:
-            return _MALFORMED
+            return MALFORMED
         new_off[index] = pos
         pos = _tuple(buf, pos, end)
         if pos < 0:
             return -pos
-    return 0 if pos == end else _MALFORMED
+    return 0 if pos == end else MALFORMED
 
 
 @kernel
 def _begin(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     if end - at != 21:
-        return _MALFORMED
+        return MALFORMED
     txns[0, index], txns[2, index] = be64(buf, at + 1), be64(buf, at + 9)
     txns[3, index] = be32(buf, at + 17)
-    return 0 if txns[0, index] > 0 else _MALFORMED
+    return 0 if txns[0, index] > 0 else MALFORMED
 
 
 @kernel
 def _commit(buf: Any, at: int, end: int, txns: Any, index: int) -> Any:
     if end - at != 26 or buf[at + 1] != 0:
-        return _MALFORMED
+        return MALFORMED
     if be64(buf, at + 2) != txns[0, index]:
-        return _WRONG_COMMIT
+        return WRONG_COMMIT
     txns[1, index], txns[2, index] = be64(buf, at + 10), be64(buf, at + 18)
     txns[5, index] = end
-    return 0 if txns[1, index] > txns[0, index] else _MALFORMED
+    return 0 if txns[1, index] > txns[0, index] else MALFORMED
 
 
 @kernel
@@ -396,7 +370,7 @@ def _string(buf: Any, pos: int, end: int) -> Any:
         pos += 1
         if buf[pos - 1] == 0:
             return pos
-    return -_MALFORMED
+    return -MALFORMED
 
 
 @kernel
@@ -412,18 +386,18 @@ def _control(buf: Any, at: int, end: int) -> Any:
         pos = _string(buf, pos + 8, end)
     elif byte == _T:
         if end - pos < 5:
-            return _MALFORMED
+            return MALFORMED
         count = be32(buf, pos)
         pos += 5 + 4 * count
     else:
         pos = _string(buf, pos + 9, end)
         if pos >= 0:
             if end - pos < 4:
-                return _MALFORMED
+                return MALFORMED
             pos += 4 + be32(buf, pos)
     if pos < 0:
         return -pos
-    return 0 if pos == end else _MALFORMED
+    return 0 if pos == end else MALFORMED
 
 
 @kernel
@@ -432,13 +406,13 @@ def _relation(buf: Any, pos: int, end: int) -> Any:
     if pos < 0:
         return pos
     if end - pos < 3:
-        return -_MALFORMED
+        return -MALFORMED
     identity = buf[pos]
     if identity not in (ord("d"), ord("n"), ord("f"), ord("i")):
-        return -_MALFORMED
+        return -MALFORMED
     ncols = be16(buf, pos + 1)
     if ncols > _MOST_COLUMNS:
-        return -_MALFORMED
+        return -MALFORMED
     pos += 3
     for _ in range(ncols):
         pos = _string(buf, pos + 1, end)
@@ -446,5 +420,5 @@ def _relation(buf: Any, pos: int, end: int) -> Any:
             return pos
         pos += 8
         if pos > end:
-            return -_MALFORMED
+            return -MALFORMED
     return pos

@@ -105,11 +105,13 @@ class Destination(Protocol):
         ident: LakeIdent,
         branch: str,
         segments: Sequence[Segment],
-        stamp: Stamp,
+        stamp: Stamp | None,
         base: LSN | None = None,
     ) -> Effect:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
 
+        Without a stamp no snapshot carries one: the segments are a slice of a transaction, and
+        further slices follow.
         ``count`` has to look at the effect before the branch is published.
         ``base`` is the position that the stamp's source of a shared table must have on the branch
         already. Branches of a shared table are short-lived, so no other check would notice a

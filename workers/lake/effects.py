@@ -69,6 +69,12 @@ class Effect:
     merges: tuple[Merge, ...] = ()
 
 
+def joined(one: Effect, other: Effect) -> Effect:
+    """The work of two slices of a transaction on one branch."""
+    merges = (*one.merges, *other.merges)
+    return Effect(one.ident, one.branch, added(one.counts, other.counts), merges)
+
+
 @dataclass(frozen=True, slots=True)
 class FileSizes:
     """Sizes of data files, in bytes, for compaction and vacuum.

@@ -33,6 +33,7 @@ APPLY: Final = (
     "apply.batch_taken",
     "apply.branch_created",
     "apply.table_written",
+    "apply.slice_written",
     "apply.branches_written",
     "apply.in_flight_stored",
     "apply.one_table_published",

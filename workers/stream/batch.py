@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catalog.pg_lsn import LSN
+
+_BEGIN_RECORD: Final = struct.Struct(">4x x 8x 8x I")  # the record's length, then the message
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -52,6 +56,12 @@ class Batch:
     def last_end(self) -> LSN:
         """The position at the batch's end."""
         return LSN(int(self.commits[-1, 2]))
+
+    @property
+    def first_xid(self) -> int:
+        """The id of the first transaction on the publisher."""
+        record = self.buf[self.start : self.start + _BEGIN_RECORD.size].tobytes()
+        return int(_BEGIN_RECORD.unpack(record)[0])
 
     def part(self, first: int, last: int) -> Batch:
         """A batch of the transactions ``first`` to ``last`` (exclusive)."""

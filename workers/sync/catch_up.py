@@ -136,5 +136,6 @@ def one_turn(
         process.link.latch.wait(NAPTIME_PER_CYCLE_SECONDS)
         return
     watch.check()
+    applier.work_mem = settings.apply_work_mem
     applier.apply_batch(batch)
     stream.receiver.mark_durable(batch.last_end)

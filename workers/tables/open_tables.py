@@ -124,6 +124,10 @@ class OpenTables:
             rel, lake, at, at, branch, own_branch=True, source=source
         )
 
+    def close(self, relid: int) -> None:
+        """Forget the table's position and branch; the next change reads the position again."""
+        self._tables.pop(relid, None)
+
     def read(self, rel: SubscriptionRel) -> LakeTable:
         """The lake table as ``main`` is now. Raises 42P01 for a missing table."""
         ident = LakeIdent(rel.lake_schema, rel.lake_table)

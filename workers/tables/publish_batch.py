@@ -11,7 +11,8 @@ before reading positions (``workers.tables.after_crash``).
 
 The lake refuses a fast-forward if another writer moved ``main``. The table then gets a new branch
 at the new ``main``, and the staged segments are applied again, ``PUBLISH_ATTEMPTS`` times at most
-(``SHARED_TABLE_ATTEMPTS`` for a shared table).
+(``SHARED_TABLE_ATTEMPTS`` for a shared table). A transaction that was written slice by slice has no
+staged segments: the caller applies the transaction again (``MainMoved``).
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ OnPublished = Callable[[Written], None]
 
 def store_nothing(_: Sequence[Written]) -> None:
     """Store nothing else with a batch."""
+
+
+class MainMoved(ReplicationError):  # noqa: N818 - the caller applies again
+    """Another writer moved ``main``, and the rows of the transaction are not staged any more."""
+
+    sqlstate = SERIALIZATION_FAILURE
+
+    def __init__(self, refusal: ReplicationError) -> None:
+        super().__init__(refusal.primary, detail=refusal.detail, hint=refusal.hint)
 
 
 class BatchPublisher:
@@ -123,6 +133,8 @@ class BatchPublisher:
             except ReplicationError as error:
                 if error.code != SERIALIZATION_FAILURE:
                     raise
+                if last.in_slices:
+                    raise MainMoved(error) from None
             else:
                 failpoints.reach("apply.one_table_published")
                 return [replace(each, snapshot_id=snapshot_id) for each in unit]

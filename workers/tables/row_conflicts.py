@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from catalog.errcodes import SERIALIZATION_FAILURE
 from catalog.pg_lsn import LSN
 from catalog.pg_stat_subscription_stats import ConflictType
-from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
                 conflict,
                 each.table.lake.ident,
                 each.table.rel.srrelid,
-                _key(each.work.segments),
+                each.work.key,
                 count,
                 each.stamp.lsn,
             )
@@ -64,11 +63,6 @@ def conflicts_of(written: Iterable[Written]) -> list[RowConflicts]:
             if (count := counts[conflict])
         ]
     return found
-
-
-def _key(segments: Iterable[Segment]) -> tuple[str, ...]:
-    """The columns to match rows by; empty if rows are matched by all columns."""
-    return next((segment.key for segment in segments if segment.key), ())
 
 
 def counters(conflicts: Iterable[RowConflicts]) -> Counter[str]:

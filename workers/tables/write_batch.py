@@ -7,13 +7,21 @@ numbers of matched rows, for several tables at a time.
 
 After an error in a table the remaining tables are still tried. Then all staged rows are discarded,
 all branches of the batch are abandoned, and the first error is raised.
+
+A large transaction comes in *slices*. The slices are written one after the other onto the same
+branches, without a position. So a slice finds the rows of the earlier slices, and its own rows need
+not stay in memory. At the end an empty snapshot on each branch carries the position::
+
+    slice 1   I 1, U 7          branch of t: 1 added, 7 updated
+    slice 2   U 1→2, D 7        branch of t: row 1 found and moved to 2, row 7 found and deleted
+    the end   the position      main of t is fast-forwarded to the branch
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -26,13 +34,25 @@ from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.layout import PartOfIdentity
 from workers.changes.segments import build_segments
 from workers.lake.destination import Destination
-from workers.lake.table import Stamp
+from workers.lake.effects import joined
+from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
 from workers.tables.open_table import OpenTable
 from workers.tables.open_tables import OpenTables
 from workers.tables.parallel import wait_for_all
 from workers.tables.table_locks import TableLocks
 from workers.tables.written import Written, by_lake_table
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of the changes of a transaction: runs by relid.
+
+    Inserted keys of the tables in ``unsure`` are looked up, copied whole or not.
+    """
+
+    work: Mapping[int, Sequence[Run]]
+    unsure: Collection[int] = ()
 
 
 class BatchWriter:
@@ -80,13 +100,77 @@ class BatchWriter:
             return self._counted([written for unit in wait_for_all(futures) for written in unit])
         except BaseException:
             self.end_turn()
-            for future in futures:
-                if future.exception() is None:
-                    for written in future.result():
-                        written.work.discard()
+            _discard_written(futures)
             for relid in work:
                 self._tables.abandon_branch(relid)
             raise
+
+    def write_slices(
+        self, slices: Iterable[Slice], end_lsn: LSN, shared: Collection[LakeIdent]
+    ) -> list[Written]:
+        """Write a transaction slice by slice; a slice is made when the slice before is written.
+
+        The tables are not known before the last slice. So the locks of all ``shared`` tables that
+        the transaction may change are taken first.
+        """
+        self._locks.take(shared)
+        touched: set[int] = set()
+        written: dict[int, Written] = {}
+        try:
+            for each in slices:
+                touched |= each.work.keys()
+                self._write_slice(each, written, end_lsn)
+                del each  # the slice must not stay in memory beside the next slice
+                failpoints.reach("apply.slice_written")
+            return self._counted(self._with_positions(list(written.values())))
+        except BaseException:
+            self.end_turn()
+            for relid in touched:
+                self._tables.abandon_branch(relid)
+            raise
+
+    def _write_slice(self, part: Slice, written: dict[int, Written], end_lsn: LSN) -> None:
+        """Write a slice onto the branches of the slices in ``written``; only counts are kept."""
+        branches = {each.table.lake.ident: each.table.branch for each in written.values()}
+        units = by_lake_table([self._tables[relid] for relid in part.work], lambda table: table)
+        futures = [
+            self._threads.submit(
+                self._write_lake_table,
+                [replace(table, branch=branches.get(ident, table.branch)) for table in tables],
+                part.work,
+                end_lsn,
+                part.unsure,
+                is_slice=True,
+            )
+            for ident, tables in units.items()
+        ]
+        try:
+            done = [each for unit in wait_for_all(futures) for each in unit]
+        except BaseException:
+            _discard_written(futures)
+            raise
+        for now in done:
+            relid = now.table.rel.srrelid
+            before = written.get(relid)
+            now.work.settle(None if before is None else before.work)
+            effect = now.effect if before is None else joined(before.effect, now.effect)
+            written[relid] = replace(now, effect=effect, in_slices=True)
+
+    def _with_positions(self, written: Sequence[Written]) -> list[Written]:
+        """Give the branches of a transaction in slices the position."""
+        units = by_lake_table(written, lambda each: each.table).values()
+        futures = [self._threads.submit(self._give_positions, unit) for unit in units]
+        return [each for unit in wait_for_all(futures) for each in unit]
+
+    def _give_positions(self, unit: Sequence[Written]) -> list[Written]:
+        done = []
+        for each in unit:
+            table = each.table
+            effect = self._dest.write_branch(
+                table.lake.ident, table.branch or "", [], each.stamp, table.base_lsn
+            )
+            done.append(replace(each, effect=joined(each.effect, effect)))
+        return done
 
     def end_turn(self) -> None:
         """Let the next worker of the data directory write to the shared tables."""
@@ -119,6 +203,8 @@ class BatchWriter:
         work: Mapping[int, Sequence[Run]],
         end_lsn: LSN,
         unsure: Collection[int],
+        *,
+        is_slice: bool = False,
     ) -> list[Written]:
         """Write the sources of a lake table in turn, on a single branch."""
         done: list[Written] = []
@@ -126,7 +212,8 @@ class BatchWriter:
             for table in tables:
                 begun = replace(table, branch=done[0].table.branch) if done else table
                 relid = table.rel.srrelid
-                done.append(self._write_table(begun, work[relid], end_lsn, relid in unsure))
+                sure = relid not in unsure
+                done.append(self._write_table(begun, work[relid], end_lsn, sure, is_slice))
         except BaseException:
             for written in done:
                 written.work.discard()
@@ -134,7 +221,7 @@ class BatchWriter:
         return done
 
     def _write_table(
-        self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN, unsure: bool
+        self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN, sure: bool, is_slice: bool
     ) -> Written:
         try:
             work = build_segments(
@@ -142,7 +229,7 @@ class BatchWriter:
                 table.lake,
                 self._tables.options(table.rel),
                 self._dest,
-                look_up_keys=unsure or self._tables.must_look_up_keys(table),
+                look_up_keys=not sure or self._tables.must_look_up_keys(table),
                 source=table.source,
             )
         except FailedTransaction as failed:
@@ -153,8 +240,9 @@ class BatchWriter:
                 raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
             stamp = Stamp(self.origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._tables.with_branch(table)
+            now = None if is_slice else stamp
             effect = self._dest.write_branch(
-                ready.lake.ident, ready.branch or "", work.segments, stamp, table.base_lsn
+                ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
             )
             pa.default_memory_pool().release_unused()  # the thread used most of the pool
             if not table.own_branch:
@@ -205,3 +293,11 @@ class BatchWriter:
             # Further tables of the batch are published already: the batch cannot be cut any more.
             raise failed.error from None
         return replace(written, effect=effect, counts=self._dest.count([effect])[0])
+
+
+def _discard_written(futures: Iterable[Future[list[Written]]]) -> None:
+    """Remove the staged rows of the tables that were written beside a table with an error."""
+    for future in futures:
+        if future.exception() is None:
+            for written in future.result():
+                written.work.discard()

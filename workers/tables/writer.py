@@ -40,7 +40,7 @@ from workers.tables.open_tables import OpenTables
 from workers.tables.parallel import wait_for_all
 from workers.tables.publish_batch import BatchPublisher, store_nothing
 from workers.tables.table_locks import TableLocks
-from workers.tables.write_batch import BatchWriter
+from workers.tables.write_batch import BatchWriter, Slice
 from workers.tables.written import StoreInSameTransaction, Written
 
 
@@ -138,6 +138,22 @@ class LakeWriter:
         abandoned, and the first error is raised.
         """
         return self._batches.write(work, end_lsn, unsure)
+
+    def write_slices(
+        self, slices: Iterable[Slice], end_lsn: LSN, shared: Collection[LakeIdent]
+    ) -> list[Written]:
+        """Write a large transaction to the branches, slice by slice; as ``write`` otherwise.
+
+        ``shared``: the shared tables that the transaction may change.
+        """
+        return self._batches.write_slices(slices, end_lsn, shared)
+
+    def settle_again(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
+        """Fence the tables of a batch that was not published everywhere, and read them again."""
+        relids = [relid for relid, _ in self._store.in_flight(self._sub.oid)]
+        self.settle_in_flight(ident_of)
+        for relid in relids:
+            self._tables.close(relid)
 
     def hold_back(self, written: Sequence[Written]) -> None:
         """Leave the batch on the branch of a sync worker's copy."""

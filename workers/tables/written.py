@@ -19,7 +19,8 @@ class Written:
     """A table's part of a batch, complete on the branch.
 
     ``counts`` are complete once ``Destination.count`` has looked at the ``effect``.
-    ``snapshot_id`` is known once the part is published.
+    ``snapshot_id`` is known once the part is published. The part was written slice by slice if
+    ``in_slices``: then ``work`` has the counts and no rows.
     """
 
     table: OpenTable
@@ -28,6 +29,7 @@ class Written:
     effect: Effect
     counts: Counts = field(default_factory=Counts)
     snapshot_id: int | None = None
+    in_slices: bool = False
 
     @property
     def position(self) -> str:

@@ -1,7 +1,9 @@
 """Write the segments of one batch to a branch, in order; the last commit carries the position.
 
 Not every Spark operation can write snapshot properties: appends, MERGEs and commits of files can,
-TRUNCATE (a metadata-only delete) cannot, and a segment may turn out to change no row.
+TRUNCATE (a metadata-only delete) cannot, and a segment may turn out to change no row. The slices of
+a large transaction are written one after the other without a position; at the end an empty commit
+carries the position.
 
 A segment gives steps: commits, and barriers. Behind a barrier the branch is read, so the commits
 before a barrier must run. Every commit is held back until the next step is known. A batch that does
@@ -43,8 +45,15 @@ class BranchWriter:
     branch: str
     writers: Writers
 
-    def write(self, segments: Sequence[Segment], stamp: Stamp, base: LSN | None = None) -> Effect:
-        """Apply the segments; the branch's newest snapshot carries ``stamp`` afterwards."""
+    def write(
+        self, segments: Sequence[Segment], stamp: Stamp | None, base: LSN | None = None
+    ) -> Effect:
+        """Apply the segments; the branch's newest snapshot carries ``stamp`` afterwards, if any."""
+        if stamp is None:
+            for step in self._steps(segments):
+                if isinstance(step, Commit):
+                    step.run(self._without_position())
+            return self._effect()
         sources = self.sources(stamp)
         check_base(self.ident, sources.get(stamp.source), stamp, base)
         properties = stamp_properties(stamp, sources)

@@ -248,7 +248,7 @@ class IcebergDestination(Destination):
         ident: LakeIdent,
         branch: str,
         segments: Sequence[Segment],
-        stamp: Stamp,
+        stamp: Stamp | None,
         base: LSN | None = None,
     ) -> Effect:
         """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
@@ -266,7 +266,8 @@ class IcebergDestination(Destination):
         except BaseException:
             self._forget(ident)
             raise
-        self._branch_positions[ident, branch] = stamp
+        if stamp is not None:
+            self._branch_positions[ident, branch] = stamp
         return effect
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:

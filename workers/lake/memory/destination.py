@@ -206,7 +206,7 @@ class MemoryDestination(Destination):
         ident: LakeIdent,
         branch: str,
         segments: Sequence[Segment],
-        stamp: Stamp,
+        stamp: Stamp | None,
         base: LSN | None = None,
     ) -> Effect:
         """Apply the segments in order on the branch."""
@@ -214,7 +214,8 @@ class MemoryDestination(Destination):
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
-        check_base(ident, sources_of(table, branch).get(stamp.source), stamp, base)
+        if stamp is not None:
+            check_base(ident, sources_of(table, branch).get(stamp.source), stamp, base)
         work = Work(ident, table.columns, list(self._rows(table, branch)))
         for segment in segments:
             if segment.from_branch is not None:

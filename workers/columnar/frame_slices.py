@@ -1,0 +1,69 @@
+"""Frame a large transaction slice by slice, so that its size is no matter of memory.
+
+A slice is a run of the transaction's changes, in commit order. A frame takes about 30 bytes of
+memory for a change, and a fold up to 80 more. The rows that wait for the lake take about as much as
+the records of the slice.
+
+Trace, with a limit of two changes: ``B R I I U D C`` gives the slices ``B R I I``, ``U D`` and
+``C``. The first slice ends inside the transaction: ``Frame.opened`` carries the transaction over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
+from workers.columnar.frame import Frame, frame_part, record_end
+from workers.columnar.kernel import kernel
+from workers.columnar.tuples import Bytes, readonly
+
+_CHANGES = tuple(np.uint8(ord(byte)) for byte in "IUD")
+
+
+def frame_slices(
+    buf: Bytes,
+    start: int,
+    end: int,
+    most_bytes: int,
+    give_back: Callable[[int, int], None] | None = None,
+) -> Iterator[Frame]:
+    """Frame the records in ``buf[start:end]`` slice by slice, with the errors of ``frame``.
+
+    A slice takes at most ``most_bytes`` of memory, but has one record at least. Its records count,
+    and ``SLICE_CHANGE_BYTES`` for every change.
+    """
+    opened, view = None, readonly(buf)
+    while start < end:
+        stop = int(_slice_end(view, start, end, most_bytes, SLICE_CHANGES, SLICE_CHANGE_BYTES))
+        framed = frame_part(buf, start, stop, give_back, opened, is_last=stop == end)
+        opened, start = framed.opened, stop
+        yield framed
+        del framed  # the slice must not stay in memory beside the next slice
+
+
+def fits_one_slice(record_bytes: int, changes: int, most_bytes: int) -> bool:
+    """Are records of so many bytes and changes a single slice?"""
+    return changes <= SLICE_CHANGES and record_bytes + changes * SLICE_CHANGE_BYTES <= most_bytes
+
+
+@kernel
+def _slice_end(
+    buf: Any, start: int, end: int, most_bytes: int, most_changes: int, change_bytes: int
+) -> Any:
+    """The end of the slice that begins at ``start``; a broken record is left to ``frame_part``."""
+    pos, size, changes = start, 0, 0
+    while pos < end:
+        after = record_end(buf, pos, end)
+        if after < 0:
+            return end
+        size += after - pos
+        if buf[pos + 4] in _CHANGES:
+            changes += 1
+            size += change_bytes
+        if pos > start and (size > most_bytes or changes > most_changes):
+            return pos
+        pos = after
+    return end
