@@ -222,6 +222,23 @@ ON CONFLICT (subid, relid, kind) DO UPDATE SET
 -- name: forget_maintenance_errors
 UPDATE lake_upkeep SET failed = NULL, error = NULL WHERE subid = :subid AND relid = :relid
 
+-- name: add_expired_files
+INSERT INTO expired_files (subid, lake_schema, lake_table, table_uuid, expired, files)
+VALUES (:subid, :lake_schema, :lake_table, :table_uuid, :expired, :files)
+
+-- name: due_expired_files
+SELECT * FROM expired_files
+WHERE (subid = :subid OR subid NOT IN (SELECT oid FROM pg_subscription))
+    AND (expired <= :before OR expired > :after)
+ORDER BY expired, id
+
+-- name: expired_files_of_table
+SELECT * FROM expired_files
+WHERE lake_schema = :lake_schema AND lake_table = :lake_table ORDER BY id
+
+-- name: forget_expired_files
+DELETE FROM expired_files WHERE id = :id
+
 -- name: clear_skip_lsn
 UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn
 

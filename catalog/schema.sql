@@ -182,6 +182,19 @@ CREATE TABLE lake_upkeep (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 
+-- Files that an expiry left without a snapshot, until the grace of readers is over. A row is one
+-- expiry of one lake table; the row outlives table and subscription. ``files`` are paths as JSON,
+-- compressed. The time is Unix's, in microseconds.
+CREATE TABLE expired_files (
+    id           INTEGER PRIMARY KEY,
+    subid        INTEGER NOT NULL,
+    lake_schema  TEXT NOT NULL,
+    lake_table   TEXT NOT NULL,
+    table_uuid   TEXT NOT NULL,
+    expired      INTEGER NOT NULL,
+    files        BLOB NOT NULL
+) STRICT;
+
 CREATE TABLE setting (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     value TEXT NOT NULL

@@ -19,6 +19,7 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedObject,
 )
+from catalog.expired_files import ExpiredFileLists
 from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
@@ -46,12 +47,11 @@ from catalog.rows import (
     subscription_row,
     subscription_values,
 )
-from catalog.sqlite_file import CatalogFile
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(CatalogFile):
+class CatalogStore(ExpiredFileLists):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:

@@ -246,6 +246,11 @@ class Settings(BaseModel):
     snapshot_retain_age: Seconds = Field(
         0.0, description="snapshots younger than this stay as well, however many they are"
     )
+    file_grace: Seconds = Field(
+        3600.0,
+        description="how long the files of an expired snapshot stay for queries that read them; 0: "
+        "they go with the snapshot",
+    )
     orphan_removal_interval: Seconds = Field(
         _DAY,
         description="how often files that no snapshot knows are removed from a lake table; 0 never",

@@ -368,6 +368,10 @@ MERGED_DELETES_ROWS: Final = 4_000_000
 """Deleted rows in memory during maintenance; further rows wait for the next maintenance."""
 IDLE_DELETE_FILES: Final = 8
 """Delete files, beyond one for a data file, that maintenance leaves alone."""
+FILE_REMOVAL_POLL_SECONDS: Final = 30.0
+"""Time between two looks for files of expired snapshots whose grace is over."""
+LIST_GIVEN_UP_SECONDS: Final = 24 * 3600.0
+"""A list of such files that cannot be removed for this long is left to orphan removal."""
 ORPHAN_POLL_SECONDS: Final = 60.0
 """Time between two looks of orphan removal for a due table, and before a worker's first look."""
 CLOCK_SETTLING_SECONDS: Final = 3600.0

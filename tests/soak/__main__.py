@@ -53,7 +53,9 @@ def _servers(format_version: int) -> Iterator[tuple[Family, Database]]:
     ):
         database = new_database(publisher, NAME)
         database.run(*STATEMENTS)
-        family = Family(Path(scratch) / "data", settings={}, format_version=format_version)
+        family = Family(
+            Path(scratch) / "data", settings={"file_grace": "1min"}, format_version=format_version
+        )
         family.start()
         try:
             family.create(NAME, database.dsn, [NAME])

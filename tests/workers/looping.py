@@ -24,6 +24,7 @@ from workers.stream.receiver import ReceiveLimits
 from workers.stream.spool import Spool
 from workers.stream.start import Stream
 from workers.sync.catch_up import one_turn
+from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 A = relation(1, "a", "id", "v")
@@ -111,7 +112,9 @@ def a_loop(folder: Path) -> Iterator[Loop]:
     receiver = ReceiverTwin(link.shutdown_requested, ReceiveLimits(60.0, 10.0, 30.0, 1 << 30))
     stream = Stream(cast("Any", None), spool, cast("Any", receiver))
     beside = ThreadPoolExecutor(1)
-    orphans = OrphanRemoval(MemoryDestination(world.lake), world.store, world.sub, beside)
+    dest = MemoryDestination(world.lake)
+    files = FileRemoval(dest, world.store, world.sub.oid, beside.submit)
+    orphans = OrphanRemoval(dest, world.store, world.sub, beside, files)
     made = Loop(world, process, stream, receiver, orphans)
 
     def stop_at_the_end() -> None:

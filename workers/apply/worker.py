@@ -60,6 +60,7 @@ from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import start_stream, starting_on_slot
+from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.table_locks import TableLocks
@@ -80,8 +81,9 @@ def apply_worker_main(process: WorkerProcess) -> None:
         )
     dest = process.lake.open(process.settings)
     beside = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
-    orphans = OrphanRemoval(dest, store, sub, beside)
-    writer = _writer(process, dest, sub, beside)
+    files = FileRemoval(dest, store, sub.oid, beside.submit)
+    orphans = OrphanRemoval(dest, store, sub, beside, files)
+    writer = _writer(process, dest, sub, beside, files)
     writer.settle_in_flight(process.ident_of)
     origin = stored_origin(store, sub)
     try:
@@ -197,7 +199,11 @@ def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | N
 
 
 def _writer(
-    process: WorkerProcess, dest: Destination, sub: Subscription, beside: Executor
+    process: WorkerProcess,
+    dest: Destination,
+    sub: Subscription,
+    beside: Executor,
+    files: FileRemoval,
 ) -> LakeWriter:
     """Build the writer. Expiries run in thread ``beside`` with separate locks."""
     maintenance = Maintenance(
@@ -206,6 +212,7 @@ def _writer(
         lambda: process.settings,
         process.store.add_lake_upkeep,
         locks=TableLocks(process.data_dir),
+        files=files,
     )
     return LakeWriter(
         dest,

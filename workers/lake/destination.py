@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
-from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
@@ -181,12 +181,23 @@ class Destination(Protocol):
         Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
         """
 
-    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+    def expire(
+        self,
+        ident: LakeIdent,
+        *,
+        retain: int,
+        age: float = 0.0,
+        list_files: ListFiles | None = None,
+    ) -> int:
         """Drop old snapshots. Returns the number of dropped snapshots.
 
         Kept are the last ``retain`` snapshots of ``main``, snapshots younger than ``age`` seconds,
-        and the newest snapshot with a stamp.
+        and the newest snapshot with a stamp. ``list_files`` gets the files that would go with the
+        snapshots, before the commit; the files stay until ``remove_files``.
         """
+
+    def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:
+        """Remove the files of an expiry's list, unless a snapshot names them. Returns how many."""
 
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
@@ -197,9 +208,17 @@ class Destination(Protocol):
         deleted, as many as ``sizes`` allows.
         """
 
-    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+    def remove_orphans(
+        self,
+        ident: LakeIdent,
+        *,
+        owner: str,
+        older_than: float,
+        listed: Callable[[], Collection[str]] = tuple,
+    ) -> Orphans:
         """Remove files of the table that no snapshot has and that are older than a Unix time.
 
+        ``listed`` returns the files on the lists of expiries, which stay until ``remove_files``.
         Commits nothing, so batches may go on. Nothing is removed unless a file is certainly the
         table's, the table is certainly ``owner``'s, and no pending commit can need the file.
         """

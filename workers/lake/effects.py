@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
 from config.limits import COMPACTION_AT_ONCE_BYTES, SMALL_FILE_BYTES, SMALL_FILES, WHOLE_FILE_BYTES
 from workers.lake.refusals import duplicate
 from workers.lake.table import LakeIdent
+
+ListFiles = Callable[[str, Sequence[str]], None]
+"""Stores the files of an expiry durably: Iceberg's uuid of the table, and the paths."""
 
 
 @dataclass(frozen=True, slots=True)

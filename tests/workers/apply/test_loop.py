@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,7 +39,14 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         return 86400.0 * (1_000_000 + len(loop.receiver.durable))
 
     class Folders(MemoryDestination):
-        def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+        def remove_orphans(
+            self,
+            ident: LakeIdent,
+            *,
+            owner: str,
+            older_than: float,
+            listed: Callable[[], Collection[str]] = tuple,
+        ) -> Orphans:
             asked.set()
             return super().remove_orphans(ident, owner=owner, older_than=older_than)
 
@@ -49,6 +56,7 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         loop.world.store,
         loop.world.sub,
         loop.orphans._background,
+        loop.orphans._files,
         clock,
         clock,
     )

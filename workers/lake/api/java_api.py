@@ -40,6 +40,12 @@ class JavaApi:
         self._hadoop = spark.sessionState().newHadoopConf()
         self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
         self._metadata_parser = iceberg.TableMetadataParser
+        self._manifests = iceberg.ManifestFiles
+        self._reachable_files = iceberg.ReachableFileUtil
+        self._removal = iceberg.CatalogUtil
+        self._sets = iceberg.relocated.com.google.common.collect.Sets
+        self._streams = gateway.jvm.java.util.stream
+        self._pattern = gateway.jvm.java.util.regex.Pattern
         # Iceberg waits for a pool in steps of 10 ms, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
@@ -58,6 +64,39 @@ class JavaApi:
         current = self.load(ident).operations().current()
         found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
         return found
+
+    def collector(self) -> Any:
+        """A Java ``Consumer`` of strings that keeps them, for ``joined``."""
+        return self._streams.Stream.builder()
+
+    def joined(self, collector: Any, separator: str) -> Any:
+        """All strings of the collector in one: a call for each string would take long."""
+        return collector.build().collect(self._streams.Collectors.joining(separator))
+
+    def new_set(self) -> Any:
+        """An empty Java set."""
+        return self._sets.newHashSet()
+
+    def string_set(self, joined: str, separator: str) -> Any:
+        """A Java set of the strings in ``joined``."""
+        strings = self._pattern.compile(separator).splitAsStream(joined)
+        return strings.collect(self._streams.Collectors.toSet())
+
+    def statistics_files(self, table: Any) -> Any:
+        """The paths of the statistics of all snapshots."""
+        return self._reachable_files.statisticsFilesLocations(table)
+
+    def live_paths(self, table: Any, manifest: Any) -> Any:
+        """The paths of the data or delete files that a manifest names, as a Java set."""
+        paths = self._manifests.readPaths(manifest, table.io(), table.specs())
+        try:
+            return self._sets.newHashSet(paths)
+        finally:
+            paths.close()
+
+    def delete_files(self, table: Any, paths: Any) -> None:
+        """Delete files. Iceberg logs a file that cannot be deleted; orphan removal finds it."""
+        self._removal.deleteFiles(table.io(), paths, "expired", False)
 
     def has_namespace(self, name: str) -> bool:
         """Has the catalog a schema of the name?"""

@@ -13,7 +13,8 @@ has only calls that do no harm when they come late:
   harm once no worker will publish the branch;
 * the creation of a table, refused if a successor has created the table;
 * the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
-* expiries: the age limit is an absolute time, so a late call removes no more.
+* expiries: the age limit is an absolute time, so a late call removes no more;
+* removals of listed files: a file that a snapshot names stays.
 
 No further call of the gateway moves ``main``.
 """
@@ -25,11 +26,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from workers.lake.api import file_commits
+from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.connect.errors import LakeFailure, repeated
 from workers.lake.connect.sessions import Sessions
-from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals, TableApi
+from workers.lake.effects import ListFiles
+from workers.lake.interfaces.table_api import (
+    FileChange,
+    FileCommits,
+    FileTotals,
+    TableApi,
+)
 from workers.lake.metadata.snapshots import History, history_of
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import columns_of, schema_json
@@ -220,7 +227,14 @@ class GatewayTableApi(TableApi, FileCommits):
         columns = self.columns(ident) if columns is None else columns
         self._sql.commit_empty(ident, ref, summary, columns)
 
-    def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
+    def expire_snapshots(
+        self,
+        ident: LakeIdent,
+        *,
+        older_than: float,
+        retain_last: int,
+        list_files: ListFiles | None = None,
+    ) -> None:
         """Drop old snapshots. If the caller dies while waiting, the expiry goes on to its end.
 
         The call names a snapshot that does not exist, so that Iceberg looks for the files in use.
@@ -229,9 +243,24 @@ class GatewayTableApi(TableApi, FileCommits):
         a replaced deletion vector for the whole file, which also holds vectors of other data files.
         """
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
+            if list_files is not None:
+                expired_files.expire(api, ident, older_than, retain_last, list_files)
+                return
             update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
             update.retainLast(retain_last).expireSnapshotId(_NO_SNAPSHOT)
             update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+
+    def remove_files(
+        self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
+    ) -> int:
+        """Remove files of expired snapshots, unless a snapshot names them."""
+        try:
+            with self._gateway.api(f'removing files of lake table "{ident}"') as api:
+                return expired_files.remove_unnamed(api, ident, files, table_uuid)
+        except LakeFailure as error:
+            if _MISSING.match(error.message.lstrip()):
+                return 0
+            raise
 
     # -- commits that name files ------------------------------------------------------------------
 

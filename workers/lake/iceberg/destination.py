@@ -33,7 +33,7 @@ from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
-from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
 from workers.lake.iceberg.branch_writer import BranchWriter
 from workers.lake.iceberg.choose_writer import (
     choose_gateway,
@@ -54,7 +54,7 @@ from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.generated_check import generated_types
 from workers.lake.sql.key_bounds import KeyRanges
 from workers.lake.sql.merge_results import count
-from workers.lake.sql.orphan_files import remove_orphans
+from workers.lake.sql.orphan_files import KeptFiles, remove_orphans
 from workers.lake.sql.other_writers import (
     NO_OTHER_WRITERS,
     SINCE,
@@ -346,9 +346,20 @@ class IcebergDestination(Destination):
         """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""
         self._tables.set_main(ident, snapshot_id)
 
-    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+    def expire(
+        self,
+        ident: LakeIdent,
+        *,
+        retain: int,
+        age: float = 0.0,
+        list_files: ListFiles | None = None,
+    ) -> int:
         """Drop old snapshots of ``main``; returns how many. See ``expiry``."""
-        return expire_snapshots(self._tables, ident, retain=retain, age=age)
+        return expire_snapshots(self._tables, ident, retain=retain, age=age, list_files=list_files)
+
+    def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:
+        """Remove listed files that no snapshot names; returns how many."""
+        return self._tables.remove_files(ident, files, table_uuid)
 
     def compact(
         self, ident: LakeIdent, branch: str, sizes: FileSizes, *, deleted_share: float | None = None
@@ -365,11 +376,18 @@ class IcebergDestination(Destination):
         merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)
         return compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
 
-    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+    def remove_orphans(
+        self,
+        ident: LakeIdent,
+        *,
+        owner: str,
+        older_than: float,
+        listed: Callable[[], Collection[str]] = tuple,
+    ) -> Orphans:
         """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""
-        return remove_orphans(
-            self._maintenance_sessions.get(), ident, owner=owner, older_than=older_than
-        )
+        session = self._maintenance_sessions.get()
+        kept = KeptFiles(listed, partial(self._tables.remove_files, ident))
+        return remove_orphans(session, ident, owner=owner, older_than=older_than, kept=kept)
 
     def idle_session(self) -> tuple[str, str] | None:
         """Give the thread's session up for reuse; see ``Sessions``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from workers.lake.effects import ListFiles
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.table import MAIN, LakeIdent
 
@@ -16,6 +17,7 @@ def expire_snapshots(
     retain: int,
     age: float = 0.0,
     clock: Callable[[], float] = time.time,
+    list_files: ListFiles | None = None,
 ) -> int:
     """Drop all but the last ``retain`` snapshots of ``main`` and of every branch.
 
@@ -25,8 +27,8 @@ def expire_snapshots(
     The newest ancestor of ``main`` with a position stays, and every later snapshot by the lake
     server's clock. Iceberg counts the last snapshots from the tip of ``main`` at the time of the
     expiry: after a fence, or a compaction by another writer, the count alone would drop the
-    position. A branch of pgsub was created from ``main`` later and keeps all commits. Returns the
-    number of dropped snapshots.
+    position. A branch of pgsub was created from ``main`` later and keeps all commits.
+    ``list_files``: see ``TableApi.expire_snapshots``. Returns the number of dropped snapshots.
     """
     before = tables.history(ident)
     ancestors = list(before.ancestors(MAIN))
@@ -37,6 +39,8 @@ def expire_snapshots(
     if age:
         older_than = min(older_than, clock() - age)
     retain_last = max(retain, newer + 1)
-    tables.expire_snapshots(ident, older_than=older_than, retain_last=retain_last)
+    tables.expire_snapshots(
+        ident, older_than=older_than, retain_last=retain_last, list_files=list_files
+    )
     # Batches go on meanwhile; a batch adds snapshots and drops none.
     return len(before.snapshots.keys() - tables.history(ident).snapshots.keys())

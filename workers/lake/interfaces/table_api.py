@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
@@ -146,12 +147,31 @@ class TableApi(Protocol):
 
     # -- maintenance ------------------------------------------------------------------------------
 
-    def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
+    def expire_snapshots(
+        self,
+        ident: LakeIdent,
+        *,
+        older_than: float,
+        retain_last: int,
+        list_files: ListFiles | None = None,
+    ) -> None:
         """Drop snapshots older than a Unix time, except the last ``retain_last`` of every branch.
 
         The caller has chosen the arguments to keep the newest snapshot with a position. Files that
-        only dropped snapshots used are removed.
+        only dropped snapshots used are removed; with ``list_files`` the files stay, and
+        ``list_files`` gets them before the commit. SQL: the files are removed, with ``list_files``
+        too, because Spark has no other expiry.
         Late: ``older_than`` is absolute, and no newer snapshot is dropped.
+        """
+
+    def remove_files(
+        self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
+    ) -> int:
+        """Remove the files that no snapshot of the table names; return how many.
+
+        A table of another uuid than ``table_uuid``, or no table, keeps all files. SQL: removes no
+        file; orphan removal finds the files.
+        Late: a file that a snapshot names stays.
         """
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import read_copy
 from workers.lake.destination import Destination
-from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, Orphans, counts
+from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans, counts
 from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
 from workers.lake.memory.lake import MemoryLake, MemoryTable, ancestors_of, sources_of
@@ -300,10 +300,23 @@ class MemoryDestination(Destination):
             table.refs[MAIN] = tip
             return tip
 
-    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0) -> int:
+    def expire(
+        self,
+        ident: LakeIdent,
+        *,
+        retain: int,
+        age: float = 0.0,
+        list_files: ListFiles | None = None,
+    ) -> int:
         """Drop no snapshot: the twin keeps all."""
         self._enter("expire")
-        del ident, retain, age
+        del ident, retain, age, list_files
+        return 0
+
+    def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:
+        """Remove no file: the twin has none."""
+        self._enter("remove_files")
+        del ident, table_uuid, files
         return 0
 
     def compact(
@@ -314,10 +327,17 @@ class MemoryDestination(Destination):
         del ident, branch, sizes, deleted_share
         return 0
 
-    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+    def remove_orphans(
+        self,
+        ident: LakeIdent,
+        *,
+        owner: str,
+        older_than: float,
+        listed: Callable[[], Collection[str]] = tuple,
+    ) -> Orphans:
         """Remove no files: the twin has none."""
         self._enter("remove_orphans")
-        del ident, owner, older_than
+        del ident, owner, older_than, listed
         return Orphans()
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:

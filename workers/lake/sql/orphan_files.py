@@ -17,6 +17,8 @@ is removed. The procedure cannot notice some dangers, so this module checks firs
   branch tells of the copy: the worker creates the branch before the first file and drops the
   branch at the end. All remaining files are written and committed within the minimum age, and
   Iceberg refuses a minimum age below a day.
+- A file of an expired snapshot waits on a list until readers have ended, and the file may be old.
+  So with a list the procedure only names orphan files, and the files outside the list are removed.
 
 Trace: a source of a shared table is copied for four days, into a branch. On the third day the first
 files are older than the minimum age; the branch exists, so no file is removed. On the fifth day the
@@ -26,8 +28,9 @@ copy is published, and the files belong to a snapshot.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISLNK
@@ -53,10 +56,31 @@ _KNOWN: Final[Mapping[str, str]] = {
 }
 """Metadata table → column of paths: all paths that are compared with the listing."""
 _TRUE: Final = "true"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFiles:
+    """``listed`` returns the orphan files to keep; ``remove`` removes files, and returns how many.
+
+    An expiry by another worker adds to the list before the expiry commits. So the list is read
+    after the orphan files are named.
+    """
+
+    listed: Callable[[], Collection[str]] = tuple
+    remove: Callable[[Sequence[str]], int] = len
+
+
+_NOTHING_KEPT: Final = KeptFiles()
 
 
 def remove_orphans(
-    session: LakeSession, ident: LakeIdent, *, owner: str, older_than: float
+    session: LakeSession,
+    ident: LakeIdent,
+    *,
+    owner: str,
+    older_than: float,
+    kept: KeptFiles = _NOTHING_KEPT,
 ) -> Orphans:
     """Remove files that no snapshot has and that were last changed before a Unix time.
 
@@ -66,11 +90,13 @@ def remove_orphans(
     """
     for _ in range(2):
         with suppress(FileMissing):
-            return _remove(session, ident, owner, older_than)
+            return _remove(session, ident, owner, older_than, kept)
     return Orphans(left="its snapshots expired meanwhile, or a file that they name is lost")
 
 
-def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: float) -> Orphans:
+def _remove(
+    session: LakeSession, ident: LakeIdent, owner: str, older_than: float, kept: KeptFiles
+) -> Orphans:
     what = f'removing orphan files of lake table "{ident}"'
     session.limit_parallelism()
     folder = _folder(session, ident, what)
@@ -81,6 +107,7 @@ def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: floa
     )
     if left is not None:
         return Orphans(left=left)
+    only_name = bool(kept.listed())
     before = datetime.fromtimestamp(int(older_than), UTC).isoformat(" ")
     found = session.call(
         call(
@@ -91,10 +118,25 @@ def _remove(session: LakeSession, ident: LakeIdent, owner: str, older_than: floa
             prefix_listing=exp.Boolean(this=lists_by_prefix(folder)),
             # The answer names 20,000 files at most; the call removes all.
             stream_results=exp.true(),
+            dry_run=exp.Boolean(this=only_name),
         ),
         what,
     )
-    return Orphans(found.num_rows if found is not None else 0)
+    if not only_name:
+        return Orphans(found.num_rows if found is not None else 0)
+    names: list[Any] = found.column(0).to_pylist() if found is not None else []
+    return Orphans(_remove_unlisted(names, kept))
+
+
+def _remove_unlisted(names: Sequence[str], kept: KeptFiles) -> int:
+    listed = {_without_scheme(name) for name in kept.listed()}
+    unlisted = [name for name in names if _without_scheme(name) not in listed]
+    return kept.remove(unlisted) if unlisted else 0
+
+
+def _without_scheme(path: str) -> str:
+    """The path as Iceberg compares it: ``file:/x``, ``file:///x`` and ``/x`` are equal."""
+    return _SCHEME.sub("", path).lstrip("/")
 
 
 def _folder(session: LakeSession, ident: LakeIdent, what: str) -> str:

@@ -19,6 +19,7 @@ from catalog.errcodes import DuplicateTable, ReplicationError
 from workers.lake.connect.errors import LakeFailure, is_missing
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.connect.sessions import Sessions
+from workers.lake.effects import ListFiles
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import History, history_of_new_table, write_options
 from workers.lake.metadata.table_location import new_location
@@ -206,8 +207,16 @@ class SqlTableApi(TableApi):
         target = name_of(branch_path(ident, ref))
         session.append(no_rows, target, write_options(summary), f'stamping lake table "{ident}"')
 
-    def expire_snapshots(self, ident: LakeIdent, *, older_than: float, retain_last: int) -> None:
-        """Drop old snapshots; Spark runs a job for that."""
+    def expire_snapshots(
+        self,
+        ident: LakeIdent,
+        *,
+        older_than: float,
+        retain_last: int,
+        list_files: ListFiles | None = None,
+    ) -> None:
+        """Drop old snapshots with their files; Spark runs a job for that."""
+        del list_files
         session = self._sessions.get()
         session.set_properties({})
         session.command(
@@ -220,6 +229,13 @@ class SqlTableApi(TableApi):
             ),
             f'expiring snapshots of lake table "{ident}"',
         )
+
+    def remove_files(
+        self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
+    ) -> int:
+        """Remove no file: Spark SQL has no statement that does."""
+        del ident, files, table_uuid
+        return 0
 
     def close(self) -> None:
         """Close no session: the sessions belong to the caller."""

@@ -33,6 +33,7 @@ from config.guc import Settings
 from config.limits import FIRST_MAINTENANCE_BATCHES
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent, LakeTable
+from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.jobs import Outcome, Outcomes, RunInBackground, maintenance_job
 from workers.tables.maintenance.turn_order import TurnOrder
 from workers.tables.open_table import OpenTable
@@ -60,10 +61,12 @@ class SnapshotExpiry:
         settings: Callable[[], Settings],
         now: Callable[[], float],
         locks: TableLocks,
+        files: FileRemoval | None,
     ) -> None:
         """``settings`` returns the settings in force. ``now`` returns Unix time in seconds.
-        ``locks`` are for expiries of shared tables alone. Batches lock with a ``TableLocks`` object
-        of their own, because only one thread may use such an object."""
+        ``files`` keeps the files of expired snapshots for ``file_grace``; without ``files`` they
+        go with the snapshots. ``locks`` are for expiries of shared tables alone. Batches lock with
+        a ``TableLocks`` object of their own, because only one thread may use such an object."""
         self._dest = dest
         self._outcomes = outcomes
         self._turns = turns
@@ -71,6 +74,7 @@ class SnapshotExpiry:
         self._settings = settings
         self._now = now
         self._locks = locks
+        self._files = files
         self._running: dict[LakeIdent, _Expiry] = {}
         self._snapshots: dict[int, array[float]] = {}
         self._batches: dict[int, int] = {}
@@ -87,7 +91,7 @@ class SnapshotExpiry:
             self._snapshots[relid].append(self._now())
 
     def note_ended(self, rels: Iterable[SubscriptionRel]) -> None:
-        """Record ended expiries, without waiting.
+        """Record ended expiries and removals of files, and begin a due removal, without waiting.
 
         ``rels`` are the subscription's tables. A waiting expiry is cancelled if the table is not
         ready any more, or left the subscription.
@@ -97,6 +101,8 @@ class SnapshotExpiry:
             if expiry.table.rel.srrelid not in ready and expiry.outcome.cancel():
                 del self._running[ident]
         self._record_ended()
+        if self._files is not None:
+            self._files.turn(self._settings())
 
     def begin_due(self, tables: Sequence[OpenTable]) -> None:
         """Begin due expiries, those with most snapshots to remove first.
@@ -130,7 +136,10 @@ class SnapshotExpiry:
         retain, age = settings.snapshot_retain_last, settings.snapshot_retain_age
         ident = table.lake.ident
         with self._locks.held([ident] if table.source else []):
-            return self._dest.expire(ident, retain=retain, age=age)
+            if self._files is None or not settings.file_grace:
+                return self._dest.expire(ident, retain=retain, age=age)
+            list_files = partial(self._files.list_files, ident)
+            return self._dest.expire(ident, retain=retain, age=age, list_files=list_files)
 
     def _is_due(self, removable: int, table: OpenTable, settings: Settings) -> bool:
         began = self._batches[table.rel.srrelid] >= FIRST_MAINTENANCE_BATCHES

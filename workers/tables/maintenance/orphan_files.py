@@ -6,7 +6,8 @@ session besides the batches' own, and the apply loop never waits: the loop only 
 last removal has ended and whether a table is due. Orphan removal commits nothing, so batches and
 removals never meet. Expiries run in the thread of orphan removal, because orphan removal reads the
 manifests deleted by an expiry (``workers.tables.maintenance.expiry``). Removed are files older than
-``orphan_removal_min_age`` and unknown to every snapshot (``workers.lake.sql.orphan_files``).
+``orphan_removal_min_age`` and unknown to every snapshot (``workers.lake.sql.orphan_files``). Files
+of expired snapshots on a list (``workers.tables.maintenance.expired_files``) are no orphans.
 
 The apply worker removes orphan files of tables in ``r`` alone: during a copy the first files of the
 copy may be older than any age. A shared table waits until all the subscription's sources of the
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from catalog.errcodes import LakeBroken, ReplicationError
@@ -43,6 +45,7 @@ from workers.lake.effects import Orphans
 from workers.lake.sources import owner_of
 from workers.lake.table import LakeIdent
 from workers.process.log import unexpected
+from workers.tables.maintenance.expired_files import FileRemoval
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +70,12 @@ class OrphanRemoval:
         store: CatalogStore,
         sub: Subscription,
         background: Executor,
+        files: FileRemoval,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``background`` runs removals, one job at a time. ``clock`` returns Unix time,
+        """``background`` runs removals, one job at a time. ``files`` knows the files of expired
+        snapshots, which are no orphans. ``clock`` returns Unix time,
         ``monotonic`` the time since any start, in seconds."""
         self._dest = dest
         self._store = store
@@ -78,6 +83,7 @@ class OrphanRemoval:
         self._clock = clock
         self._monotonic = monotonic
         self._background = background
+        self._files = files
         self._removal: _Removal | None = None
         self._known: dict[int, LakeMaintenance] | None = None
         self._unsaved: dict[int, LakeMaintenance] = {}
@@ -130,6 +136,7 @@ class OrphanRemoval:
                 due,
                 owner=owner_of(self._sub, tables[due][0]),
                 older_than=self._clock() - settings.orphan_removal_min_age - CLOCK_MARGIN_SECONDS,
+                listed=partial(self._files.listed, due),
             )
             self._removal = _Removal(due, relids, answer)
 

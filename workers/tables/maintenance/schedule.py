@@ -49,6 +49,7 @@ from workers.lake.destination import Destination
 from workers.lake.effects import FileSizes
 from workers.lake.table import LakeTable
 from workers.process import failpoints
+from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.expiry import SnapshotExpiry
 from workers.tables.maintenance.jobs import (
     Job,
@@ -82,11 +83,12 @@ class Maintenance:
         now: Callable[[], float] = time.time,
         new_place: Callable[[], float] = random.random,
         locks: TableLocks | None = None,
+        files: FileRemoval | None = None,
     ) -> None:
         """``run_in_background`` runs expiries. ``settings`` returns the settings in force.
         ``record`` stores outcomes. ``clock`` returns the time since any start, ``now`` Unix time,
         both in seconds. ``new_place`` orders equally fragmented tables. ``locks`` are for expiries
-        of shared tables."""
+        of shared tables, ``files`` for files of expired snapshots."""
         self._dest = dest
         self._settings = settings
         self._clock = clock
@@ -100,6 +102,7 @@ class Maintenance:
             settings=settings,
             now=now,
             locks=locks or TableLocks(None),
+            files=files,
         )
         self._deleted: dict[int, DeletedRows] = {}
         self._last_vacuum = self._last_idle_turn = clock()

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.connect.errors import FileMissing, SessionClosed
-from workers.lake.effects import Orphans
+from workers.lake.effects import FileSizes, Orphans
 from workers.lake.sources import branches_of
 from workers.lake.sql.orphan_files import (
     _COPYING,
@@ -138,6 +139,30 @@ def test_what_no_snapshot_of_any_ref_knows_goes(dest: Any, lake_ident: LakeIdent
     batch(dest, lake_ident, 50, append(dest, 200, 1), delete(dest, 1))  # the table goes on
     assert count(dest, lake_ident) == 99
     assert dest.table(lake_ident).stamp == stamp(50)
+
+
+def test_listed_files_of_expired_snapshots_stay_and_other_orphans_go(
+    dest: Any, lake_ident: LakeIdent
+) -> None:
+    """However old the file is, a reader of the expired snapshot may have begun a minute ago."""
+    listed: list[str] = []
+    for lsn in range(20, 24):
+        batch(dest, lake_ident, lsn, append(dest, lsn, 1))
+    dest.compact(lake_ident, OURS, FileSizes(1 << 20, 1 << 26, 1 << 26, few=2))
+    batch(dest, lake_ident, 30, append(dest, 100, 1))
+    dest.expire(lake_ident, retain=1, list_files=lambda _, files: listed.extend(files))
+    top = folder(dest, lake_ident)
+    age(top)
+    before = files(top)
+    old = plant(top)
+    remove_old = partial(
+        dest.remove_orphans, lake_ident, owner="me", older_than=time.time() - 3 * DAY
+    )
+    done = remove_old(listed=lambda: listed)
+    assert done == Orphans(len(old))
+    assert files(top) == before
+    assert remove_old().files == len(listed) > 4, "without the list they are orphans"
+    assert count(dest, lake_ident) == 5
 
 
 def test_every_file_that_is_not_in_the_folder_is_seen(dest: Any, lake_ident: LakeIdent) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import SHARED, Identity, LakeIdent
+from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 
 DAY = 86400.0
@@ -44,7 +45,14 @@ class Folders(MemoryDestination):
         self.owners: list[str] = []
         self.answer: Callable[[], Orphans] = Orphans
 
-    def remove_orphans(self, ident: LakeIdent, *, owner: str, older_than: float) -> Orphans:
+    def remove_orphans(
+        self,
+        ident: LakeIdent,
+        *,
+        owner: str,
+        older_than: float,
+        listed: Callable[[], Collection[str]] = tuple,
+    ) -> Orphans:
         self.asked.append((ident.table, older_than))
         self.owners.append(owner)
         return self.answer()
@@ -72,6 +80,7 @@ class Worker:
             self.world.store,
             self.world.sub,
             self.beside,
+            FileRemoval(self.dest, self.world.store, self.world.sub.oid, self.beside.submit),
             clock=lambda: self.now + self.ahead,
             monotonic=lambda: self.now,
         )

@@ -1,0 +1,72 @@
+"""Expires snapshots without removing files, and removes the files later, by Iceberg's Java API.
+
+``expire`` runs the expiry inside a transaction of the table. Iceberg looks for the files that no
+kept snapshot names when the expiry joins the transaction, and reports each file to a Java object
+that only collects. So the list is complete before the transaction commits. Iceberg's own removal
+never runs.
+
+``remove_unnamed`` looks again before the files go: the pointer of the table may have been set back
+to metadata from before the expiry, or an expiry may have died between list and commit. A file that
+any snapshot names stays.
+
+Trace: snapshots 1 to 300 expire. The list of 1,900 files is stored, the transaction commits, and a
+reader of snapshot 250 goes on. An hour later all snapshots of the table are read: none names a
+file of the list, and 1,900 files go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from workers.lake.api.java_api import JavaApi
+from workers.lake.effects import ListFiles
+from workers.lake.table import LakeIdent
+
+_SEPARATOR: Final = "\0"
+"""No path of a file holds this character."""
+_NO_SNAPSHOT: Final = -1
+
+
+def expire(
+    api: JavaApi, ident: LakeIdent, older_than: float, retain_last: int, list_files: ListFiles
+) -> None:
+    """See ``TableApi.expire_snapshots`` with ``list_files``."""
+    table = api.load(ident)
+    transaction = table.newTransaction()
+    files = api.collector()
+    update = transaction.expireSnapshots().expireOlderThan(int(older_than * 1000))
+    update.retainLast(retain_last).expireSnapshotId(_NO_SNAPSHOT).deleteWith(files)
+    update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+    found = _paths(api, files)
+    if found:
+        list_files(str(table.uuid().toString()), found)
+    transaction.commitTransaction()
+
+
+def remove_unnamed(
+    api: JavaApi, ident: LakeIdent, files: Sequence[str], table_uuid: str | None
+) -> int:
+    """See ``TableApi.remove_files``."""
+    table = api.load(ident)
+    if table_uuid not in (None, str(table.uuid().toString())):
+        return 0
+    unnamed = api.string_set(_SEPARATOR.join(files), _SEPARATOR)
+    manifests, named = api.new_set(), api.new_set()
+    for snapshot in table.snapshots():
+        named.add(snapshot.manifestListLocation())
+        manifests.addAll(snapshot.allManifests(table.io()))
+    for manifest in manifests:
+        named.add(manifest.path())
+        unnamed.removeAll(api.live_paths(table, manifest))
+    named.addAll(api.statistics_files(table))
+    unnamed.removeAll(named)
+    count = int(unnamed.size())
+    if count:
+        api.delete_files(table, unnamed)
+    return count
+
+
+def _paths(api: JavaApi, files: Any) -> list[str]:
+    joined = str(api.joined(files, _SEPARATOR))
+    return joined.split(_SEPARATOR) if joined else []
