@@ -84,6 +84,14 @@ _BROKEN: Final = re.compile(
 """A class whose initialisation failed, for example because the disk was full while the class
 unpacked a library, or because the code cache was full. Java never initialises the class again, and
 every call that needs the class fails until the server ends."""
+_EXHAUSTED: Final = re.compile(
+    r"^(?:\(|Caused by: )?java\.(?:io|nio|net)\.[\w.$]+(?:\)|:) .*\b(Too many open files)\b"
+    r"|^(?:\(|Caused by: )?java\.lang\.OutOfMemoryError(?:\)|:)"
+    r" (unable to create (?:new )?native thread)",
+    re.M | re.I,
+)
+"""The server has used up its descriptors or threads. Java names a file that could not be opened
+as not found, so this error looks like a lost file."""
 _LACKS: Final = re.compile(
     r"^(?:\(|Caused by: )?[\w.]*\b(?:NoClassDefFoundError|ClassNotFoundException)(?:\)|:)"
     r" (?P<name>[\w./$]+)$"
@@ -174,6 +182,12 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         return LakeBroken(
             f"the lake server cannot go on while {what}",
             detail=f"{broken.group(1) or 'LinkageError'}: Java gave up on a class that it needs.",
+            hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
+        )
+    if exhausted := _EXHAUSTED.search(text) or _EXHAUSTED.search(trace):
+        return LakeBroken(
+            f"the lake server cannot go on while {what}",
+            detail=f"{(exhausted.group(1) or exhausted.group(2)).capitalize()}.",
             hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
         )
     if lacks := _LACKS.search(text) or _LACKS.search(trace):

@@ -62,15 +62,47 @@ def test_a_class_that_java_gave_up_on(
     )
 
 
+OPEN_FILES = "/lake/t/data/00000-0-a.parquet (Too many open files)"
+NO_THREAD = "unable to create native thread: possibly out of memory or process/resource limits"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "trace", "detail"),
+    [
+        (OPEN_FILES, "java.io.FileNotFoundException", None, "Too many open files."),
+        (
+            "it failed",
+            None,
+            "org.apache.iceberg.exceptions.RuntimeIOException: Failed\n"
+            "Caused by: java.nio.file.FileSystemException: /lake/t: Too many open files in system",
+            "Too many open files.",
+        ),
+        (
+            "it failed",
+            None,
+            f"java.lang.OutOfMemoryError: {NO_THREAD}",
+            "Unable to create native thread.",
+        ),
+    ],
+)
+def test_a_server_without_descriptors_or_threads_has_lost_no_file(
+    message: str, reason: str | None, trace: str | None, detail: str
+) -> None:
+    error = failure(message, reason, trace)
+    assert isinstance(error, LakeBroken)
+    assert error.detail == detail
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "trace"),
     [
         ("it failed", "org.apache.spark.SparkException", MISSING),
+        ("cannot cast 'Too many open files' to INT", "org.apache.spark.SparkException", None),
         (QUOTED, "org.apache.spark.SparkException", f"org.apache.spark.SparkException: {QUOTED}"),
     ],
-    ids=["a jar is missing", "a row's value"],
+    ids=["a jar is missing", "a value about files", "a row's value"],
 )
-def test_what_another_server_would_meet_too(message: str, reason: str, trace: str) -> None:
+def test_what_another_server_would_meet_too(message: str, reason: str, trace: str | None) -> None:
     assert not isinstance(failure(message, reason, trace), LakeBroken)
 
 
