@@ -416,6 +416,16 @@ SESSION_IDLE_SECONDS: Final = 1800.0
 """A session idle for this time is replaced: servers forget a session after an hour by default."""
 CATALOG_CLOSE_SECONDS: Final = 20.0
 """Time for the catalogs of a session to be closed, before the session is released anyway."""
+SESSION_TOUCH_SECONDS: Final = 60.0
+"""Time between two requests that keep a session known to the server, far below an hour."""
+SESSION_TOUCH_ANSWER_SECONDS: Final = 20.0
+"""Time for the answer to such a request; nothing depends on the answer."""
+CHANNEL_PING_SECONDS: Final = 360.0
+"""Silence of the server during a call until the connection is tested. A Spark Connect server
+permits a test every 300 s, and ends the connection after the third test that comes earlier."""
+CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
+"""Time for the answer to the test. A server that is only busy answers at once: the answer needs no
+thread of Spark."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release a session."""
 COMMIT_ATTEMPTS: Final = 5

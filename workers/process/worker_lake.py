@@ -72,6 +72,7 @@ class WorkerLake:
             format_version=stored_lake(self.store.settings()).format_version,
             remember_session=self._remember_session,
             session=self._take_idle_session(since=since) if self.relid else None,
+            has_successor=self._is_replaced,
         )
         dest.release_sessions(left_open)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)
@@ -123,6 +124,19 @@ class WorkerLake:
 
     def _remember_session(self, user_id: str, session_id: str) -> None:
         self.store.put_spark_session(self.subid, self.relid, self.generation, user_id, session_id)
+
+    def _is_replaced(self, ids: tuple[str, str]) -> bool:
+        """Has another worker closed this worker's session, to take this worker's place?
+
+        A successor has this worker's slot, and forgets the session after closing it. Without either
+        the server has closed the session, for example after a time-out. In doubt: yes.
+        """
+        try:
+            row = self.link.find(self.subid, self.relid)
+            known = self.store.spark_sessions(self.subid, self.relid)
+        except ReplicationError:
+            return True
+        return row is None or row.generation != self.generation or ids not in known
 
     def _take_idle_session(self, **window: float) -> tuple[str, str] | None:
         return self.store.take_spark_session(self.subid, self.relid, self.generation, **window)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from catalog.errcodes import RequiredProcessGone
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
@@ -18,6 +20,7 @@ from config.limits import SESSION_IDLE_SECONDS
 from workers.lake.storage.staging_folder import own_place
 from workers.process import worker_lake
 from workers.process.worker_lake import WorkerLake
+from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 
 class Lake:
@@ -194,3 +197,28 @@ def test_new_tables_get_the_format_that_is_in_force_when_a_worker_starts(
         closed(store, tmp_path, Link(), ours)
         found.append(Lake.format_version)
     assert found == [2, 2, 3]
+
+
+def test_a_session_was_closed_by_a_successor_or_by_the_server(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    class Slots:
+        row: Any = None
+
+        def find(self, subid: int, relid: int) -> Any:
+            if isinstance(self.row, Exception):
+                raise self.row
+            return self.row
+
+    link, ids = Slots(), ("pgsub_1", "session")
+    lake = WorkerLake(tmp_path, 1, 7, 3, store, cast("Any", link))
+    ours = LogicalRepWorker(0, 3, WorkerType.TABLESYNC, 1, 7)
+    store.put_spark_session(1, 7, 3, *ids)
+    link.row = ours
+    assert not lake._is_replaced(ids)
+    for row in (None, replace(ours, generation=4), RequiredProcessGone("the launcher is gone")):
+        link.row = row
+        assert lake._is_replaced(ids)
+    link.row = ours
+    store.forget_spark_sessions(1, 7, 3)
+    assert lake._is_replaced(ids), "a successor has closed and forgotten the session"

@@ -123,7 +123,7 @@ class FileMissing(IoError):  # noqa: N818 - as in RequiredProcessGone
 
 
 class SessionClosed(RequiredProcessGone):
-    """The session was released from outside: a successor has taken this worker's place."""
+    """The session was closed from outside: by a successor, or by the server after a time-out."""
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
     if _RELEASED.search(text):
         return SessionClosed(
             f"lost the lake server while {what}",
-            detail="The session was closed for good: a successor took this worker's place.",
+            detail="The server has closed the session for good.",
         )
     if code in _GONE or _SESSION_OVER.search(text) or isinstance(error, grpc.RpcError):
         return RequiredProcessGone(

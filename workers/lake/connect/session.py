@@ -21,17 +21,23 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any, Final
 
+import grpc
 import pyarrow as pa
 from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.dataframe import DataFrame
 from pyspark.sql.connect.functions import lit
 from pyspark.sql.connect.plan import SQL, LocalRelation, LogicalPlan, SubqueryAlias
-from pyspark.sql.connect.proto import base_pb2
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from pyspark.sql.connect.session import SparkSession
 
 from catalog.errcodes import ConnectionFailure
-from config.limits import SESSION_IDLE_SECONDS
+from config.limits import (
+    CHANNEL_PING_ANSWER_SECONDS,
+    CHANNEL_PING_SECONDS,
+    SESSION_IDLE_SECONDS,
+    SESSION_TOUCH_ANSWER_SECONDS,
+)
 from workers.lake.connect import shared_session
 from workers.lake.connect.errors import SessionClosed, repeated, translated
 from workers.lake.connect.lake_url import GATEWAY
@@ -62,7 +68,7 @@ class LakeSession:
         builder.set("user_id", user_id)
         self.ids = (user_id, session_id)
         self.broken = False
-        self.closed_by_successor = False
+        self.closed_from_outside = False
         self.used = monotonic()
         self._spark: Any = SparkSession(builder)
         client = self._spark.client
@@ -73,6 +79,7 @@ class LakeSession:
         self._properties: dict[str, str] = {}
         self._conf = {**(conf or {}), **FIXED}
         self._configured = False
+        self._calls = 0
 
     @property
     def spark(self) -> Any:
@@ -82,7 +89,8 @@ class LakeSession:
     @property
     def usable(self) -> bool:
         """True if nothing broke in the session, and the server still knows the session."""
-        return not self.broken and monotonic() - self.used < SESSION_IDLE_SECONDS
+        idle = 0.0 if self._calls else monotonic() - self.used
+        return not self.broken and idle < SESSION_IDLE_SECONDS
 
     def frame(self, plan: LogicalPlan) -> Any:
         """A DataFrame of a plan."""
@@ -193,8 +201,24 @@ class LakeSession:
             return value
 
     def check_open(self) -> None:
-        """Raise ``SessionClosed`` if a successor has closed the session for good."""
+        """Raise ``SessionClosed`` if the session was closed for good from outside."""
         self.conf(PING_KEY)
+
+    def touch(self) -> None:
+        """Send a small request beside a running call, so that the server keeps the session.
+
+        Any thread may call. The answer does not matter: a call finds out what is wrong.
+        """
+        if not (self._configured and self.usable):
+            return
+        client = self._spark.client
+        request = base_pb2.ConfigRequest(session_id=self.ids[1])
+        request.user_context.user_id = self.ids[0]
+        request.operation.get.keys.append(PING_KEY)
+        with contextlib.suppress(grpc.RpcError, ValueError):  # a closed channel is a ValueError
+            base_pb2_grpc.SparkConnectServiceStub(client._channel).Config(
+                request, timeout=SESSION_TOUCH_ANSWER_SECONDS, metadata=client._builder.metadata()
+            )
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set all snapshot properties of this session's SQL commits; earlier ones are removed."""
@@ -242,6 +266,7 @@ class LakeSession:
     @contextlib.contextmanager
     def _call(self, what: str) -> Iterator[None]:
         self.used = monotonic()
+        self._calls += 1
         try:
             with translated(what):
                 if not self._configured:
@@ -250,13 +275,14 @@ class LakeSession:
                 yield
         except ConnectionFailure as error:
             self.broken = True
-            self.closed_by_successor = isinstance(error, SessionClosed)
+            self.closed_from_outside = isinstance(error, SessionClosed)
             raise
         except BaseException as error:
             # After a KeyboardInterrupt in the middle of a call, the answer is missing too.
             self.broken = self.broken or not isinstance(error, Exception)
             raise
         finally:
+            self._calls -= 1
             self.used = monotonic()
 
     def close(self) -> None:
@@ -271,8 +297,19 @@ def channel_builder(url: str) -> Any:
     PySpark would turn the token into gRPC call credentials. Call credentials run Python on a thread
     of gRPC. Closing a channel waits for the thread while holding the interpreter's lock: about one
     close in twenty never returned.
+
+    A call may run for hours, but a frozen server or a vanished machine is found in minutes: gRPC
+    tests a silent connection during a call. Without a call gRPC does not test the connection,
+    because Spark's server does not permit the test.
     """
-    builder = DefaultChannelBuilder(url, [("grpc.enable_retries", 0)])
+    options = [
+        ("grpc.enable_retries", 0),
+        ("grpc.keepalive_time_ms", round(CHANNEL_PING_SECONDS * 1000)),
+        ("grpc.keepalive_timeout_ms", round(CHANNEL_PING_ANSWER_SECONDS * 1000)),
+        ("grpc.http2.ping_timeout_ms", round(CHANNEL_PING_ANSWER_SECONDS * 1000)),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+    builder = DefaultChannelBuilder(url, options)
     builder._params.pop(GATEWAY, None)
     token = builder._params.pop("token", None)
     if token is not None:

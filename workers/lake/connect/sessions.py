@@ -14,6 +14,7 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from catalog.errcodes import ConnectionFailure
 from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.connect.errors import SessionClosed, translated
+from workers.lake.connect.keep_alive import KeepAlive
 from workers.lake.connect.session import LakeSession, channel_builder
 
 CloseCatalogs = Callable[[Iterable[tuple[str, str]]], None]
@@ -34,15 +35,19 @@ class Sessions:
         fenced: bool = True,
         shared: bool = True,
         close_catalogs: CloseCatalogs | None = None,
+        has_successor: Callable[[tuple[str, str]], bool] = lambda _ids: True,
     ) -> None:
         """``shared``: the sessions share generated code and Python processes (``shared_session``).
 
-        ``fenced``: when a session was closed from outside, a successor has fenced this worker, and
-        ``get`` raises from then on. Without commits a worker may go on in a new session: a user's
-        server also closes a session in which a call has run for an hour. ``close_catalogs`` closes
+        ``fenced``: when a successor has closed a session, this worker is fenced, and ``get`` raises
+        from then on. ``has_successor`` says whether a session that was closed from outside was
+        closed by a successor: a server also closes sessions by itself. Without commits a worker may
+        go on in a new session in any case. ``close_catalogs`` closes
         the catalogs of sessions before the sessions are released: the server would not.
         """
         self._close_catalogs = close_catalogs
+        self._has_successor = has_successor
+        self._keep_alive = KeepAlive(self._open_sessions)
         self._heeds_fences = fenced
         self._shared = shared
         self._url = url
@@ -60,11 +65,16 @@ class Sessions:
         """This thread's session; a broken or expired session is released and replaced first.
 
         Raises 08006 when the old session cannot be released: a call may still be running there.
-        Raises 08006 from then on when a session was released from outside: a successor is at work,
-        and with a new session two workers would write at a time.
+        Raises 08006 from then on when a successor has released a session: with a new session two
+        workers would write at a time.
         """
         session: LakeSession | None = getattr(self._local, "session", None)
-        if session is not None and session.closed_by_successor and self._heeds_fences:
+        if (
+            session is not None
+            and session.closed_from_outside
+            and self._heeds_fences
+            and self._has_successor(session.ids)
+        ):
             self._fenced = True
         if self._fenced:
             raise SessionClosed("this worker's lake sessions were closed by its successor")
@@ -79,6 +89,7 @@ class Sessions:
         self._local.session = session
         with self._lock:
             self._all[session.ids[1]] = session
+        self._keep_alive.start()
         if taken is None and self._shared:
             session.share()
         return session
@@ -142,6 +153,7 @@ class Sessions:
 
     def close(self) -> None:
         """Release every session of this destination; a server that has ended is no error."""
+        self._keep_alive.end()
         with self._lock:
             sessions = list(self._all.values())
             self._all.clear()
@@ -149,6 +161,10 @@ class Sessions:
             self.release(session.ids for session in sessions)
         for session in sessions:
             session.close()
+
+    def _open_sessions(self) -> list[LakeSession]:
+        with self._lock:
+            return list(self._all.values())
 
     def _unlink(self, session: LakeSession) -> None:
         self._local.session = None

@@ -92,20 +92,18 @@ class IcebergDestination(Destination):
         remember_session: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
         session: tuple[str, str] | None = None,
+        has_successor: Callable[[tuple[str, str]], bool] = lambda _ids: True,
     ) -> None:
         """``session``: user and session id of a session to take over, for the first thread.
-
+        ``has_successor``: was this session, which was closed from outside, closed by a successor?
         ``format_version`` is Iceberg's version for new tables. Only version 3 records the snapshot
         that last wrote a row, and so tells writers apart.
         """
         user_id = f"pgsub_{identity.subid}"
         gateway, close = choose_gateway(url)
-        self._sessions = Sessions(
-            url, user_id, remember_session, conf, session, close_catalogs=close
-        )
-        self._maintenance_sessions = Sessions(
-            url, user_id, remember_session, conf, fenced=False, close_catalogs=close
-        )
+        made = partial(Sessions, url, user_id, remember_session, conf, close_catalogs=close)
+        self._sessions = made(session, has_successor=has_successor)
+        self._maintenance_sessions = made(fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, self._staging)

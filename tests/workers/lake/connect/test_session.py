@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.connect.proto import relations_pb2
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ReplicationError, RequiredProcessGone
 from tests.fix_lake import Lake
+from workers.lake.connect import session
 from workers.lake.connect.session import LakeSession, _rows_of
 
 
@@ -48,4 +51,21 @@ def test_what_a_server_does_not_let_us_set_is_an_error(lake_server: Lake) -> Non
     with pytest.raises(ReplicationError) as error:
         made.query("SELECT 1", "reading")
     assert error.value.detail == "CANNOT_MODIFY_STATIC_CONFIG."
+    made.close()
+
+
+def test_a_frozen_server_is_given_up_during_a_call(
+    lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a call may take: the time of the call is not limited."""
+    monkeypatch.setattr(session, "CHANNEL_PING_SECONDS", 1.0)
+    monkeypatch.setattr(session, "CHANNEL_PING_ANSWER_SECONDS", 1.0)
+    made = LakeSession(lake_server.url, "frozen", str(uuid.uuid4()))
+    made.configure()
+    os.kill(lake_server.server.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(RequiredProcessGone):
+            made.query("SELECT 1", "reading")
+    finally:
+        os.kill(lake_server.server.process.pid, signal.SIGCONT)
     made.close()

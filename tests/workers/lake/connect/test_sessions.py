@@ -26,16 +26,19 @@ class Session:
 
     def __init__(self, _url: str, user_id: str, session_id: str, _conf: object) -> None:
         self.ids = (user_id, session_id)
-        self.broken = self.closed_by_successor = False
+        self.broken = self.closed_from_outside = False
+        self._calls = 0
         self.used = monotonic()
 
     usable = LakeSession.usable
 
     def hear_closed(self) -> SessionClosed:
-        self.broken = self.closed_by_successor = True
+        self.broken = self.closed_from_outside = True
         return SessionClosed("lost the lake server")
 
     def share(self) -> None: ...
+
+    def touch(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -86,6 +89,35 @@ def test_a_session_that_nobody_used_for_long_is_not_handed_over(
     assert sessions.release_for_reuse() is None
     used.used += SESSION_IDLE_SECONDS
     assert sessions.release_for_reuse() == used.ids
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_closed_session_is_a_fence_only_if_there_is_a_successor(
+    monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """A server closes sessions by itself, too."""
+    asked: list[tuple[str, str]] = []
+
+    def has_successor(ids: tuple[str, str]) -> bool:
+        asked.append(ids)
+        return replaced
+
+    monkeypatch.setattr(sessions, "LakeSession", Session)
+    monkeypatch.setattr(sessions.Sessions, "release", lambda _, ids: None)
+    made: Any = sessions.Sessions(
+        "sc://nowhere", "me", lambda *_: None, has_successor=has_successor
+    )
+    first = made.get()
+    first.hear_closed()
+    if replaced:
+        for _ in range(2):
+            with pytest.raises(SessionClosed, match="by its successor"):
+                made.get()
+    else:
+        assert made.get() is not first
+        assert made.get().ids != first.ids
+    assert set(asked) == {first.ids}
+    made.close()
 
 
 @pytest.mark.spark
