@@ -428,5 +428,7 @@ CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
 thread of Spark."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release a session."""
+KEY_DIGESTS_CACHED: Final = 4096
+"""Relations whose key's digest a worker remembers."""
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that Iceberg refused because the table changed."""

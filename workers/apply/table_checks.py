@@ -25,11 +25,13 @@ import logging
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
+from config.limits import KEY_DIGESTS_CACHED
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
@@ -297,7 +299,13 @@ def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
 def _key_digests(runs: Sequence[Run]) -> set[str]:
     """Return the digests of the key columns, one for each key that a change of the runs has."""
     relations = {run.relation for run in runs if run.relation is not None}
-    return {key_digest(flagged_key(relation)) for relation in relations}
+    return {_key_digest(relation) for relation in relations}
+
+
+@lru_cache(maxsize=KEY_DIGESTS_CACHED)
+def _key_digest(relation: Relation) -> str:
+    """The digest of a relation's key columns: two checks of every batch ask for the digest."""
+    return key_digest(flagged_key(relation))
 
 
 def _has_other_key(rel: SubscriptionRel, runs: Sequence[Run]) -> bool:

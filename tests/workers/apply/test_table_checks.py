@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tests.workers.subscribed import FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.table import LakeColumn, LakeIdent
 from workers.proto.messages import Delete, Insert, Message, Relation, Truncate
-from workers.publisher.fingerprint import key_digest, with_key_digest
+from workers.publisher.fingerprint import KeyColumn, key_digest, with_key_digest
 
 A = relation(1, "a", "id", "v")
 
@@ -263,3 +264,21 @@ def test_a_change_under_a_lock_is_seen_when_the_lock_is_gone(world: Subscribed) 
         worker.apply_batch(batch([insert(1, 1)], after=100))
     assert caught.value.code == "23505"
     assert not world.rel("a").copied
+
+
+def test_the_digest_of_a_key_is_computed_once_for_a_relation(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested: list[object] = []
+
+    def digest(key: Iterable[KeyColumn]) -> str:
+        digested.append(key)
+        return key_digest(key)
+
+    monkeypatch.setattr("workers.apply.table_checks.key_digest", digest)
+    wide = relation(1, "a", "id", "v", key="id")
+    worker = world.worker()
+    for n in range(3):
+        new = replace(wide, columns=wide.columns) if n else wide  # equal, another object
+        worker.apply_batch(batch([new, Insert(1, row(str(n), "0"))], after=100 * n))
+    assert len(digested) <= 1
