@@ -94,9 +94,17 @@ def split_password(conninfo: str, folder: Path | None = None) -> Conninfo:
 
 
 def passfile_line(password: str) -> str:
-    """The line of a libpq password file that gives ``password`` to any server."""
-    if "\n" in password or "\0" in password:
+    """The line of a libpq password file that gives ``password`` to any server.
+
+    Raises 42601 for a password that no such line can hold. libpq takes a carriage return at the
+    end for a part of the line break.
+    """
+    if "\n" in password or "\0" in password or password.endswith("\r"):
         raise SyntaxErrorOrAccess("a password must not contain a line break")
+    try:
+        password.encode()
+    except UnicodeEncodeError:  # an environment variable may have any bytes
+        raise SyntaxErrorOrAccess("a password must be UTF-8") from None
     return "*:*:*:*:" + password.replace("\\", "\\\\").replace(":", "\\:") + "\n"
 
 

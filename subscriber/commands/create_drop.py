@@ -34,6 +34,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.conninfo import passfile_line
 from config.guc import Settings
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_rules import check_enable
@@ -73,7 +74,6 @@ from workers.lake.table import SHARED, LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.password_required import check_conninfo, check_privilege
-from workers.tables.new_table import new_columns
 from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 
@@ -133,15 +133,18 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
 
 def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
     """Check that a required password is given (42501, 2F003), and that a named environment variable
-    is set (22023). libpq checks the password itself."""
+    is set (22023) and can be written to a password file. libpq checks the password itself."""
     check_privilege(stmt.options.password_required, settings)
     given = stmt.connection.password is not None or stmt.password_env is not None
     check_conninfo(new_row(stmt), settings, given=given)
-    if stmt.password_env is not None and stmt.password_env not in os.environ:
+    if stmt.password_env is None:
+        return
+    if stmt.password_env not in os.environ:
         raise InvalidParameterValue(
             f'environment variable "{stmt.password_env}" is not set',
             hint=f'Subscription "{stmt.name}" takes its password from it (password_env).',
         )
+    passfile_line(os.environ[stmt.password_env])  # else copies by Spark's tasks fail for ever
 
 
 def _create(
@@ -275,6 +278,8 @@ def make_lake_table(
     lake = context.lake()
     existing = lake.table(table.ident)
     if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
+        from workers.tables.new_table import new_columns  # most commands need no arrays
+
         columns = new_columns(table.remote, table.options, table.ident, lake)
         lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
     elif existing.owner != SHARED:

@@ -97,8 +97,11 @@ def test_repr_hides_the_password() -> None:
 
 def test_passfile_line() -> None:
     assert passfile_line("a:b\\c") == "*:*:*:*:a\\:b\\\\c\n"
-    with pytest.raises(SyntaxErrorOrAccess):
-        passfile_line("a\nb")
+    for broken in ("a\nb", "a\0b", "a\r"):
+        with pytest.raises(SyntaxErrorOrAccess, match="line break"):
+            passfile_line(broken)
+    with pytest.raises(SyntaxErrorOrAccess, match="UTF-8"):
+        passfile_line(b"caf\xe9".decode(errors="surrogateescape"))
 
 
 def test_files_are_found_from_wherever_a_process_runs() -> None:

@@ -336,7 +336,7 @@ def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = Path(folder) / "passfile"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(line)
     try:
         yield str(path)

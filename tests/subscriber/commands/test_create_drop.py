@@ -16,6 +16,7 @@ from catalog.errcodes import (
     IoError,
     ObjectNotInPrerequisiteState,
     ReplicationError,
+    SyntaxErrorOrAccess,
     UndefinedObject,
 )
 from catalog.pg_subscription import SubCreate
@@ -184,6 +185,9 @@ def test_password_goes_to_a_private_file(world: Around) -> None:
 def test_password_env_must_be_there(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidParameterValue, match='"NO_SUCH_THING" is not set'):
         create_subscription(statement(password_env="NO_SUCH_THING"), world.context)
+    monkeypatch.setenv("SHOP_PASSWORD", "two\nlines")
+    with pytest.raises(SyntaxErrorOrAccess, match="line break"):
+        create_subscription(statement(password_env="SHOP_PASSWORD"), world.context)
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
     sub = create_subscription(statement(password_env="SHOP_PASSWORD"), world.context)
     assert (sub.password_env, sub.passfile) == ("SHOP_PASSWORD", None)
