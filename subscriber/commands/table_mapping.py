@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from catalog.errcodes import (
     RESERVED_NAME,
     WRONG_OBJECT_TYPE,
@@ -31,7 +29,6 @@ from config.subscription import mapped_twice
 from subscriber.messages import Notice, warning
 from workers.lake.sources import source_column_taken, source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
-from workers.lake.typemap import lake_type
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import (
     fetch_table_list,
@@ -271,6 +268,10 @@ def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
     Iceberg calls the elements of list column ``tags`` by the full name ``tags.element``, and no two
     fields of a table may have one full name. An existing lake table has no such pair.
     """
+    import pyarrow as pa  # most commands need no arrays
+
+    from workers.lake.typemap import lake_type
+
     as_text = table.options.on_unrepresentable == "text"
     names = table.columns
     for column in table.remote.columns:

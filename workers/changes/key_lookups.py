@@ -40,7 +40,7 @@ from workers.columnar.fold.by_key import Keyed, fold_keyed
 from workers.columnar.fold.unique_keys import UniqueKeys, UnsentKey
 from workers.columnar.tuples import INSERT
 from workers.lake.refusals import key_not_unique
-from workers.lake.segment import NO_KEY_FOUND, KeyLookup, OtherKey, Segment, no_keys_found
+from workers.lake.segment import KeyLookup, OtherKey, Segment, no_keys_found
 from workers.publisher.replica_identity import Coverage
 
 
@@ -68,7 +68,7 @@ def look_up_identity(work: TableWork, run: LaidOutRun, *, truncate: bool) -> Seg
 
     work.count_misses_of(probed)
     if truncate:
-        return replace(decide(NO_KEY_FOUND), truncate=True)
+        return replace(decide(no_keys_found(0)), truncate=True)
     keys = work.stage(probed.key_batches(), probed.key_schema)
     return _looked_up(work, run, KeyLookup(keys, decide))
 

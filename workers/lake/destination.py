@@ -9,9 +9,7 @@ fast-forward makes a batch atomic per table, and it fences a worker that died wi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
@@ -19,6 +17,9 @@ from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFi
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Destination(Protocol):

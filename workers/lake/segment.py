@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Generated = tuple[tuple[str, str], ...]
 """Generated columns of a lake table, each with its expression: Spark SQL over other columns."""
@@ -49,16 +50,14 @@ class WholeRowLookup:
     decide: Callable[[pa.Table], tuple[Staged | None, Staged | None]]
 
 
-# Not from arrays: making one of Python values imports pandas, a second for every command.
-NO_KEY_FOUND: Final = pa.Table.from_batches([], pa.schema({"k": pa.int64()}))
-"""The argument of ``KeyLookup.decide`` if the table has none of the keys."""
-
-
 def no_keys_found(other_keys: int) -> pa.Table:
     """The argument of ``KeyLookup.decide`` if the table has none of the keys.
 
-    ``other_keys`` is the number of ``KeyLookup.others``.
+    ``other_keys`` is the number of ``KeyLookup.others``. The table is not made of Python values:
+    that would import pandas, which takes a second.
     """
+    import pyarrow as pa  # most commands need no arrays
+
     names = ["k", *(f"k{at}" for at in range(1, other_keys + 1))]
     return pa.Table.from_batches([], pa.schema([(name, pa.int64()) for name in names]))
 
@@ -119,10 +118,10 @@ class Segment:
     from_branch: str | None = None
 
 
-_FOUND: Final[list[tuple[str, pa.DataType]]] = [
-    ("image", pa.int64()),
-    ("f", pa.string()),
-    ("p", pa.int64()),
-]
-FOUND_ROWS: Final = pa.schema(_FOUND)
-"""The argument of ``WholeRowLookup.decide``."""
+def found_rows_schema() -> pa.Schema:
+    """The schema of the argument of ``WholeRowLookup.decide``."""
+    import pyarrow as pa  # most commands need no arrays
+
+    found: list[tuple[str, pa.DataType]]
+    found = [("image", pa.int64()), ("f", pa.string()), ("p", pa.int64())]
+    return pa.schema(found)

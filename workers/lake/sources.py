@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
-
 from catalog.errcodes import DUPLICATE_COLUMN, ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
@@ -47,6 +45,8 @@ def delete_rows(sub: Subscription, rel: SubscriptionRel) -> str:
 
 def with_source_column(columns: Iterable[LakeColumn]) -> tuple[LakeColumn, ...]:
     """A shared lake table's columns, from the columns of the source that creates the table."""
+    import pyarrow as pa  # most commands need no arrays
+
     return (*columns, LakeColumn(SOURCE_COLUMN, pa.string()))
 
 

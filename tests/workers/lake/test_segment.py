@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.segment import NO_KEY_FOUND, no_keys_found
+from workers.lake.segment import no_keys_found
 
 
 @pytest.mark.parametrize("others", [0, 1, 3])
@@ -13,7 +13,3 @@ def test_no_key_has_a_column_for_each_that_was_looked_up(others: int) -> None:
     assert found.num_rows == 0
     assert found.column_names == ["k", *(f"k{n}" for n in range(1, others + 1))]
     assert {str(field.type) for field in found.schema} == {"int64"}
-
-
-def test_without_other_keys_both_are_the_same() -> None:
-    assert no_keys_found(0).schema == NO_KEY_FOUND.schema

@@ -60,7 +60,7 @@ from workers.lake.interfaces.segment_writer import (
     WriterEffect,
 )
 from workers.lake.refusals import changed_meanwhile, duplicate
-from workers.lake.segment import FOUND_ROWS, Segment, WholeRowLookup
+from workers.lake.segment import Segment, WholeRowLookup, found_rows_schema
 from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters
 from workers.lake.sql.row_queries import RowQueries
@@ -192,7 +192,7 @@ class FileSegmentWriter(SegmentWriter):
         All earlier commits are on the branch.
         """
         if segment.merge is None:
-            return Found(FOUND_ROWS.empty_table(), (), self._tip())
+            return Found(found_rows_schema().empty_table(), (), self._tip())
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
         columns = columns_to_fetch(self.files, segment) if (op == UPDATE).any() else []
         keys = _keys(segment, segment.merge)

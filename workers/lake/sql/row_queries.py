@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from workers.lake.connect.session import LakeSession
-from workers.lake.segment import FOUND_ROWS, NO_KEY_FOUND, KeyLookup, Segment, no_keys_found
+from workers.lake.segment import KeyLookup, Segment, found_rows_schema, no_keys_found
 from workers.lake.sql.find_rows import find_any_key, find_keys, find_positions
 from workers.lake.sql.key_bounds import KeyRanges, choose_bounds
 from workers.lake.sql.merge import KeyBounds
@@ -41,14 +41,14 @@ class RowQueries:
         if lookup.others:
             return self._any_key(segment, lookup)
         if lookup.keys is None or not lookup.keys.rows:
-            return NO_KEY_FOUND
+            return no_keys_found(0)
         bounds = self.bounds(segment, lookup.keys)
         found = self.session.query(
             find_keys(self.ident, self.branch, segment.key, bounds, segment.source),
             f'looking for keys in lake table "{self.ident}"',
             s=frame(self.session, lookup.keys),
         )
-        return found.cast(NO_KEY_FOUND.schema)
+        return found.cast(no_keys_found(0).schema)
 
     def _any_key(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
         sources = {f"s{at}": other for at, other in enumerate(lookup.others, 1)}
@@ -67,13 +67,13 @@ class RowQueries:
     def whole_rows(self, segment: Segment, images: Staged) -> pa.Table:
         """Rows equal to the images: the argument of ``WholeRowLookup.decide``."""
         if not images.rows:
-            return FOUND_ROWS.empty_table()
+            return found_rows_schema().empty_table()
         found = self.session.query(
             find_positions(self.ident, self.branch, segment.columns, segment.source),
             f'looking for rows in lake table "{self.ident}"',
             s=frame(self.session, images),
         )
-        return found.cast(FOUND_ROWS)
+        return found.cast(found_rows_schema())
 
     def rows_with_keys(
         self, segment: Segment, staged: Staged, keys: pa.Table, columns: Sequence[str]

@@ -29,7 +29,7 @@ from workers.lake.interfaces.segment_writer import (
     WriterEffect,
 )
 from workers.lake.metadata.snapshots import LSN_KEY, OPERATION
-from workers.lake.segment import NO_KEY_FOUND, KeyLookup, Segment
+from workers.lake.segment import KeyLookup, Segment, no_keys_found
 from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.table import LakeIdent, Stamp
 
@@ -91,7 +91,7 @@ class NoteTaker(SegmentWriter):
 
     def find_keys(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
         self.log.append(f"{self.name}: looks up keys of {segment.columns[0]}")
-        return NO_KEY_FOUND
+        return no_keys_found(0)
 
 
 @pytest.fixture
