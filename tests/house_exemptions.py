@@ -66,9 +66,7 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
     "workers/lake/connect/lake_url.py": "the room's modules share the function",
     "workers/lake/iceberg/new_table.py": "a rule of its own, without a server",
-    "workers/lake/metadata/table_state.py": "both ways to read a table return the class",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
-    "workers/lake/storage/choose_store.py": "knows both stores, which know the Protocol",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
     "workers/tables/parallel.py": "the room's modules share the function",
 }

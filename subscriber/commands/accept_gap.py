@@ -153,6 +153,8 @@ def accept_gap(name: str, context: CommandContext) -> None:
         stamped = _store(found, begin, anchors, context)
         failpoints.reach("accept_gap.stored")
         _in_parallel(lambda rel: _stamp(rel, context.lake()), stamped)
+        if stamped:
+            context.lake().make_durable([_ident(rel) for rel in stamped])
         context.notify(notice(f'subscription "{name}" goes on at {begin}'))
 
 
@@ -280,6 +282,8 @@ def _anchors(found: State, begin: LSN, context: CommandContext) -> list[Anchor]:
         return anchor(rel, lake.stamp, found.server, begin, found.known_lsn)
 
     anchors = _in_parallel(fenced, concerned)
+    if concerned:
+        context.lake().make_durable([_ident(rel) for rel in concerned])
     if found.server is not None:  # old positions are invalid for missing tables too
         anchors += [
             anchor(rel, None, found.server, begin, found.known_lsn) for rel in found.missing

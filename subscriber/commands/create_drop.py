@@ -288,6 +288,7 @@ def make_lake_table(
         )
     if source:
         add_source_to_table(lake, TableLocks(context.data_dir), table.ident, sub, stamp)
+    lake.make_durable([table.ident])
     return dataclasses.replace(rel, epoch=epoch, floor=floor, lake_lsn=floor)
 
 

@@ -325,7 +325,9 @@ def _fenced(claims: Sequence[Claim], context: CommandContext) -> list[Claim]:
         return dataclasses.replace(claim, lake=lake.fence(claim.table.ident))
 
     with ThreadPoolExecutor(FENCE_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
-        return list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))
+        found = list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))
+    lake.make_durable([claim.table.ident for claim in found if claim.known])
+    return found
 
 
 def _store(

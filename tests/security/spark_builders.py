@@ -60,7 +60,7 @@ from workers.lake.sql.statements import (
     text,
 )
 from workers.lake.sql.table_api import SqlTableApi
-from workers.lake.sql.table_metadata import read_history, read_properties
+from workers.lake.sql.table_metadata import read_history, read_location, read_properties
 from workers.lake.storage.staging import Staging
 from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
 
@@ -259,6 +259,7 @@ BUILDERS: dict[str, Build] = {
         "SHOW TBLPROPERTIES", table_path(ident(n)), "(", text(n[2]), ")"
     ),
     "properties": lambda n: asked(lambda session: read_properties(session, ident(n))),
+    "location": lambda n: asked(lambda session: read_location(session, ident(n))),
     "history": lambda n: asked(lambda session: read_history(session, ident(n))),
     "outcomes": lambda n: asked(lambda session: read_outcomes(session, {ident(n): n[2:]})),
     "all others": lambda n: asked(lambda session: all_others(session, ident(n)), LINEAGE),
@@ -267,11 +268,19 @@ BUILDERS: dict[str, Build] = {
         lambda session: look_for_others(session, ident(n), None), LINEAGE, table(id=[7])
     ),
     "expire": lambda n: asked(
-        lambda session: expire_snapshots(sql_tables(session), ident(n), retain=3), history(n[2])
+        lambda session: expire_snapshots(
+            sql_tables(session), ident(n), retain=3, make_durable=lambda: None
+        ),
+        history(n[2]),
     ),
     "expire what is old": lambda n: asked(
         lambda session: expire_snapshots(
-            sql_tables(session), ident(n), retain=3, age=60.0, clock=lambda: 1_763_000_000.25
+            sql_tables(session),
+            ident(n),
+            retain=3,
+            age=60.0,
+            make_durable=lambda: None,
+            clock=lambda: 1_763_000_000.25,
         ),
         history(n[2]),
     ),

@@ -224,6 +224,7 @@ class LakeTwin:
     tables: dict[LakeIdent, LakeTable] = field(default_factory=dict)
     fail: dict[str, BaseException] = field(default_factory=dict)
     fenced: list[str] = field(default_factory=list)
+    durable: dict[str, Stamp | None] = field(default_factory=dict)
     on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
 
     def add(
@@ -241,6 +242,10 @@ class LakeTwin:
         self.fenced.append(ident.table)
         self.tables[ident] = self.on_fence(self.tables[ident])
         return self.tables[ident]
+
+    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+        for ident in idents:
+            self.durable[ident.table] = self.tables[ident].stamp
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         return self.tables.get(ident)

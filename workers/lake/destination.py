@@ -182,6 +182,13 @@ class Destination(Protocol):
         Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
         """
 
+    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+        """Put all commits to the tables onto the disk, with every file that the commits rest on.
+
+        A worker calls this before it stores or confirms a position of the tables: only then the
+        position survives a power cut. 58030 or 53100 if the disk refuses.
+        """
+
     def expire(
         self,
         ident: LakeIdent,

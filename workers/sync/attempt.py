@@ -26,6 +26,8 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
     lake = context.dest.table(LakeIdent(rel.lake_schema, rel.lake_table))
     if lake is not None:
         lake = undo_published_attempt(sub, rel, lake, context.dest)
+        # After a power cut main would have the old copy, and no row the old copy's id any more.
+        context.dest.make_durable([lake.ident])
     with store.transaction():
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
         if sub.sync_slot is SyncSlot.PERMANENT:
@@ -45,7 +47,7 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
 
 def undo_published_attempt(
     sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
-) -> LakeTable | None:
+) -> LakeTable:
     """Undo a published copy that was never stored as s, or that a worker in f cannot use.
 
     The fence comes first. A dead worker may have left a fast-forward in flight. Either the

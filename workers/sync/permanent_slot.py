@@ -117,6 +117,7 @@ def store_finishedcopy(
     check_attempt_and_publisher(store, sub, rel)
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
+    dest.make_durable([ident])
     with store.transaction():
         # If this check fails, the next attempt finds d, and sets main back.
         now = check_attempt_and_publisher(store, sub, rel)
@@ -146,6 +147,7 @@ def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
         fenced = dest.fence(ident)
         failpoints.reach("tablesync.fenced")
         held = check_position(rel, fenced, sub.subname, source_of(sub, rel))
+        dest.make_durable([ident])  # the worker before may have died before that
         start = LSN(max(known, held.lsn))
         stands = conn.identify_system().xlogpos
         if stands >= start:

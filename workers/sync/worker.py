@@ -18,9 +18,9 @@ table is copied again. With a permanent slot a finished copy (``f``) is not made
    batch until the sync worker is done. If the apply worker dies first, the next one answers.
 5. The worker streams the slot, and applies the table's changes only, until a transaction or a
    keepalive reaches the position of ``c``. The worker throws away everything received beyond.
-6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; the catalog
-   gets ``s``; the launcher's memory gets ``s``; the stream ends, and the slot vanishes with the
-   connection.
+6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; the lake
+   table's files are put onto the disk; the catalog gets ``s``; the launcher's memory gets ``s``;
+   the stream ends, and the slot vanishes with the connection.
 
 The order of step 6 makes a crash between any two writes harmless::
 
@@ -220,6 +220,7 @@ def _store_syncdone(
     new_branch = partial(applier.writer.new_branch_name, _branch_prefix(sub, rel))
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
+    dest.make_durable([ident])
     with store.transaction():
         # If the check fails, the next attempt finds d, and sets main back (identify_publisher). A
         # command may have found the table published differently: the fingerprint differs then.

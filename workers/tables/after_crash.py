@@ -33,13 +33,18 @@ def settle_in_flight(
     ident_of: Callable[[int], LakeIdent | None],
     threads: Executor,
 ) -> None:
-    """Fence every table of the list, then clear the list.
+    """Fence every table of the list, put the tables' files onto the disk, then clear the list.
 
     ``ident_of`` names the lake table of a relid; None for a table no longer subscribed.
     """
     unfinished = store.in_flight(sub.oid)
     fence = partial(fence_unfinished_table, dest, store, sub)
-    wait_for_all(threads.submit(fence, relid, lsn, ident_of(relid)) for relid, lsn in unfinished)
+    fenced = wait_for_all(
+        threads.submit(fence, relid, lsn, ident_of(relid)) for relid, lsn in unfinished
+    )
+    # The dead worker may have published a batch without putting the files onto the disk. From now
+    # on the worker skips the batch, and confirms positions behind the batch.
+    dest.make_durable([ident for ident in fenced if ident is not None])
     store.clear_in_flight(sub.oid, [relid for relid, _ in unfinished])
 
 
@@ -50,10 +55,10 @@ def fence_unfinished_table(
     relid: int,
     lsn: LSN,
     ident: LakeIdent | None,
-) -> None:
-    """Fence a table, then drop the dead worker's branches."""
+) -> LakeIdent | None:
+    """Fence a table, then drop the dead worker's branches. Returns None for a missing table."""
     if ident is None or dest.table(ident) is None:
-        return
+        return None
     failpoints.reach("apply.before_fence")
     dest.fence(ident)
     failpoints.reach("apply.fenced")
@@ -62,3 +67,4 @@ def fence_unfinished_table(
         prefix = branches_of(sub) if source_of(sub, rel) else BRANCH_PREFIX
         dest.drop_branches(ident, prefix=prefix)
     log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
+    return ident

@@ -4,6 +4,7 @@ The order makes a batch safe::
 
     the list of tables is stored (in_flight)
     each table's main is fast-forwarded
+    every file of the tables is on the disk
     origin and per-table positions are stored, the list is cleared
 
 A worker killed in between leaves the list. From the list the successor knows the tables to fence
@@ -31,7 +32,7 @@ from workers.process import failpoints
 from workers.tables.parallel import wait_for_all
 from workers.tables.shared_tables import error_main_keeps_moving
 from workers.tables.write_batch import BatchWriter
-from workers.tables.written import StoreInSameTransaction, Written, by_lake_table
+from workers.tables.written import StoreInSameTransaction, Written, by_lake_table, idents_of
 
 OnPublished = Callable[[Written], None]
 """Called for every table of a batch, once the batch is published and the positions are stored."""
@@ -109,6 +110,7 @@ class BatchPublisher:
         )
         published = [each for unit in parts for each in unit]
         failpoints.reach("apply.all_tables_published")
+        self._dest.make_durable(idents_of(written))
         with self._store.transaction():
             for relid in relids:
                 # The table may have left the subscription meanwhile.

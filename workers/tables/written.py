@@ -52,3 +52,8 @@ def by_lake_table(
     for item in items:
         found.setdefault(table_of(item).lake.ident, []).append(item)
     return found
+
+
+def idents_of(written: Iterable[Written]) -> list[LakeIdent]:
+    """The lake tables of a batch, each once."""
+    return list(dict.fromkeys(each.table.lake.ident for each in written))

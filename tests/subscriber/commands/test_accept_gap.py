@@ -228,6 +228,7 @@ def test_another_server_begins_where_its_slot_is(left: Left) -> None:
     left.server(systemid="2", timeline=1)
     left.world.publisher.slots["mysub"].confirmed = LSN(50)
     left.accept()
+    left.lake.power_cut()
     assert_all_anchored(left, 50, ready=50, done=50)
     assert left.sub.sysid == "2"
 

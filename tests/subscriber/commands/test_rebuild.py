@@ -84,6 +84,11 @@ def test_tables_claim_what_lake_and_slot_prove(lost: Around) -> None:
     (origin,) = lost.store.origins()
     assert (origin.roname, origin.remote_lsn) == (f"pg_{sub.oid}", lsn(0))
     assert sorted(lost.lake.fenced) == ["a", "b", "c"]
+    assert {name: stamp and stamp.lsn for name, stamp in lost.lake.durable.items()} == {
+        "a": lsn(700),
+        "b": lsn(300),
+        "c": lsn(0),
+    }
     assert list(lost.publisher.slots) == ["mysub"]
     assert len(lost.wakes) == 1
     assert lost.publisher.connections == 0

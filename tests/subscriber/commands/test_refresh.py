@@ -118,6 +118,7 @@ def test_table_added_without_copy(world: Around) -> None:
     stamp = world.lake.tables[LakeIdent("public", "b")].stamp
     assert stamp is not None
     assert (stamp.lsn, stamp.floor) == (LSN(500), LSN(500))
+    assert world.lake.durable == {"b": stamp}
     assert world.store.rels(row(world).oid)[1].floor == LSN(500)
 
 

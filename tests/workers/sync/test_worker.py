@@ -51,6 +51,14 @@ def test_a_copy_is_shown_and_then_stored_as_s(world: Subscribed) -> None:
     assert position(world) == Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
 
 
+def test_s_is_stored_once_the_copy_is_on_the_disk(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    finish(world, rel, dest)
+    assert world.rel("a").srsubstate == "s"
+    world.lake.power_cut()
+    assert position(world) == Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+
+
 def test_once_s_is_stored_nothing_is_to_be_copied_again(world: Subscribed) -> None:
     rel, dest = copied(world)
     rel = world.store.update_rel(rel.srsubid, rel.srrelid, recopy=True)

@@ -65,7 +65,9 @@ from workers.lake.sql.other_writers import (
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.statements import OWNER, TABLE_PROPERTIES
+from workers.lake.sql.table_metadata import read_location
 from workers.lake.staged_rows import Staged
+from workers.lake.storage.choose_store import make_durable
 from workers.lake.storage.staging import Staging
 from workers.lake.table import (
     BRANCH_PREFIX,
@@ -115,6 +117,7 @@ class IcebergDestination(Destination):
         self._finds_other_writers = settings.track_commit_timestamp
         self._format_version = max(format_version, SINCE if self._finds_other_writers else 0)
         self._other_writers: dict[LakeIdent, OtherWriters] = {}
+        self._folders: dict[LakeIdent, tuple[str, ...]] = {}
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -125,6 +128,7 @@ class IcebergDestination(Destination):
 
     def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
         self._note_columns(ident, state.columns)
+        self._folders[ident] = state.folders
         return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
 
     def create_table(
@@ -344,6 +348,18 @@ class IcebergDestination(Destination):
         """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""
         self._tables.set_main(ident, snapshot_id)
 
+    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+        """Synchronise the tables' stores; a table's folders are known once the table was read."""
+        make_durable(dict.fromkeys(folder for ident in idents for folder in self._where(ident)))
+
+    def _where(self, ident: LakeIdent) -> tuple[str, ...]:
+        """The folders of the table's files; Spark has to be asked if no metadata file was read."""
+        if ident not in self._folders:
+            self._existing(ident)
+        if not self._folders[ident]:
+            self._folders[ident] = (read_location(self._sessions.get(), ident) or "",)
+        return self._folders[ident]
+
     def expire(
         self,
         ident: LakeIdent,
@@ -353,7 +369,14 @@ class IcebergDestination(Destination):
         list_files: ListFiles | None = None,
     ) -> int:
         """Drop old snapshots of ``main``; returns how many. See ``expiry``."""
-        return expire_snapshots(self._tables, ident, retain=retain, age=age, list_files=list_files)
+        return expire_snapshots(
+            self._tables,
+            ident,
+            retain=retain,
+            age=age,
+            make_durable=partial(self.make_durable, [ident]),
+            list_files=list_files,
+        )
 
     def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:
         """Remove listed files that no snapshot names; returns how many."""

@@ -16,6 +16,7 @@ def expire_snapshots(
     *,
     retain: int,
     age: float = 0.0,
+    make_durable: Callable[[], None],
     clock: Callable[[], float] = time.time,
     list_files: ListFiles | None = None,
 ) -> int:
@@ -39,6 +40,9 @@ def expire_snapshots(
     if age:
         older_than = min(older_than, clock() - age)
     retain_last = max(retain, newer + 1)
+    # An expiry removes files that no kept snapshot needs. Without this call a power cut could set
+    # the table back to a snapshot that is removed now.
+    make_durable()
     tables.expire_snapshots(
         ident, older_than=older_than, retain_last=retain_last, list_files=list_files
     )

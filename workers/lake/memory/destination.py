@@ -300,6 +300,11 @@ class MemoryDestination(Destination):
             table.refs[MAIN] = tip
             return tip
 
+    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+        """Keep the tables as they are now over the lake's next ``power_cut``."""
+        self._enter("make_durable")
+        self.lake.make_durable(idents)
+
     def expire(
         self,
         ident: LakeIdent,

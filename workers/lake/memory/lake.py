@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workers.lake.effects import Outcome
 from workers.lake.memory.rows import Row
@@ -48,6 +48,19 @@ class MemoryLake:
         self.closed_sessions: set[tuple[str, str]] = set()
         self.outcomes: dict[str, Outcome] = {}
         self._ids = itertools.count(1)
+        self._durable: dict[LakeIdent, MemoryTable] = {}
+
+    def make_durable(self, idents: Iterable[LakeIdent]) -> None:
+        """Keep the tables as they are now over a power cut."""
+        with self.lock:
+            for ident in idents:
+                if ident in self.tables:
+                    self._durable[ident] = copied(self.tables[ident])
+
+    def power_cut(self) -> None:
+        """Set every table back to the last ``make_durable``; a table without one is lost."""
+        with self.lock:
+            self.tables = {ident: copied(table) for ident, table in self._durable.items()}
 
     def commit(
         self,
@@ -75,6 +88,11 @@ class MemoryLake:
             table = self.tables[ident]
             tip = table.refs.get(ref)
             return [] if tip is None else [dict(row) for row in table.snapshots[tip].rows]
+
+
+def copied(table: MemoryTable) -> MemoryTable:
+    """A copy of the table; later commits to one of the two leave the other unchanged."""
+    return replace(table, refs=dict(table.refs), snapshots=dict(table.snapshots))
 
 
 def ancestors_of(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:

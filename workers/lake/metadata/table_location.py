@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from workers.lake.table import LakeIdent
 
 _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 """An absolute path, or a URI with its scheme."""
+
+_FOLDERS: Final = ("write.data.path", "write.metadata.path")
+"""Properties that name folders of a table's files outside of the location."""
 
 
 def new_location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:
@@ -32,6 +36,12 @@ def table_location(warehouse: str, ident: LakeIdent, relid: int, unique: str) ->
     return (
         f"{warehouse.rstrip('/')}/{_folder(ident.schema)}/{relid}-{_folder(ident.table)}-{unique}"
     )
+
+
+def folders_of(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders of a table's files: the location, and others that the properties name."""
+    named = (properties[key] for key in _FOLDERS if key in properties)
+    return tuple(dict.fromkeys((location, *named)))
 
 
 def is_own_folder(location: str) -> bool:

@@ -87,3 +87,13 @@ def read_properties(session: LakeSession, ident: LakeIdent) -> dict[str, str]:
     if rows is None:
         raise ReplicationError(f"the lake gave no answer to {what}")
     return dict(zip(*(rows.column(name).to_pylist() for name in ("key", "value")), strict=True))
+
+
+def read_location(session: LakeSession, ident: LakeIdent) -> str | None:
+    """The folder of the table's files, None if Spark does not tell the folder."""
+    what = f'reading the location of lake table "{ident}"'
+    rows = session.query(sql_text("DESCRIBE TABLE EXTENDED", table_path(ident)), what)
+    columns = (rows.column(name).to_pylist() for name in ("col_name", "data_type"))
+    # Below the columns, of which one may have the name, too.
+    found = [value for name, value in zip(*columns, strict=True) if name == "Location"]
+    return found[-1] if found else None

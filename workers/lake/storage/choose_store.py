@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from config.lake import is_bucket
 from workers.lake.storage.local_store import LocalStore, is_local
 from workers.lake.storage.object_store import ObjectStore, bucket_of
@@ -18,3 +20,14 @@ def store_for(location: str) -> TableStore | None:
 def staging_store(folder: str) -> TableStore:
     """The store of a staging folder or of a staged file, by its path."""
     return ObjectStore(bucket_of(folder)) if is_bucket(folder) else LocalStore(is_staging=True)
+
+
+def make_durable(folders: Iterable[str]) -> None:
+    """Put everything written below the folders onto the disk; every store is called once."""
+    of: dict[TableStore, list[str]] = {}
+    for folder in folders:
+        store = store_for(folder)
+        if store is not None:
+            of.setdefault(store, []).append(folder)
+    for store, found in of.items():
+        store.make_durable(found)

@@ -10,7 +10,7 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors
+from workers.lake.storage.file_system import file_systems
 from workers.lake.storage.store import TableStore
 
 _LOCAL: Final = re.compile(r"(file:)?/(?!/)|file:///(?!/)")
@@ -121,6 +122,16 @@ class LocalStore(TableStore):
         for each in local_path(folder).glob(f"{glob.escape(prefix)}*"):
             if str(each) != keep:
                 self.remove_folder(str(each))
+
+    def make_durable(self, folders: Collection[str]) -> None:
+        """Synchronise the file systems of the folders; see ``file_system``.
+
+        A folder that this machine does not have is left out: the server that writes the folder's
+        files runs on another machine, with a disk of its own.
+        """
+        with self.errors():
+            for each in file_systems(map(local_path, folders)):
+                each.synchronise()
 
     def spark_path(self, path: str) -> str:
         """Escape the path and prefix ``file:``: a bare path is one of Spark's default file system.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -124,6 +124,10 @@ class ObjectStore(TableStore):
             chosen = fs.FileSelector(_key(folder), allow_not_found=True)
             found = self._system.get_file_info(chosen)
         return [each for each in found if each.base_name.startswith(prefix)]
+
+    def make_durable(self, folders: Collection[str]) -> None:
+        """Do nothing: the store has answered every write, so every object is safe."""
+        del folders
 
     def spark_path(self, path: str) -> str:
         """The unchanged path: buckets and keys of ours have no pattern characters."""

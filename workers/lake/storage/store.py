@@ -15,6 +15,7 @@ by Spark alone, so ``ObjectStore`` holds staged files only.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -64,6 +65,12 @@ class TableStore(Protocol):
 
     def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
         """Remove the folders in ``folder`` with ``prefix``, except the path ``keep``."""
+
+    def make_durable(self, folders: Collection[str]) -> None:
+        """Put everything onto the disk that any process has written below the folders.
+
+        Nothing to do for an object store: an object store answers a write once the object is safe.
+        """
 
     def spark_path(self, path: str) -> str:
         """The name under which Spark reads the file, with pattern characters escaped.

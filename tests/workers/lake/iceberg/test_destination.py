@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from workers.lake.segment import Segment
 from workers.lake.sql.statements import branch_path, set_properties, sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.sql.table_metadata import read_history, read_properties
+from workers.lake.storage.file_system import FileSystem
+from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 Make = Callable[..., Any]
@@ -444,3 +447,20 @@ def test_old_deletes_that_two_tasks_rewrite_are_counted_once(
     assert vectors or found["more"] > 99, "several tasks"
     assert counts == Counts(merged=99, update_missing=10, delete_missing=10)
     assert count(dest, lake_ident) == 49
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["by the API", "by Spark"])
+def test_the_file_system_of_a_table_is_synchronised(
+    dest: Any, iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """Also if this worker has not read the table yet."""
+    other = iceberg()
+    if not here:
+        monkeypatch.setattr(other, "_tables", SqlTableApi(other._sessions))
+    calls: list[int] = []
+    monkeypatch.setattr(FileSystem, "synchronise", lambda each: calls.append(each.descriptor))
+    other.make_durable([])
+    other.make_durable([lake_ident])
+    assert len(calls) == 1
+    (folder,) = other._folders[lake_ident]
+    assert local_path(folder).stat().st_dev == os.fstat(calls[0]).st_dev

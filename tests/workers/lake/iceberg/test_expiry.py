@@ -23,6 +23,7 @@ from workers.lake.metadata.snapshots import History
 from workers.lake.segment import Segment
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.storage.file_system import FileSystem
 from workers.lake.storage.local_store import local_path
 from workers.lake.table import LakeIdent
 
@@ -62,7 +63,12 @@ def test_young_snapshots_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
 
     def expire(retain: int) -> int:
         return expire_snapshots(
-            tables, lake_ident, retain=retain, age=60, clock=lambda: between + 60
+            tables,
+            lake_ident,
+            retain=retain,
+            age=60,
+            make_durable=lambda: None,
+            clock=lambda: between + 60,
         )
 
     assert expire(5) == len(times) - 5
@@ -202,3 +208,20 @@ def test_a_branch_keeps_the_commits_that_main_does_not_have_yet(
     dest.publish(lake_ident, branch, stamp(32))
     assert dest.table(lake_ident).stamp == stamp(32)
     assert count(dest, lake_ident) == 6
+
+
+def test_an_expiry_begins_once_the_snapshots_it_leaves_are_on_the_disk(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may set the table back to any state that is not on the disk."""
+    dest, _ = published(iceberg, lake_ident, batches=3)
+    dest.drop_branches(lake_ident)
+    before = list(dest.table(lake_ident).snapshots)
+    seen: list[object] = []
+
+    def synchronise(_: FileSystem) -> None:
+        seen.append(list(dest.table(lake_ident).snapshots))
+
+    monkeypatch.setattr(FileSystem, "synchronise", synchronise)
+    assert dest.expire(lake_ident, retain=1) > 0
+    assert seen == [before]

@@ -33,3 +33,17 @@ def test_a_source_s_commit_carries_the_positions_of_all_sources_on() -> None:
     lake.commit(table, MAIN, [], two)
     lake.commit(table, MAIN, [])
     assert sources_of(table, MAIN) == {"s20": one, "s30": two}
+
+
+def test_a_power_cut_takes_what_was_not_made_durable() -> None:
+    lake = MemoryLake()
+    for name in ("kept", "lost"):
+        lake.tables[LakeIdent("s", name)] = MemoryTable(COLUMNS)
+    kept = LakeIdent("s", "kept")
+    lake.commit(lake.tables[kept], MAIN, [{"id": 1, "v": "a"}])
+    lake.make_durable([kept, LakeIdent("s", "missing")])
+    for _ in range(2):
+        lake.commit(lake.tables[kept], MAIN, [{"id": 2, "v": "b"}])
+        lake.power_cut()
+        assert lake.rows(kept) == [{"id": 1, "v": "a"}]
+    assert list(lake.tables) == [kept]

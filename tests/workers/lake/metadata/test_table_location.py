@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.metadata.table_location import is_own_folder, new_location, table_location
+from workers.lake.metadata.table_location import (
+    folders_of,
+    is_own_folder,
+    new_location,
+    table_location,
+)
 from workers.lake.table import LakeIdent
 
 HOSTILE = ["`", "a.b", "'", '"', "\\", "new\nline", "{s}", "%s", "/* */", "🙂"]
@@ -49,3 +54,8 @@ def test_no_path_is_made_of_a_warehouse_s_name(name: str) -> None:
     assert one is not None
     assert is_own_folder(one)
     assert one != other, "a table that is dropped and created again has another folder"
+
+
+def test_a_table_s_files_may_lie_in_several_folders() -> None:
+    elsewhere = {"write.data.path": "s3://b/data", "write.metadata.path": "/t", "owner": "me"}
+    assert folders_of("/t", elsewhere) == ("/t", "s3://b/data")

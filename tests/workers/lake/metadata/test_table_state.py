@@ -17,6 +17,7 @@ def metadata(type: str) -> dict[str, Any]:
     return {
         "current-schema-id": 3,
         "schemas": [{"schema-id": 0, "fields": []}, {"schema-id": 3, "fields": [field]}],
+        "location": "/lake/t",
         "properties": {"pgsub.owner": "me"},
         "refs": {MAIN: {"snapshot-id": 5, "type": "branch"}},
         "snapshots": [
@@ -31,6 +32,7 @@ def test_the_current_columns_with_branches_and_properties() -> None:
     assert state.columns == (LakeColumn("v", pa.int64(), False),)
     assert (state.history.refs, state.history.stamp()) == ({MAIN: 5}, stamp(10))
     assert state.properties == {"pgsub.owner": "me"}
+    assert state.folders == ("/lake/t",)
 
 
 def test_a_column_that_only_spark_can_tell() -> None:

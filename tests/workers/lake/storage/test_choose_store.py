@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.storage.choose_store import staging_store, store_for
+from workers.lake.storage.choose_store import make_durable, staging_store, store_for
 from workers.lake.storage.local_store import LocalStore
 from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.store import TableStore
@@ -30,3 +30,16 @@ def test_a_table_s_store(location: str, store: TableStore | None) -> None:
 def test_a_staging_folder_s_store() -> None:
     assert staging_store("/shared/1_0_1") == LocalStore(is_staging=True)
     assert staging_store("s3a://bucket/p/1_0_1") == ObjectStore("bucket")
+
+
+def test_every_store_is_made_durable_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[TableStore, list[str]]] = []
+    for kind in (LocalStore, ObjectStore):
+        monkeypatch.setattr(
+            kind, "make_durable", lambda store, folders: called.append((store, folders))
+        )
+    make_durable(["/lake/a", "s3://bucket/b", "hdfs://host/c", "file:/lake/d"])
+    assert called == [
+        (LocalStore(), ["/lake/a", "file:/lake/d"]),
+        (ObjectStore("bucket"), ["s3://bucket/b"]),
+    ]

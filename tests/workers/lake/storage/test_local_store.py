@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog.errcodes import IoError
+from workers.lake.storage.file_system import FileSystem
 from workers.lake.storage.local_store import LocalStore, is_local, local_path
 
 
@@ -58,3 +59,16 @@ def test_spark_is_told_the_file_system() -> None:
     store = LocalStore(is_staging=True)
     assert store.spark_path("/shared/x.parquet") == "file:/shared/x.parquet"
     assert store.spark_path("/[a]{b}/*?\\") == "file:/\\[a\\]\\{b\\}/\\*\\?\\\\"
+
+
+def test_a_disk_that_refuses_to_write_is_an_error_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: FileSystem) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(FileSystem, "synchronise", refuse)
+    LocalStore().make_durable([str(tmp_path / "of another machine")])
+    with pytest.raises(IoError) as error:
+        LocalStore().make_durable([f"file:{tmp_path}"])
+    assert (error.value.code, error.value.detail) == ("58030", "Input/output error.")

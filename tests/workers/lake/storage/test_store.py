@@ -153,3 +153,9 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     ):
         file.write(b"x")
     assert (error.value.code, error.value.detail) == ("53100", "No space left on device.")
+
+
+def test_making_files_durable_leaves_them_as_they_are(place: Place, store: TableStore) -> None:
+    path = put(store, f"{place.location}/data/a.parquet")
+    store.make_durable([place.location])
+    assert place.files() == [path]
