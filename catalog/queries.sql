@@ -113,6 +113,12 @@ SELECT relid, lsn FROM in_flight WHERE subid = :subid ORDER BY relid
 -- name: clear_in_flight
 DELETE FROM in_flight WHERE subid = :subid AND relid = :relid
 
+-- name: put_lake_durable
+INSERT OR REPLACE INTO lake_durable VALUES (:lake_schema, :lake_table, :metadata_location)
+
+-- name: lake_durable
+SELECT * FROM lake_durable
+
 -- name: put_spark_session
 INSERT OR REPLACE INTO spark_session VALUES (:subid, :relid, :generation, :user_id, :session_id)
 

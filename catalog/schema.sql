@@ -195,6 +195,15 @@ CREATE TABLE expired_files (
     files        BLOB NOT NULL
 ) STRICT;
 
+-- The metadata file of each lake table as of the last stored position: it is on the disk with every
+-- file that it names. After a power cut the lake goes back to it, or to a later one that is whole.
+CREATE TABLE lake_durable (
+    lake_schema       TEXT NOT NULL,
+    lake_table        TEXT NOT NULL,
+    metadata_location TEXT NOT NULL,
+    PRIMARY KEY (lake_schema, lake_table)
+) STRICT;
+
 CREATE TABLE setting (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     value TEXT NOT NULL

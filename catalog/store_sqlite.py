@@ -273,6 +273,17 @@ class CatalogStore(ExpiredFileLists):
             for relid in relids:
                 self._write("clear_in_flight", {"subid": subid, "relid": relid})
 
+    def put_lake_durable(self, tables: Iterable[tuple[str, str, str]]) -> None:
+        """Store the metadata files that are on the disk: (lake schema, lake table, location)."""
+        with self.transaction():
+            for schema, table, location in tables:
+                row = {"lake_schema": schema, "lake_table": table, "metadata_location": location}
+                self._write("put_lake_durable", row)
+
+    def lake_durable(self) -> list[tuple[str, str, str]]:
+        """What ``put_lake_durable`` stored last of each lake table."""
+        return self._all("lake_durable", lambda row: (row[0], row[1], row[2]))
+
     def put_spark_session(
         self, subid: int, relid: int, generation: int, user_id: str, session_id: str
     ) -> None:

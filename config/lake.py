@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -129,6 +130,11 @@ ConfValue = Annotated[
     BeforeValidator(_conf_value),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
+
+
+def embedded_catalog_file(data_dir: Path) -> Path:
+    """The SQLite file of the lake's catalog if no ``catalog`` is configured."""
+    return data_dir / "lake" / "catalog.db"
 
 
 class LakeConfig(BaseModel):

@@ -393,7 +393,13 @@ LAKE_SERVER_ARCHIVE_SECONDS: Final = 40.0
 LAKE_SERVER_POLL_SECONDS: Final = 0.05
 """Time between two looks at the output of a starting lake server."""
 LAKE_CATALOG_BUSY_SECONDS: Final = 30.0
-"""Time for the lock on the lake's SQLite catalog while the tables of the catalog are made."""
+"""Time for the lock on the lake's SQLite catalog: while its tables are made, or are set back."""
+OPEN_COMMITS: Final = 10
+"""The number of commits of a lake table that a power cut may take, before they are synchronised.
+
+Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
+COMMITS_OF_A_SEGMENT: Final = 3
+"""The most commits for a segment of a batch, or for a compaction."""
 CLASS_DUMP_SECONDS: Final = 60.0
 """Time for Java to write a class archive."""
 CLASS_DUMP_STALE_SECONDS: Final = 600.0

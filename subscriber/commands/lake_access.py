@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
+from config.lake import embedded_catalog_file
 from config.limits import (
     LAKE_ANSWER_SECONDS,
     LAKE_FIRST_START_SECONDS,
@@ -100,6 +101,7 @@ class CommandLake:
                 settings=in_force.settings,
                 format_version=in_force.lake.format_version,
                 remember_session=lambda user_id, session_id: None,
+                catalog_file=embedded_catalog_file(self._data_dir),
             )
             self._open.callback(destination.close)
             self._destination = destination
@@ -110,7 +112,7 @@ class CommandLake:
 
         A never used embedded lake has no tables: then no server is started.
         """
-        lake_file = self._data_dir / "lake" / "catalog.db"
+        lake_file = embedded_catalog_file(self._data_dir)
         embedded = not self._config.lake.catalog and self._config.spark.remote is None
         if embedded and not lake_file.exists():
             check_lake_folder(lake_file.parent)
@@ -156,8 +158,11 @@ class CommandLake:
     def _start(self) -> str:
         """Start a server for the duration of the command."""
         from workers.lake.server.lake_server import LakeServer
+        from workers.lake.server.set_back import set_embedded_tables_back
 
         lock = self.keep_launchers_out()
+        if not self._config.lake.catalog:
+            set_embedded_tables_back(self._data_dir)
         server = LakeServer.start(
             self._data_dir,
             memory=self._config.settings.lake_server_memory,

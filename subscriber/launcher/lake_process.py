@@ -35,6 +35,7 @@ from config.limits import (
 from workers.lake.server.jars import resolved_jars
 from workers.lake.server.java import find_java
 from workers.lake.server.lake_server import LakeServer
+from workers.lake.server.set_back import set_embedded_tables_back
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,9 @@ class EmbeddedLake:
     settings: Settings
 
     def prepare(self) -> None:
-        """Find Java and the jars; the first time the jars are downloaded."""
+        """Set torn tables back; find Java and the jars, which are downloaded the first time."""
+        if not self.lake.catalog:
+            set_embedded_tables_back(self.data_dir)
         resolved_jars(find_java(), self.spark.conf)
 
     def start(self, pass_fds: Sequence[int]) -> RunningLake:

@@ -8,7 +8,7 @@ fast-forward makes a batch atomic per table, and it fences a worker that died wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from catalog.pg_lsn import LSN
@@ -182,11 +182,12 @@ class Destination(Protocol):
         Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
         """
 
-    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+    def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
         """Put all commits to the tables onto the disk, with every file that the commits rest on.
 
         A worker calls this before it stores or confirms a position of the tables: only then the
-        position survives a power cut. 58030 or 53100 if the disk refuses.
+        position survives a power cut. 58030 or 53100 if the disk refuses. Returns the tables'
+        metadata files as of the call, of tables whose catalog is the embedded lake's.
         """
 
     def expire(

@@ -27,7 +27,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from config.lake import stored_lake
+from config.lake import embedded_catalog_file, stored_lake
 from config.limits import SESSION_IDLE_SECONDS
 from workers.lake.destination import Destination
 from workers.lake.iceberg.destination import IcebergDestination
@@ -73,6 +73,7 @@ class WorkerLake:
             remember_session=self._remember_session,
             session=self._take_idle_session(since=since) if self.relid else None,
             has_successor=self._is_replaced,
+            catalog_file=embedded_catalog_file(self.data_dir),
         )
         dest.release_sessions(left_open)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)

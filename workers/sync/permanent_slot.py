@@ -87,6 +87,7 @@ from workers.sync.context import SyncContext
 from workers.sync.table_writer import SyncWriter
 from workers.tables.position import check_position
 from workers.tables.shared_tables import publish_table_copy
+from workers.tables.written import store_durable
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +118,9 @@ def store_finishedcopy(
     check_attempt_and_publisher(store, sub, rel)
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
-    dest.make_durable([ident])
+    durable = dest.make_durable([ident])
     with store.transaction():
+        store_durable(store, durable)
         # If this check fails, the next attempt finds d, and sets main back.
         now = check_attempt_and_publisher(store, sub, rel)
         copied = rel.copied and now.fingerprint == rel.fingerprint

@@ -27,7 +27,7 @@ from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.tables.publish_batch import BatchPublisher
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
-from workers.tables.written import StoreInSameTransaction, Written, idents_of
+from workers.tables.written import StoreInSameTransaction, Written, idents_of, store_durable
 
 
 class SyncPublisher(BatchPublisher):
@@ -40,8 +40,9 @@ class SyncPublisher(BatchPublisher):
         check_attempt_and_publisher(self._store, self._sub, rel)
         published = list(self.publish_lake_table(written))
         failpoints.reach("tablesync.batch_published")
-        self._dest.make_durable(idents_of(written))
+        durable = self._dest.make_durable(idents_of(written))
         with self._store.transaction():
+            store_durable(self._store, durable)
             check_attempt_and_publisher(self._store, self._sub, rel)
             self._store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)

@@ -68,6 +68,7 @@ from workers.sync.copy_table import copy_table
 from workers.sync.table_writer import SyncWriter
 from workers.tables.shared_tables import publish_table_copy
 from workers.tables.writer import LakeWriter
+from workers.tables.written import store_durable
 
 log = logging.getLogger(__name__)
 
@@ -220,8 +221,9 @@ def _store_syncdone(
     new_branch = partial(applier.writer.new_branch_name, _branch_prefix(sub, rel))
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.published")
-    dest.make_durable([ident])
+    durable = dest.make_durable([ident])
     with store.transaction():
+        store_durable(store, durable)
         # If the check fails, the next attempt finds d, and sets main back (identify_publisher). A
         # command may have found the table published differently: the fingerprint differs then.
         stored = check_attempt_and_publisher(store, sub, rel)

@@ -32,7 +32,13 @@ from workers.process import failpoints
 from workers.tables.parallel import wait_for_all
 from workers.tables.shared_tables import error_main_keeps_moving
 from workers.tables.write_batch import BatchWriter
-from workers.tables.written import StoreInSameTransaction, Written, by_lake_table, idents_of
+from workers.tables.written import (
+    StoreInSameTransaction,
+    Written,
+    by_lake_table,
+    idents_of,
+    store_durable,
+)
 
 OnPublished = Callable[[Written], None]
 """Called for every table of a batch, once the batch is published and the positions are stored."""
@@ -110,8 +116,9 @@ class BatchPublisher:
         )
         published = [each for unit in parts for each in unit]
         failpoints.reach("apply.all_tables_published")
-        self._dest.make_durable(idents_of(written))
+        durable = self._dest.make_durable(idents_of(written))
         with self._store.transaction():
+            store_durable(self._store, durable)
             for relid in relids:
                 # The table may have left the subscription meanwhile.
                 if self._store.rel(self._sub.oid, relid) is not None:

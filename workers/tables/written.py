@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from catalog.store_sqlite import CatalogStore
 from workers.changes.table_work import TableWork
 from workers.lake.effects import Counts, Effect
 from workers.lake.table import LakeIdent, Stamp
@@ -57,3 +58,8 @@ def by_lake_table(
 def idents_of(written: Iterable[Written]) -> list[LakeIdent]:
     """The lake tables of a batch, each once."""
     return list(dict.fromkeys(each.table.lake.ident for each in written))
+
+
+def store_durable(store: CatalogStore, durable: Mapping[LakeIdent, str]) -> None:
+    """Store what ``Destination.make_durable`` returned, in the transaction of the positions."""
+    store.put_lake_durable((ident.schema, ident.table, at) for ident, at in durable.items())

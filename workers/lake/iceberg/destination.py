@@ -28,6 +28,7 @@ from catalog.errcodes import (
     UndefinedTable,
 )
 from catalog.pg_lsn import LSN
+from config.limits import COMMITS_OF_A_SEGMENT
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
@@ -42,6 +43,7 @@ from workers.lake.iceberg.choose_writer import (
     writers_for,
 )
 from workers.lake.iceberg.copy_job import run_copy
+from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import raise_unless_published
 from workers.lake.iceberg.new_table import is_unfinished
@@ -65,9 +67,7 @@ from workers.lake.sql.other_writers import (
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.statements import OWNER, TABLE_PROPERTIES
-from workers.lake.sql.table_metadata import read_location
 from workers.lake.staged_rows import Staged
-from workers.lake.storage.choose_store import make_durable
 from workers.lake.storage.staging import Staging
 from workers.lake.table import (
     BRANCH_PREFIX,
@@ -95,9 +95,11 @@ class IcebergDestination(Destination):
         conf: Mapping[str, str] | None = None,
         session: tuple[str, str] | None = None,
         has_successor: Callable[[tuple[str, str]], bool] = lambda _ids: True,
+        catalog_file: Path | None = None,
     ) -> None:
         """``session``: user and session id of a session to take over, for the first thread.
         ``has_successor``: was this session, which was closed from outside, closed by a successor?
+        ``catalog_file`` is the embedded lake's catalog, if the tables are there.
         ``format_version`` is Iceberg's version for new tables. Only version 3 records the snapshot
         that last wrote a row, and so tells writers apart.
         """
@@ -117,7 +119,7 @@ class IcebergDestination(Destination):
         self._finds_other_writers = settings.track_commit_timestamp
         self._format_version = max(format_version, SINCE if self._finds_other_writers else 0)
         self._other_writers: dict[LakeIdent, OtherWriters] = {}
-        self._folders: dict[LakeIdent, tuple[str, ...]] = {}
+        self._durability = Durability(self._tables, self._sessions, catalog_file)
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class IcebergDestination(Destination):
 
     def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
         self._note_columns(ident, state.columns)
-        self._folders[ident] = state.folders
+        self._durability.read(ident, state)
         return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
 
     def create_table(
@@ -159,8 +161,11 @@ class IcebergDestination(Destination):
             if not is_unfinished(self._existing(ident), columns, owner, stamp):
                 raise
             self._tables.commit_empty(ident, MAIN, summary)
-            return self._existing(ident)
-        return self._as_table(ident, created)
+            found = self._existing(ident)
+        else:
+            found = self._as_table(ident, created)
+        self.make_durable([ident])  # a later power cut leaves a state to set the table back to
+        return found
 
     def generated_columns(
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
@@ -216,6 +221,7 @@ class IcebergDestination(Destination):
         self._branch_positions.pop((ident, branch), None)
         self._file_tables.forget(ident)
         self._tables.create_branch(ident, branch, at)
+        self._durability.committed(ident, 1)
         if self._finds_other_writers:  # later rows of other writers make the publication fail
             known = self._other_writers.get(ident)
             self._other_writers[ident] = look_for_others(self._sessions.get(), ident, known)
@@ -270,6 +276,7 @@ class IcebergDestination(Destination):
             raise
         if stamp is not None:
             self._branch_positions[ident, branch] = stamp
+        self._durability.committed(ident, 1 + COMMITS_OF_A_SEGMENT * len(segments))
         return effect
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
@@ -339,26 +346,20 @@ class IcebergDestination(Destination):
             if found != stamp:
                 raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
         try:
-            return self._tables.fast_forward(ident, branch)
+            published = self._tables.fast_forward(ident, branch)
         except ReplicationError as error:
             raise_unless_published(self._tables, ident, branch, error, lambda: self.fence(ident))
-            return None
+            published = None
+        self._durability.committed(ident, 1)
+        return published
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""
         self._tables.set_main(ident, snapshot_id)
 
-    def make_durable(self, idents: Collection[LakeIdent]) -> None:
-        """Synchronise the tables' stores; a table's folders are known once the table was read."""
-        make_durable(dict.fromkeys(folder for ident in idents for folder in self._where(ident)))
-
-    def _where(self, ident: LakeIdent) -> tuple[str, ...]:
-        """The folders of the table's files; Spark has to be asked if no metadata file was read."""
-        if ident not in self._folders:
-            self._existing(ident)
-        if not self._folders[ident]:
-            self._folders[ident] = (read_location(self._sessions.get(), ident) or "",)
-        return self._folders[ident]
+    def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
+        """Synchronise the tables' stores; see ``durability``."""
+        return self._durability.make_durable(idents)
 
     def expire(
         self,
@@ -391,11 +392,14 @@ class IcebergDestination(Destination):
         if deleted_share is None:
             joined = self._file_tables.join_small(session, ident, branch, sizes)
             if joined is not None:
+                self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
                 return joined
         self._file_tables.forget(ident)
         columns = self._columns.get(ident) or self._read_columns(ident)
         merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)
-        return compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
+        replaced = compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
+        self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
+        return replaced
 
     def remove_orphans(
         self,

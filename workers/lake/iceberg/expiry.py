@@ -16,7 +16,7 @@ def expire_snapshots(
     *,
     retain: int,
     age: float = 0.0,
-    make_durable: Callable[[], None],
+    make_durable: Callable[[], object],
     clock: Callable[[], float] = time.time,
     list_files: ListFiles | None = None,
 ) -> int:

@@ -8,7 +8,7 @@ every worker, share a ``MemoryLake``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -300,10 +300,11 @@ class MemoryDestination(Destination):
             table.refs[MAIN] = tip
             return tip
 
-    def make_durable(self, idents: Collection[LakeIdent]) -> None:
+    def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
         """Keep the tables as they are now over the lake's next ``power_cut``."""
         self._enter("make_durable")
         self.lake.make_durable(idents)
+        return {ident: f"snapshot {self._get(ident).refs.get(MAIN)}" for ident in idents}
 
     def expire(
         self,

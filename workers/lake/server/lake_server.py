@@ -31,6 +31,7 @@ from time import monotonic
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
+from config.lake import embedded_catalog_file
 from config.limits import (
     LAKE_CATALOG_BUSY_SECONDS,
     LAKE_SERVER_ARCHIVE_SECONDS,
@@ -117,7 +118,7 @@ class LakeServer:
         for folder in (lake_dir, scratch, log_dir, lake_dir / WORKING_DIRECTORY):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not catalog:
-            prepare_catalog(lake_dir / "catalog.db")
+            prepare_catalog(embedded_catalog_file(data_dir))
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
         merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {})
