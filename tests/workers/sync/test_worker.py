@@ -51,7 +51,7 @@ def test_a_copy_is_shown_and_then_stored_as_s(world: Subscribed) -> None:
     assert position(world) == Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
 
 
-def test_s_is_stored_once_the_copy_is_on_the_disk(world: Subscribed) -> None:
+def test_state_s_is_stored_once_the_copy_is_on_the_disk(world: Subscribed) -> None:
     rel, dest = copied(world)
     finish(world, rel, dest)
     assert world.rel("a").srsubstate == "s"

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _MAGIC: Final = b"Obj\x01"
-_MARKER_BYTES: Final = 16
+_MARKER: Final = 16
+"""The length of a file's marker; Avro fixes the length."""
 _HEADER: Final = {"type": "map", "values": "bytes"}
 
 
@@ -41,13 +42,13 @@ def _records(file: io.BytesIO, size: int) -> Iterator[Any]:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise NotWholeError("the file does not begin like an Avro file")
     header = _value(file, _HEADER, {})
-    marker = _bytes(file, _MARKER_BYTES)
+    marker = _bytes(file, _MARKER)
     schema = json.loads(header["avro.schema"])
     codec = header.get("avro.codec", b"null")
     names: dict[str, Any] = {}
     while file.tell() < size:
         count, block = _long(file), _bytes(file, _long(file))
-        if _bytes(file, _MARKER_BYTES) != marker:
+        if _bytes(file, _MARKER) != marker:
             raise NotWholeError("a block does not end with the file's marker")
         if codec == b"deflate":
             block = zlib.decompress(block, -zlib.MAX_WBITS)

@@ -20,7 +20,7 @@ from workers.lake.metadata.avro_file import NotWholeError, UnknownCodecError, re
 from workers.lake.storage.local_store import is_local, local_path
 
 Metadata = Mapping[str, Any]
-_END_BYTES: Final = 4
+_END: Final = 4
 _ADDED: Final = 1
 """A manifest's status of a file that the manifest's snapshot added."""
 
@@ -80,7 +80,7 @@ def _check_size(path: str, size: int) -> None:
     try:
         with local_path(path).open("rb") as file:
             found = file.seek(0, 2)
-            file.seek(max(found - _END_BYTES, 0))
+            file.seek(max(found - _END, 0))
             end = file.read()
     except FileNotFoundError:
         raise LostFileError(_named(path, "is missing")) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,7 +33,7 @@ class Described:
 
 
 @pytest.fixture
-def synchronised(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def synchronised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     monkeypatch.setattr(FileSystem, "synchronise", lambda each: calls.append(each.descriptor))
     return calls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -71,7 +72,8 @@ class TornLake:
         return self.pointer.location
 
     def rows(self) -> list[int]:
-        return sorted(self.table.scan().to_arrow()["id"].to_pylist())
+        found: list[Any] = self.table.scan().to_arrow()["id"].to_pylist()
+        return sorted(found)
 
     def last_files(self) -> dict[str, Path]:
         """The files that the last commit wrote, by kind."""
