@@ -65,7 +65,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "workers/fork_server_preload.py": "the fork server imports the module before it forks",
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
     "workers/lake/connect/lake_url.py": "the room's modules share the function",
-    "workers/lake/iceberg/new_table.py": "a rule of its own, without a server",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",
     "workers/tables/parallel.py": "the room's modules share the function",

@@ -13,7 +13,6 @@ first, B reads 500. If the fence came first, A's call fails and B reads 400. Nev
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -46,15 +45,15 @@ from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import raise_unless_published
-from workers.lake.iceberg.new_table import is_unfinished
-from workers.lake.metadata.snapshots import FENCE, lake_table, stamp_properties
+from workers.lake.iceberg.known_columns import KnownColumns
+from workers.lake.iceberg.new_table import first_summary, is_unfinished
+from workers.lake.metadata.snapshots import FENCE, lake_table
 from workers.lake.metadata.table_state import TableState
 from workers.lake.refusals import main_was_moved
 from workers.lake.segment import Generated, RowsOf, Segment
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.generated_check import generated_types
-from workers.lake.sql.key_bounds import KeyRanges
 from workers.lake.sql.merge_results import count
 from workers.lake.sql.orphan_files import KeptFiles, remove_orphans
 from workers.lake.sql.other_writers import (
@@ -111,9 +110,7 @@ class IcebergDestination(Destination):
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, self._staging)
-        self._lock = threading.Lock()
-        self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
-        self._key_ranges: dict[LakeIdent, KeyRanges] = {}
+        self._columns = KnownColumns(self._tables)
         self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._checked_generated: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._finds_other_writers = settings.track_commit_timestamp
@@ -129,7 +126,7 @@ class IcebergDestination(Destination):
         return None if state is None else self._as_table(ident, state)
 
     def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
-        self._note_columns(ident, state.columns)
+        self._columns.note(ident, state.columns)
         self._durability.read(ident, state)
         return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
 
@@ -147,7 +144,7 @@ class IcebergDestination(Destination):
         A table that an earlier attempt of the owner left as new is finished; all further existing
         tables are refused (42P07).
         """
-        summary = _summary(stamp)
+        summary = first_summary(stamp)
         try:
             created = self._tables.create_table(
                 ident,
@@ -191,7 +188,7 @@ class IcebergDestination(Destination):
         others = {} if ours else all_others(self._sessions.get(), ident)
         properties = {**TABLE_PROPERTIES, **others, OWNER: owner}
         self._tables.set_properties(ident, properties, f'adopting lake table "{ident}"')
-        self._tables.commit_empty(ident, MAIN, _summary(stamp), existing.columns)
+        self._tables.commit_empty(ident, MAIN, first_summary(stamp), existing.columns)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
@@ -388,18 +385,16 @@ class IcebergDestination(Destination):
     ) -> int:
         """Rewrite the branch's small files, or files with deleted rows; see ``rewrite_files``."""
         self._branch_positions.pop((ident, branch), None)
+        self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
         session = self._sessions.get()
         if deleted_share is None:
             joined = self._file_tables.join_small(session, ident, branch, sizes)
             if joined is not None:
-                self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
                 return joined
         self._file_tables.forget(ident)
-        columns = self._columns.get(ident) or self._read_columns(ident)
+        columns = self._columns.of(ident)
         merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)
-        replaced = compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
-        self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
-        return replaced
+        return compact(session, ident, branch, columns, sizes, deleted_share, merge_deletes)
 
     def remove_orphans(
         self,
@@ -427,32 +422,19 @@ class IcebergDestination(Destination):
     # -- within -----------------------------------------------------------------------------------
 
     def _writer(self, session: LakeSession, ident: LakeIdent, branch: str) -> BranchWriter:
-        columns = self._columns.get(ident) or self._read_columns(ident)
-        with self._lock:
-            ranges = self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
+        columns = self._columns.of(ident)
+        ranges = self._columns.key_ranges(ident)
         others = self._other_writers.get(ident, NO_OTHER_WRITERS)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
         writers = writers_for(self._file_tables, self._tables, queries, columns, others)
         return BranchWriter(self._tables, ident, branch, writers)
-
-    def _read_columns(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
-        return self._note_columns(ident, self._tables.columns(ident))
-
-    def _note_columns(
-        self, ident: LakeIdent, columns: tuple[LakeColumn, ...]
-    ) -> tuple[LakeColumn, ...]:
-        with self._lock:
-            if self._columns.get(ident) != columns:
-                self._key_ranges.pop(ident, None)
-            self._columns[ident] = columns
-        return columns
 
     def _check_generated(
         self, session: LakeSession, ident: LakeIdent, generated: Generated
     ) -> None:
         """Let Spark check generation expressions before the first use on the table's columns."""
         if generated:
-            columns = self._columns.get(ident) or self._read_columns(ident)
+            columns = self._columns.of(ident)
             if (ident, columns, generated) not in self._checked_generated:
                 self.generated_columns(ident, columns, generated)
                 self._checked_generated.add((ident, columns, generated))
@@ -465,11 +447,4 @@ class IcebergDestination(Destination):
 
     def _forget(self, ident: LakeIdent) -> None:
         self._file_tables.forget(ident)
-        with self._lock:
-            self._columns.pop(ident, None)
-            self._key_ranges.pop(ident, None)
-
-
-def _summary(stamp: Stamp) -> dict[str, str]:
-    """The summary of a commit to ``main`` itself; see ``Destination.create_table``."""
-    return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)
+        self._columns.forget(ident)

@@ -1,9 +1,11 @@
-"""Recognises a table that an earlier attempt did not finish."""
+"""A new table: the first commit, and a table that an earlier attempt did not finish."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
+from workers.lake.metadata.snapshots import FENCE, stamp_properties
 from workers.lake.table import LakeColumn, LakeTable, Stamp
 
 
@@ -26,3 +28,8 @@ def is_unfinished(
 
 def _shape(columns: Sequence[LakeColumn]) -> list[tuple[str, str]]:
     return [(column.name, str(column.type)) for column in columns]
+
+
+def first_summary(stamp: Stamp) -> dict[str, str]:
+    """The summary of a commit to ``main`` itself; see ``Destination.create_table``."""
+    return {FENCE: uuid.uuid4().hex} if stamp.source else stamp_properties(stamp)

@@ -1,0 +1,43 @@
+"""The columns of a destination's tables as last read, and the key ranges seen under the columns."""
+
+from __future__ import annotations
+
+import threading
+
+from workers.lake.interfaces.table_api import TableApi
+from workers.lake.sql.key_bounds import KeyRanges
+from workers.lake.table import LakeColumn, LakeIdent
+
+
+class KnownColumns:
+    """Columns by table; any thread may call. New columns begin new key ranges."""
+
+    def __init__(self, tables: TableApi) -> None:
+        self._tables = tables
+        self._lock = threading.Lock()
+        self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
+        self._key_ranges: dict[LakeIdent, KeyRanges] = {}
+
+    def of(self, ident: LakeIdent) -> tuple[LakeColumn, ...]:
+        """The table's columns, read unless they are known."""
+        return self._columns.get(ident) or self.note(ident, self._tables.columns(ident))
+
+    def note(self, ident: LakeIdent, columns: tuple[LakeColumn, ...]) -> tuple[LakeColumn, ...]:
+        """Keep columns that were read. Returns the columns."""
+        with self._lock:
+            if self._columns.get(ident) != columns:
+                self._key_ranges.pop(ident, None)
+            self._columns[ident] = columns
+        return columns
+
+    def key_ranges(self, ident: LakeIdent) -> KeyRanges:
+        """The key ranges under the table's present columns."""
+        columns = self.of(ident)
+        with self._lock:
+            return self._key_ranges.setdefault(ident, KeyRanges(ident, columns))
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Read the columns again before the next use."""
+        with self._lock:
+            self._columns.pop(ident, None)
+            self._key_ranges.pop(ident, None)
