@@ -5,13 +5,15 @@ is on the disk at once, its metadata file only once a worker has called ``make_d
 cut can leave a pointer to a metadata file, a manifest or a data file that is short or missing, and
 no reader could read the table. The pointer then goes back to the newest metadata file that is
 whole. No confirmed row is lost: a position is stored and confirmed only after ``make_durable``, and
-the metadata file of that moment is stored with the position (``lake_durable``). The publisher sends
-everything behind the position again, and the stamps in the lake say from where on.
+the metadata file of that moment is stored with the position (``lake_durable``). The pointer never
+goes back behind that file, and never to a file that was not made from that file. The publisher
+sends everything behind the position again, and the stamps in the lake say from where on.
 
 Trace: main of t is at position 500, metadata file 41 is durable, the origin is 500. A batch up to
 600 makes the files 42 (the branch) and 43 (main). The power fails; the pointer names 43, which has
 no bytes; 42 names a manifest that is missing. The pointer is set to 41, the worker reads 500 and
-asks for everything after 500.
+asks for everything after 500. A second file 41 in the folder is of a commit that was refused, at
+position 400, and does not count.
 
 A table that is new, and whose only metadata file is lost, leaves the catalog: no position was ever
 stored for the table, and the next attempt to create the table makes it again.
@@ -63,18 +65,26 @@ def set_torn_tables_back(path: Path, durable: Mapping[LakeIdent, str]) -> None:
 
 
 def _set_back_if_torn(pointers: CatalogPointers, pointer: Pointer, durable: str | None) -> None:
+    if durable is not None and _folder(durable) != _folder(pointer.location):
+        durable = None  # the file of a table that had the name before
     base = _base(durable)
     try:
         check_table(read_metadata(pointer.location), base)
     except LostFileError as lost:
-        _set_back(pointers, pointer, base, lost)
+        whole = next(_whole(pointer, durable, base), None)
+        _set_back(pointers, pointer, whole, lost, is_new=durable is None)
 
 
 def _set_back(
-    pointers: CatalogPointers, pointer: Pointer, base: Metadata | None, lost: LostFileError
+    pointers: CatalogPointers,
+    pointer: Pointer,
+    whole: str | None,
+    lost: LostFileError,
+    *,
+    is_new: bool,
 ) -> None:
-    whole = next(_whole(pointer, base), None)
-    if whole is None and (base is not None or pointer.previous is not None):
+    """Set the pointer to the metadata file ``whole``; ``is_new``: no position was stored yet."""
+    if whole is None and (not is_new or pointer.previous is not None):
         log.warning(
             'action=lake_torn table=%s lake table "%s" cannot be read',
             pointer.ident,
@@ -101,7 +111,7 @@ def _set_back(
     )
 
 
-def _whole(pointer: Pointer, base: Metadata | None) -> Iterator[str]:
+def _whole(pointer: Pointer, durable: str | None, base: Metadata | None) -> Iterator[str]:
     """The metadata files before the pointer's that are whole, the newest first."""
     for location in _earlier(pointer.location):
         try:
@@ -109,19 +119,37 @@ def _whole(pointer: Pointer, base: Metadata | None) -> Iterator[str]:
             check_table(found, base)
         except LostFileError:
             continue
-        if base is None or found.get("table-uuid") == base.get("table-uuid"):
+        if durable is None or _is_made_from(durable, location, found):
             yield location
+
+
+def _is_made_from(durable: str, location: str, found: Metadata) -> bool:
+    """Is the metadata file ``location`` the ``durable`` file, or a later state of that file?
+
+    A metadata file lists some twenty files before; ``durable`` may be older than these.
+    """
+    before = [entry["metadata-file"] for entry in found.get("metadata-log") or ()]
+    if durable in (location, *before):
+        return True
+    return bool(before) and _version(_name(durable)) < min(_version(_name(each)) for each in before)
 
 
 def _earlier(location: str) -> list[str]:
     """The metadata files in the folder with a lower version, the highest first."""
-    folder, _, name = location.rpartition("/")
-    version = _version(name)
+    folder, version = _folder(location), _version(_name(location))
     found = [
         (_version(each.name), each.stat().st_mtime_ns, each.name)
         for each in local_path(folder).glob("*.metadata.json")
     ]
     return [f"{folder}/{name}" for at, _, name in sorted(found, reverse=True) if 0 <= at < version]
+
+
+def _folder(location: str) -> str:
+    return location.rpartition("/")[0]
+
+
+def _name(location: str) -> str:
+    return location.rpartition("/")[2]
 
 
 def _version(name: str) -> int:

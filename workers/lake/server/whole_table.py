@@ -4,7 +4,7 @@ A power cut leaves a file of no bytes, of too few bytes, or with zeros at the en
 all. The look is at what is newer than a metadata file that is known to be whole, the *base*: the
 metadata file, the manifest lists of snapshots that the base lacks, the manifests that these
 snapshots added, and the data and delete files that these manifests added. Without a base, or with a
-base of another table, the look is at the snapshots that branches and tags lead to.
+base of another table, the look is at every file of the snapshots that branches and tags lead to.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from workers.lake.storage.local_store import is_local, local_path
 
 Metadata = Mapping[str, Any]
 _END: Final = 4
-_ADDED: Final = 1
-"""A manifest's status of a file that the manifest's snapshot added."""
+_DELETED: Final = 2
+"""A manifest's status of a file that the table no longer has."""
 
 
 class LostFileError(Exception):
@@ -44,19 +44,29 @@ def read_metadata(location: str) -> Metadata:
 
 def check_table(metadata: Metadata, base: Metadata | None) -> None:
     """Raise ``LostFileError`` if a file is lost that ``metadata`` needs and ``base`` does not."""
+    if not _same_table(metadata, base):
+        base = None
+    looked_at: set[str] = set()
     for snapshot in _new_snapshots(metadata, base):
         path = snapshot.get("manifest-list")
         if path is None or not is_local(path):  # format 1, or another store
             continue
         for manifest in _records(path):
-            _check_size(manifest["manifest_path"], manifest["manifest_length"])
-            if manifest["added_snapshot_id"] == snapshot["snapshot-id"]:
-                _check_manifest(manifest["manifest_path"])
+            name = manifest["manifest_path"]
+            _check_size(name, manifest["manifest_length"])
+            is_new = base is None or manifest["added_snapshot_id"] == snapshot["snapshot-id"]
+            if is_new and name not in looked_at:
+                looked_at.add(name)
+                _check_manifest(name)
+
+
+def _same_table(metadata: Metadata, base: Metadata | None) -> bool:
+    return base is not None and base.get("table-uuid") == metadata.get("table-uuid")
 
 
 def _new_snapshots(metadata: Metadata, base: Metadata | None) -> Iterator[Mapping[str, Any]]:
     snapshots = metadata.get("snapshots") or ()
-    if base is not None and base.get("table-uuid") == metadata.get("table-uuid"):
+    if base is not None:
         old = {each["snapshot-id"] for each in base.get("snapshots") or ()}
         return (each for each in snapshots if each["snapshot-id"] not in old)
     tips = {ref["snapshot-id"] for ref in (metadata.get("refs") or {}).values()}
@@ -68,7 +78,7 @@ def _check_manifest(path: str) -> None:
     if not is_local(path):
         return
     for entry in _records(path):
-        if entry["status"] == _ADDED:
+        if entry["status"] != _DELETED:
             file = entry["data_file"]
             _check_size(file["file_path"], file["file_size_in_bytes"])
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -53,6 +56,47 @@ def test_the_newest_whole_state_is_kept(lake: TornLake) -> None:
         empty(lake.last_files()["data file"])
     set_torn_tables_back(lake.file, {IDENT: durable})
     assert (lake.pointer.location, lake.rows()) == (newer, [1, 2])
+
+
+def test_a_state_of_many_commits_is_looked_at_whole(lake: TornLake) -> None:
+    """Iceberg has removed the metadata file that is on the disk: every file is looked at."""
+    durable = lake.append(1)
+    newer = lake.append(2)
+    lake.append(3)
+    torn = lake.last_files()["data file"]
+    lake.append(4)
+    empty(torn)
+    missing(local_path(durable))
+    set_torn_tables_back(lake.file, {IDENT: durable})
+    assert (lake.pointer.location, lake.rows()) == (newer, [1, 2])
+
+
+def test_the_file_of_a_refused_commit_does_not_count(lake: TornLake) -> None:
+    """The refused commit was made beside the durable commit, from an earlier state."""
+    earlier = local_path(lake.append(1))
+    durable = lake.append(2)
+    version = Path(durable).name.partition("-")[0]
+    refused = earlier.with_name(f"{version}-{uuid4()}.metadata.json")
+    shutil.copyfile(earlier, refused)
+    later = local_path(durable).stat().st_mtime_ns + 1
+    os.utime(refused, ns=(later, later))
+    lake.append(3)
+    empty(lake.last_files()["metadata"])
+    set_torn_tables_back(lake.file, {IDENT: durable})
+    assert (lake.pointer.location, lake.rows()) == (durable, [1, 2])
+
+
+def test_a_table_is_not_set_back_behind_what_is_on_the_disk(
+    lake: TornLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.append(1)
+    durable = lake.append(2)
+    newest = lake.append(3)
+    for each in (durable, newest):
+        empty(local_path(each))
+    set_torn_tables_back(lake.file, {IDENT: durable})
+    assert lake.pointer.location == newest
+    assert 'lake table "public.t" cannot be read' in caplog.text
 
 
 def test_a_whole_table_stays(lake: TornLake, caplog: pytest.LogCaptureFixture) -> None:
