@@ -195,7 +195,7 @@ def _inspect(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
     )
     slot = fetch_slot(conn, sub.subslotname or "")
     slot_error = judge_slot(sub, slot)
-    if slot is not None and not slot.ours and slot_error is not None:
+    if slot is not None and not slot.is_pgoutput_here and slot_error is not None:
         raise slot_error  # another subscriber's slot: not to be dropped, and of no use
     present, missing, errors = _inspect_tables(
         sub, [rel for rel in rels if rel.srsubstate in SYNCED], context

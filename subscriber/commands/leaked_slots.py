@@ -168,7 +168,7 @@ def _drop_leaked(slot: LeakedSlot, here: Subscription, conn: ReplicationConn) ->
         found = fetch_slot(conn, slot.slot_name)
         if found is None:
             return slot.conninfo == here.subconninfo or not (slot.conninfo or is_in_recovery(conn))
-        if found.active or not found.ours:
+        if found.active or not found.is_pgoutput_here:
             return False
         conn.drop_slot(slot.slot_name, wait=False, missing_ok=True)
     except ReplicationError:

@@ -68,7 +68,7 @@ def slot_warnings(conn: ReplicationConn, sub: Subscription) -> Iterator[Notice]:
             hint=f"On the publisher: SELECT pg_create_logical_replication_slot('{name}', "
             "'pgoutput').",
         )
-    elif not slot.ours:
+    elif not slot.is_pgoutput_here:
         yield warning(
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             detail="The subscription's worker cannot read from it.",
@@ -154,7 +154,7 @@ def drop_unused_slot(sub: Subscription, conn: ReplicationConn, context: CommandC
 
 def _drop_made_slot(name: str, conn: ReplicationConn) -> None:
     slot = fetch_slot(conn, name)
-    if slot is None or not slot.ours:
+    if slot is None or not slot.is_pgoutput_here:
         return
     if slot.active:
         # A walsender that has not yet noticed its client's end may still be creating the slot.

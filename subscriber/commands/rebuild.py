@@ -149,7 +149,7 @@ def check_slot(sub: Subscription, slot: RemoteSlot | None) -> LSN:
             detail="What was committed since the tables were written cannot be had without it.",
             hint="Name the slot with slot_name if it has another name. " + _BEGIN_ANEW,
         )
-    if not slot.ours or slot.confirmed_flush_lsn is None:
+    if not slot.is_pgoutput_here or slot.confirmed_flush_lsn is None:
         raise ObjectNotInPrerequisiteState(
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             hint="Name the right one with slot_name.",

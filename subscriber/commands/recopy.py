@@ -131,7 +131,7 @@ def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
         return None
     identity = conn.identify_system()
     slot = fetch_slot(conn, name)
-    if slot is not None and not slot.ours:
+    if slot is not None and not slot.is_pgoutput_here:
         raise ObjectInUse(
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             hint="Drop it on the publisher if nobody needs it, then try again.",

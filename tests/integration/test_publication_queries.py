@@ -267,7 +267,7 @@ def test_s_100_9_a_slot_is_made_and_dropped_at_once(conn: WalReceiverConn) -> No
     point = conn.create_slot(name, temporary=True, snapshot="nothing")
     slot = fetch_slot(conn, name)
     assert slot is not None
-    assert (slot.active, slot.ours, slot.confirmed_flush_lsn) == (True, True, point)
+    assert (slot.active, slot.is_pgoutput_here, slot.confirmed_flush_lsn) == (True, True, point)
     assert slot.invalidation is None
     conn.drop_slot(name)
 

@@ -319,7 +319,7 @@ class Synchronised:
 
     def _fetch_slot(self, conn: Publisher, slot: str) -> RemoteSlot | None:
         at = conn.slots.get(slot)
-        return None if at is None else RemoteSlot(False, None, at, ours=True)
+        return None if at is None else RemoteSlot(False, None, at, is_pgoutput_here=True)
 
     def _copy_table(
         self,

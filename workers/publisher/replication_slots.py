@@ -18,7 +18,7 @@ from workers.publisher.queries import query
 
 @dataclass(frozen=True, slots=True)
 class RemoteSlot:
-    """A replication slot; ``ours`` is true for a pgoutput slot of the connection's database.
+    """A replication slot; ``is_pgoutput_here``: of pgoutput, in the connection's database.
 
     ``invalidation`` is the reason why the slot is unusable, None for a valid slot.
     """
@@ -26,7 +26,7 @@ class RemoteSlot:
     active: bool
     active_pid: int | None
     confirmed_flush_lsn: LSN | None
-    ours: bool
+    is_pgoutput_here: bool
     plugin: str | None = None
     database: str | None = None
     invalidation: str | None = None
@@ -42,7 +42,7 @@ def fetch_slot(conn: QueryConn, name: str) -> RemoteSlot | None:
         active=active == "t",
         active_pid=None if pid is None else int(pid),
         confirmed_flush_lsn=None if confirmed is None else LSN.parse(confirmed),
-        ours=(plugin, kind, database) == ("pgoutput", "logical", here),
+        is_pgoutput_here=(plugin, kind, database) == ("pgoutput", "logical", here),
         plugin=plugin,
         database=database,
         invalidation=_invalidation(status, reason, conflicting),

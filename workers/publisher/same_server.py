@@ -139,7 +139,7 @@ def judge_slot(sub: Subscription, slot: RemoteSlot | None) -> ObjectNotInPrerequ
     if slot is None:
         return None
     name, known = sub.subslotname, sub.max_flush_lsn
-    if not slot.ours:
+    if not slot.is_pgoutput_here:
         return ObjectNotInPrerequisiteState(
             f'replication slot "{name}" is not one of pgoutput in the database of the connection',
             detail=f"It is of {slot.plugin or 'no plugin'} in "

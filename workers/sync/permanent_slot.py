@@ -173,7 +173,7 @@ def unfit(known: LSN, slot: RemoteSlot | None) -> str | None:
         return "its position was another server's or timeline's"
     if slot is None:
         return "its replication slot is gone"
-    if not slot.ours:
+    if not slot.is_pgoutput_here:
         return "its replication slot is somebody else's"
     if slot.invalidation is not None:
         return f"its replication slot was invalidated ({slot.invalidation})"

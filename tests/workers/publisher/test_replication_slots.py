@@ -56,7 +56,7 @@ def fetched(*row: str | None) -> RemoteSlot | None:
 def test_a_slot() -> None:
     slot = fetched("pgoutput", "logical", "shop", "t", "77", "0/19BD9E8", "shop", *SOUND)
     assert slot is not None
-    assert (slot.active, slot.active_pid, slot.ours) == (True, 77, True)
+    assert (slot.active, slot.active_pid, slot.is_pgoutput_here) == (True, 77, True)
     assert (slot.confirmed_flush_lsn, slot.invalidation) == (LSN.parse("0/19BD9E8"), None)
     assert fetch_slot(ScriptedPublisher(18, {}), "mysub") is None
 
@@ -72,7 +72,7 @@ def test_a_slot() -> None:
 def test_a_slot_that_is_not_ours(plugin: str | None, kind: str, database: str | None) -> None:
     slot = fetched(plugin, kind, database, "f", None, None, "shop", *SOUND)
     assert slot is not None
-    assert (slot.ours, slot.plugin, slot.database) == (False, plugin, database)
+    assert (slot.is_pgoutput_here, slot.plugin, slot.database) == (False, plugin, database)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ HINT = (
 
 
 def slot(confirmed: int, **columns: Any) -> RemoteSlot:
-    return replace(RemoteSlot(False, None, LSN(confirmed), ours=True), **columns)
+    return replace(RemoteSlot(False, None, LSN(confirmed), is_pgoutput_here=True), **columns)
 
 
 def history(**left: int) -> TimeLineHistory:
@@ -151,9 +151,15 @@ def test_a_slot_that_was_invalidated() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (slot(400, ours=False, plugin="wal2json", database="db"), 'of wal2json in database "db"'),
-        (slot(400, ours=False, plugin="pgoutput", database="x"), 'of pgoutput in database "x"'),
-        (slot(0, ours=False, confirmed_flush_lsn=None), "of no plugin in no database"),
+        (
+            slot(400, is_pgoutput_here=False, plugin="wal2json", database="db"),
+            'of wal2json in database "db"',
+        ),
+        (
+            slot(400, is_pgoutput_here=False, plugin="pgoutput", database="x"),
+            'of pgoutput in database "x"',
+        ),
+        (slot(0, is_pgoutput_here=False, confirmed_flush_lsn=None), "of no plugin in no database"),
     ],
 )
 def test_a_slot_that_is_not_ours(found: RemoteSlot, said: str) -> None:

@@ -440,7 +440,9 @@ def test_the_table_that_left_takes_nothing_back(synced: Synchronised) -> None:
     assert [origin.roname for origin in store.origins()] == [origin_name(rel.srsubid)]
 
 
-SOUND = RemoteSlot(active=False, active_pid=None, confirmed_flush_lsn=LSN(500), ours=True)
+SOUND = RemoteSlot(
+    active=False, active_pid=None, confirmed_flush_lsn=LSN(500), is_pgoutput_here=True
+)
 
 
 @pytest.mark.parametrize(
@@ -451,9 +453,13 @@ SOUND = RemoteSlot(active=False, active_pid=None, confirmed_flush_lsn=LSN(500), 
         (499, SOUND, "beyond 0/1F3"),
         (0, SOUND, "another server's"),
         (500, None, "is gone"),
-        (500, RemoteSlot(False, None, None, ours=True), "beyond"),
-        (500, RemoteSlot(False, None, LSN(500), ours=False), "somebody else's"),
-        (500, RemoteSlot(False, None, LSN(500), ours=True, invalidation="rows_removed"), "rows"),
+        (500, RemoteSlot(False, None, None, is_pgoutput_here=True), "beyond"),
+        (500, RemoteSlot(False, None, LSN(500), is_pgoutput_here=False), "somebody else's"),
+        (
+            500,
+            RemoteSlot(False, None, LSN(500), is_pgoutput_here=True, invalidation="rows_removed"),
+            "rows",
+        ),
     ],
 )
 def test_what_a_slot_is_good_for(known: int, slot: RemoteSlot | None, why: str | None) -> None:
