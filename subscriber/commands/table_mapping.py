@@ -229,7 +229,8 @@ def _another_name(table: MappedTable, column: str) -> str:
         return "Give the generated column another name in the configuration."
     taken = {name.lower() for name in table.columns}
     new = re.sub(r"\W", "_", column, flags=re.ASCII).strip("_").lower() or "column"
-    name = next(each for n in itertools.count(1) if (each := f"{new}_{n}") not in taken)
+    numbered = itertools.chain([new], (f"{new}_{n}" for n in itertools.count(2)))
+    name = next(each for each in numbered if each not in taken)
     mapping = json.dumps({published[0]: {"to": name}}, ensure_ascii=False)
     return (
         f'Map the column to another name: columns: {mapping} of table "{table.name}" in the '

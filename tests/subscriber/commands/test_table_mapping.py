@@ -73,14 +73,14 @@ def test_a_column_called_as_the_elements_of_an_array_column(world: Around) -> No
         'column names "tags" and "tags.element" of table "public.a" exclude each other in the lake'
     )
     hint = caught.value.hint or ""
-    assert 'columns: {"tags.element": {"to": "tags_element_1"}} of table "public.a"' in hint
+    assert 'columns: {"tags.element": {"to": "tags_element"}} of table "public.a"' in hint
     nothing_is_left(world)
-    renamed = {"public.a": {"columns": {"tags.element": {"to": "tags_element_1"}}}}
+    renamed = {"public.a": {"columns": {"tags.element": {"to": "tags_element"}}}}
     named = create_subscription(
         statement("named", tables=renamed, with_={"copy_data": False}), world.context
     )
     made = world.lake.tables[LakeIdent("public", "a")]
-    assert [column.name for column in made.columns] == ["id", "tags", "tags_element_1"]
+    assert [column.name for column in made.columns] == ["id", "tags", "tags_element"]
     drop_subscription(named.subname, world.context)
     del world.lake.tables[LakeIdent("public", "a")]
     as_text = {"public.a": {"on_unrepresentable": "text"}}
@@ -102,7 +102,7 @@ def test_names_that_differ_only_by_case_are_a_warning(world: Around) -> None:
     ]
     columns, lake_tables = [n for n in world.notices if "by case" in n.primary]
     assert "Trino, Hive and Athena" in (columns.detail or "")
-    assert 'columns: {"NAME": {"to": "name_1"}}' in (columns.hint or "")
+    assert 'columns: {"NAME": {"to": "name_2"}}' in (columns.hint or "")
     assert "to:" in (lake_tables.hint or "")
 
 
