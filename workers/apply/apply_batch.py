@@ -151,6 +151,7 @@ class Applier:
             # Some tables may show the transaction. The fence tells which, and the gate skips them.
             self._forget_part(relmap)
             self.writer.settle_again(self._ident_of)
+            self._take_over_published()
             return [part]
         self._attempts = 0
         return []
@@ -175,6 +176,14 @@ class Applier:
             if now is None or not now.copied:
                 found = rel.fingerprint if now is None else now.fingerprint
                 self.rels[name] = replace(rel, copied=False, fingerprint=found)
+
+    def _take_over_published(self) -> None:
+        """Know the published positions of the tables that will be opened again."""
+        for rel in self.store.rels(self.sub.oid):
+            name = rel.nspname, rel.relname
+            known = self.rels.get(name)
+            if known is not None and known.epoch == rel.epoch:
+                self.rels[name] = replace(known, lake_lsn=rel.lake_lsn)
 
     def _raise_for_transaction(
         self, batch: Batch, error: ReplicationError, change: FailedChange | None = None

@@ -5,6 +5,10 @@ still under way in the lake. The successor commits an empty snapshot, the fence,
 every listed table. A late fast-forward either came before the fence, and is seen, or is refused:
 ``main`` is no ancestor of the late branch any more. Afterwards the successor can trust the tables'
 positions and drop the dead worker's branches.
+
+The positions behind the fences are stored as published. The dead worker may have died between a
+fast-forward and the storing, and the successor skips in that table what the table holds already.
+Without the stored position nobody would notice that main of the table is set back later.
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ from functools import partial
 
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
-from workers.lake.table import BRANCH_PREFIX, LakeIdent
+from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.tables.parallel import wait_for_all
 
@@ -44,8 +49,22 @@ def settle_in_flight(
     )
     # The dead worker may have published a batch without putting the files onto the disk. From now
     # on the worker skips the batch, and confirms positions behind the batch.
-    dest.make_durable([ident for ident in fenced if ident is not None])
-    store.clear_in_flight(sub.oid, [relid for relid, _ in unfinished])
+    dest.make_durable([table.ident for table in fenced if table is not None])
+    with store.transaction():
+        for (relid, _), table in zip(unfinished, fenced, strict=True):
+            if table is not None:
+                _store_published(store, sub, relid, table)
+        store.clear_in_flight(sub.oid, [relid for relid, _ in unfinished])
+
+
+def _store_published(store: CatalogStore, sub: Subscription, relid: int, table: LakeTable) -> None:
+    """Store the position of a fenced table that the apply worker writes to."""
+    rel = store.rel(sub.oid, relid)
+    if rel is None or rel.srsubstate not in (SubRelState.SYNCDONE, SubRelState.READY):
+        return
+    stamp = table.position(source_of(sub, rel))
+    if stamp is not None and stamp.epoch == rel.epoch and stamp.lsn > rel.lake_lsn:
+        store.update_rel(sub.oid, relid, lake_lsn=stamp.lsn)
 
 
 def fence_unfinished_table(
@@ -55,16 +74,16 @@ def fence_unfinished_table(
     relid: int,
     lsn: LSN,
     ident: LakeIdent | None,
-) -> LakeIdent | None:
-    """Fence a table, then drop the dead worker's branches. Returns None for a missing table."""
+) -> LakeTable | None:
+    """Fence a table, drop the dead worker's branches, return the table; None if it is missing."""
     if ident is None or dest.table(ident) is None:
         return None
     failpoints.reach("apply.before_fence")
-    dest.fence(ident)
+    table = dest.fence(ident)
     failpoints.reach("apply.fenced")
     rel = store.rel(sub.oid, relid)
     if rel is not None:
         prefix = branches_of(sub) if source_of(sub, rel) else BRANCH_PREFIX
         dest.drop_branches(ident, prefix=prefix)
     log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
-    return ident
+    return table

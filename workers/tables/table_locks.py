@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from catalog.errcodes import InternalError
 from workers.lake.table import LakeIdent
 
 _DIRECTORY: Final = "locks"
@@ -31,6 +32,8 @@ class TableLocks:
         wanted = sorted(set(idents))
         if self._directory is None or not wanted:
             return
+        if self._held:
+            raise InternalError("a worker waits for a lock that it holds")
         self._directory.mkdir(mode=0o700, exist_ok=True)
         try:
             for ident in wanted:

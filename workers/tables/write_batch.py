@@ -122,6 +122,8 @@ class BatchWriter:
                 self._write_slice(each, written, end_lsn)
                 del each  # the slice must not stay in memory beside the next slice
                 failpoints.reach("apply.slice_written")
+            if not written:
+                self.end_turn()  # every table skipped the transaction: nothing is published
             return self._counted(self._with_positions(list(written.values())))
         except BaseException:
             self.end_turn()

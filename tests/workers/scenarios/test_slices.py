@@ -244,6 +244,27 @@ def test_main_moved_by_another_writer_applies_the_transaction_again(world: Subsc
     assert not world.store.in_flight(world.sub.oid)
 
 
+def test_a_table_that_is_set_back_beside_the_publication_is_noticed(world: Subscribed) -> None:
+    """The transaction before was published by the same worker, and is not received again."""
+
+    class SetBack(MemoryDestination):
+        refused = 0
+
+        def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
+            if stamp.lsn == 200 and not self.refused:
+                self.refused += 1
+                table = self.lake.tables[ident]
+                table.refs[MAIN] = list(ancestors_of(table, MAIN))[-1].snapshot_id
+                self.fence(ident)
+            return super().publish(ident, branch, stamp)
+
+    worker = _worker(world, THREE_CHANGES, SetBack(world.lake))
+    large = [Insert(1, row(str(key), "0")) for key in range(9)]
+    with pytest.raises(ReplicationError, match="is behind what was published") as caught:
+        worker.apply_batch(batch([A, Insert(1, row("50", "0"))], large))
+    assert caught.value.code == "55000"
+
+
 def test_a_skipped_transaction_of_any_size_changes_nothing(world: Subscribed) -> None:
     received = batch([A, B, *_inserts(0, 9)])
     finish = int(received.final_lsn[0])

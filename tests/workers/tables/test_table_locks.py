@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
 from tests.workers.sharing import TARGET, A, Make, insert
 from tests.workers.transactions import batch, row
 from workers.lake.memory.destination import MemoryDestination
@@ -70,6 +70,30 @@ def test_a_failed_batch_lets_the_others_go_on(
         one.worker(MemoryDestination(lake, failpoint=die)).apply_batch(batch([A, insert(1, 1)]))
     two.worker().apply_batch(batch([A, insert(2, 2)]))
     assert two.rows() == [(2, 2)]
+
+
+def test_a_large_transaction_that_no_table_takes_lets_the_others_go_on(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    """The publisher sends the transaction once more, and each table skips it."""
+    one, two = (sharing(uuid, data_dir=tmp_path) for uuid in ("1", "2"))
+    large = batch([A, *[insert(key, 0) for key in range(5)]])
+    for _ in range(2):
+        worker = one.worker()
+        worker.work_mem = 1
+        worker.apply_batch(large)
+    worker.apply_batch(batch([insert(5, 0)], after=100))
+    two.worker().apply_batch(batch([A, insert(6, 0)]))
+    assert (len(one.rows()), two.rows()) == (6, [(6, 0)])
+
+
+def test_a_worker_does_not_wait_for_a_lock_that_it_holds(tmp_path: Path) -> None:
+    locks = TableLocks(tmp_path)
+    locks.take([TARGET])
+    with pytest.raises(InternalError, match="a lock that it holds"):
+        locks.take([TARGET, OTHER])
+    locks.release()
+    locks.take([TARGET, OTHER])
 
 
 def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
