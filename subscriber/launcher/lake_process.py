@@ -125,6 +125,7 @@ class LakeChild:
     ) -> None:
         self.url: str | None = None
         self.retry_interval = 5.0
+        self.starts = 0
         self._starter = starter
         self._remote = remote
         self._pass_fds = tuple(pass_fds)
@@ -219,6 +220,7 @@ class LakeChild:
                 raise self._error
             self._server = self._starter.start(self._pass_fds)
             self._started_at = time.monotonic()
+            self.starts += 1
             log.info("action=lake_start pid=%d lake server is starting", self.pid)
         elif self._start_at is not None and now >= self._start_at:
             self._start_at = None

@@ -158,6 +158,11 @@ class LauncherLoop:
         """The lake server's process."""
         return self._lake.pid
 
+    @property
+    def lake_restarts(self) -> int:
+        """Starts of the lake server after the first."""
+        return max(self._lake.starts - 1, 0)
+
     def replace_lake(self) -> None:
         """End a lake server that cannot go on; a new server follows."""
         self._lake.replace(time.monotonic())

@@ -46,6 +46,10 @@ class Launcher(Protocol):
         """The lake server's process."""
 
     @property
+    def lake_restarts(self) -> int:
+        """Starts of the lake server after the first."""
+
+    @property
     def phase(self) -> str:
         """starting, running or stopping."""
 
@@ -236,7 +240,9 @@ class Requests:
             "phase": launcher.phase,
             "lake_url": launcher.lake_url,
             "lake_pid": launcher.lake_pid,
+            "lake_restarts": launcher.lake_restarts,
             "workers": [row.to_json() for row in launcher.workers.slots.rows()],
+            "totals": launcher.workers.totals.to_json(),
         }
 
     def _notify(self, client: Client, message: Mapping[str, Any]) -> Answer:

@@ -21,6 +21,7 @@ from catalog.errcodes import InternalError
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
 from subscriber.launcher.fork_server import STATUS, ForkedWorker
 from subscriber.launcher.socket_server import Client
+from subscriber.launcher.work_totals import WorkTotals
 from workers.process.log import CONSOLE_ENV
 from workers.process.worker_slots import LogicalRepWorker, Tenant, WorkerSlots, WorkerType
 
@@ -108,6 +109,7 @@ class WorkerProcesses:
         attach_timeout: float,
     ) -> None:
         self.slots = WorkerSlots(size)
+        self.totals = WorkTotals()
         self.children: dict[Tenant, Child] = {}
         self._data_dir = data_dir
         self._argv = argv
@@ -274,6 +276,7 @@ class WorkerProcesses:
         if row is None:
             raise InternalError("a worker's slot was released before its process ended")
         del self.children[child.tenant]
+        self.totals.take_end(row, failed=bool(status) and not child.stopping)
         if child.client is not None:
             child.client.close()
         if status and not child.stopping:

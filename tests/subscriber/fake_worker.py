@@ -50,6 +50,14 @@ def stubborn(link: LauncherLink, subid: int, relid: int) -> int:
         link.latch.wait(NAP)
 
 
+def works(link: LauncherLink, _subid: int, _relid: int) -> int:
+    """Applies three transactions, and waits."""
+    link.report(work={"transactions": 3, "rows": {"insert": 5}}, applying_commit_time=7)
+    while not link.shutdown_requested.is_set():
+        link.latch.wait(NAP)
+    return 0
+
+
 def lake(link: LauncherLink, _subid: int, _relid: int) -> int:
     """Reports where the lake is, and where rows are staged for it."""
     while not link.shutdown_requested.is_set():
@@ -115,7 +123,7 @@ def copies(link: LauncherLink, subid: int, relid: int) -> int:
 
 BEHAVIOURS: dict[str, Callable[[LauncherLink, int, int], int]] = {
     work.__name__: work
-    for work in (steady, fails, lost, quits, stubborn, lake, syncs, crowded, copies)
+    for work in (steady, works, fails, lost, quits, stubborn, lake, syncs, crowded, copies)
 }
 
 

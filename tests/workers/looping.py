@@ -37,6 +37,10 @@ class LinkTwin:
 
     latch: Latch = field(default_factory=Latch)
     shutdown_requested: threading.Event = field(default_factory=threading.Event)
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    def report(self, **stats: Any) -> None:
+        self.reports.append(stats)
 
     def catalog_change(self) -> int | None:
         return None

@@ -54,13 +54,21 @@ from workers.apply import progress
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
-from workers.changes.by_table import FramedBatch, Run, Targets, frame_batch, frame_in_slices
+from workers.changes.by_table import (
+    FramedBatch,
+    Run,
+    Targets,
+    frame_batch,
+    frame_in_slices,
+    rows_by_operation,
+)
 from workers.changes.failed_transaction import FailedChange, FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.columnar.column_reader import UnreadableValue, in_form
 from workers.columnar.frame_slices import fits_one_slice
 from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent
+from workers.process.work_done import DONE, total
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
@@ -80,6 +88,7 @@ class Applier:
     - ``skip_logged`` is the finish LSN of the last transaction that the log reports as skipped.
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
+    - ``rows_of_part`` are the row changes of the part in hand, by operation.
     """
 
     store: CatalogStore
@@ -94,6 +103,7 @@ class Applier:
     skip_logged: LSN = InvalidXLogRecPtr
     work_mem: int = field(default_factory=lambda: Settings().apply_work_mem)
     binary: BinaryForms | None = None
+    rows_of_part: dict[str, int] = field(default_factory=dict)
     _attempts: int = 0
 
     @property
@@ -109,9 +119,10 @@ class Applier:
     def apply_batch(self, batch: Batch) -> None:
         """Apply all transactions; raise the error of the first transaction that fails."""
         parts = deque([batch])
-        while parts:
-            smaller = self._apply_or_cut(parts.popleft())
-            parts.extendleft(reversed(smaller))
+        with DONE.timed("batch"):
+            while parts:
+                smaller = self._apply_or_cut(parts.popleft())
+                parts.extendleft(reversed(smaller))
 
     def _apply_or_cut(self, part: Batch) -> list[Batch]:
         """Apply and publish a part, or return the smaller parts that replace it.
@@ -154,6 +165,7 @@ class Applier:
             self._take_over_published()
             return [part]
         self._attempts = 0
+        DONE.count(0 if self.own_relid else part.ntxns, self.rows_of_part)
         return []
 
     def _ident_of(self, relid: int) -> LakeIdent | None:
@@ -209,6 +221,7 @@ class Applier:
 
     def _write(self, part: Batch, skip: Skip | None) -> list[Written]:
         """Write a part to the branches of the tables; no change is visible yet."""
+        self.rows_of_part = {}
         if skip is not None and skip.txn is not None:
             dropped = self._checked(self._skip(part, skip.lsn))
             return self._write_at_once(dropped, part)
@@ -241,6 +254,7 @@ class Applier:
             self.rels[target].srrelid: [self._in_form(run) for run in own]
             for target, own in runs.items()
         }
+        self.rows_of_part = total(self.rows_of_part, rows_by_operation(runs.values()))
         unsure = {self.rels[target].srrelid for target in runs.keys() & self.checks.uncompared}
         return Slice(work, unsure)
 

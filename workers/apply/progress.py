@@ -24,6 +24,7 @@ from catalog.store_sqlite import CatalogStore
 from workers.apply.skip import Skip
 from workers.process import failpoints
 from workers.process.launcher_link import LauncherLink
+from workers.process.work_done import DONE
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveStats
 from workers.tables import row_conflicts
@@ -77,7 +78,8 @@ def publish(
         cleared = skip is not None and store.clear_skip_lsn(sub.oid, skip.lsn)
 
     if written:
-        writer.publish(written, end_lsn, store_progress)
+        with DONE.timed("publish"):
+            writer.publish(written, end_lsn, store_progress)
     elif skip is not None:
         with store.transaction():
             store.origin_advance(origin_name(sub.oid), end_lsn, f"LSN {end_lsn}")
@@ -148,7 +150,8 @@ def report_feedback(link: LauncherLink, stats: ReceiveStats) -> None:
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
-    """Report to the launcher what pg_stat_subscription and spools show."""
+    """Report to the launcher what pg_stat_subscription, spools and the metrics show."""
+    DONE.received(stats.received_bytes)
     link.report(
         last_lsn=stats.last_lsn,
         last_send_time=stats.last_send_time,
@@ -158,4 +161,5 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
         flush_lsn=stats.flush_lsn,
         spool_bytes=stats.spool_bytes,
         paused_since=stats.paused_since,
+        work=DONE.sums(),
     )

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,20 @@ class Run:
     changes: Changes | None
     truncate: bool = False
     coverage: Coverage = Coverage.UNKNOWN
+
+
+def rows_by_operation(targets: Iterable[Iterable[Run]]) -> dict[str, int]:
+    """Count the row changes, and the TRUNCATEs, of several targets."""
+    found = {"insert": 0, "update": 0, "delete": 0, "truncate": 0}
+    for run in chain.from_iterable(targets):
+        found["truncate"] += run.truncate
+        if run.changes is not None:
+            for operation, code in _CODES.items():
+                found[operation] += int(np.count_nonzero(run.changes.kind == code))
+    return {operation: number for operation, number in found.items() if number}
+
+
+_CODES: Final = {"insert": ord("I"), "update": ord("U"), "delete": ord("D")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from config.limits import LAUNCHER_QUERY_SECONDS, LAUNCHER_REPLY_SECONDS
 from workers.process.launcher_socket import ask
@@ -15,7 +17,8 @@ class LauncherStatus:
     """The state of a running launcher.
 
     ``phase`` is ``starting`` until the lake server runs and the configuration file is applied, then
-    ``running``, at the end ``stopping``. ``start_time`` is in microseconds since 1970.
+    ``running``, at the end ``stopping``. ``start_time`` is in microseconds since 1970. ``totals``
+    has a row per subscription with the work of ended workers (``work_done``).
     """
 
     pid: int
@@ -24,6 +27,8 @@ class LauncherStatus:
     lake_url: str | None = field(repr=False)  # the URL contains the server's token
     lake_pid: int | None
     workers: tuple[LogicalRepWorker, ...]
+    totals: tuple[Mapping[str, Any], ...] = ()
+    lake_restarts: int = 0
 
 
 def query_launcher(
@@ -40,6 +45,8 @@ def query_launcher(
         lake_url=reply["lake_url"],
         lake_pid=reply["lake_pid"],
         workers=tuple(LogicalRepWorker.from_json(row) for row in reply["workers"]),
+        totals=tuple(reply["totals"]),
+        lake_restarts=reply["lake_restarts"],
     )
 
 

@@ -47,7 +47,9 @@ class LogicalRepWorker:
     1970, 0 for never. ``flush_lsn`` is the position that an apply worker last confirmed to the
     publisher. ``spool_bytes`` is the number of bytes received and not yet taken into a batch (None
     before the stream); ``paused_since`` is the time at which the spool became full. ``progress``
-    belongs to a copy (None without a copy).
+    belongs to a copy (None without a copy). ``work`` are the sums of ``work_done``.
+    ``applying_commit_time`` is the publisher's commit time of the oldest transaction in the batch
+    that is being applied, 0 without a batch.
     """
 
     slot: int
@@ -71,6 +73,8 @@ class LogicalRepWorker:
     paused_since: int = 0
     phase: str | None = None
     progress: Mapping[str, Any] | None = None
+    work: Mapping[str, Any] | None = None
+    applying_commit_time: int = 0
 
     @property
     def tenant(self) -> Tenant:
@@ -110,6 +114,8 @@ REPORTED: Final = frozenset(
         "paused_since",
         "phase",
         "progress",
+        "work",
+        "applying_commit_time",
     }
 )
 """The fields that a worker may report (``LauncherLink.report``)."""

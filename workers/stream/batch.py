@@ -14,6 +14,9 @@ from catalog.pg_lsn import LSN
 
 _BEGIN_RECORD: Final = struct.Struct(">4x x 8x 8x I")  # the record's length, then the message
 
+PG_EPOCH_US: Final = 946_684_800_000_000
+"""2000-01-01 UTC in microseconds since 1970."""
+
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
@@ -51,6 +54,11 @@ class Batch:
     def nchanges(self) -> int:
         """The number of row changes in all transactions."""
         return int(self.commits[:, 4].sum())
+
+    @property
+    def first_commit_time(self) -> int:
+        """The publisher's commit time of the first transaction, in microseconds since 1970."""
+        return int(self.commits[0, 3]) + PG_EPOCH_US
 
     @property
     def last_end(self) -> LSN:

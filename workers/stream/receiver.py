@@ -26,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -43,13 +42,11 @@ from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
 from workers.publisher.connection import WalReceiverConn
+from workers.stream.batch import PG_EPOCH_US
 from workers.stream.flush_position import FlushPositions, Positions
 from workers.stream.spool import Spool
 
 log = logging.getLogger(__name__)
-
-_PG_EPOCH_US: Final = 946_684_800_000_000
-"""2000-01-01 UTC in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,8 @@ class ReceiveStats:
     Only keepalives move ``reply_lsn`` and ``reply_time``: the received position at the last
     keepalive, and the time at which the publisher sent the keepalive. ``flush_lsn`` was last
     confirmed to the publisher. ``spool_bytes`` are received and not yet taken. ``paused_since`` is
-    the time at which the spool became full, 0 for a spool with room.
+    the time at which the spool became full, 0 for a spool with room. ``received_bytes`` counts all
+    bytes of changes since the stream's start.
     """
 
     last_lsn: LSN = InvalidXLogRecPtr
@@ -80,6 +78,7 @@ class ReceiveStats:
     flush_lsn: LSN = InvalidXLogRecPtr
     spool_bytes: int = 0
     paused_since: int = 0
+    received_bytes: int = 0
 
 
 class Receiver(threading.Thread):
@@ -198,7 +197,7 @@ class Receiver(threading.Thread):
                 self._positions.received(result.last_received)
                 for end_lsn in result.commits[:, 2].tolist():
                     self._positions.store_flush_position(end_lsn)
-            self._heard_something(result)
+            self._heard_something(result, result.position - start)
         if result.status == DrainStatus.REPLY_REQUESTED:
             self._send_feedback(force=True)
         elif result.status == DrainStatus.FULL:
@@ -210,11 +209,11 @@ class Receiver(threading.Thread):
             if result.status == DrainStatus.IDLE:
                 self._wait()
 
-    def _heard_something(self, result: DrainResult) -> None:
+    def _heard_something(self, result: DrainResult, size: int) -> None:
         self._heard = time.monotonic()
         self._pinged = False
         before, last_lsn = self._stats, self._positions.last_received
-        sent = result.send_time + _PG_EPOCH_US if result.send_time else before.last_send_time
+        sent = result.send_time + PG_EPOCH_US if result.send_time else before.last_send_time
         self._stats = replace(
             before,
             last_lsn=last_lsn,
@@ -222,6 +221,7 @@ class Receiver(threading.Thread):
             last_recv_time=time.time_ns() // 1000,
             reply_lsn=last_lsn if result.keepalive_end else before.reply_lsn,
             reply_time=sent if result.keepalive_end else before.reply_time,
+            received_bytes=before.received_bytes + size,
         )
         self._wake_main()
 
@@ -331,7 +331,7 @@ class Receiver(threading.Thread):
         now_us = time.time_ns() // 1000
         self._conn.send(
             standby_status_update(
-                positions.write, positions.flush, positions.flush, now_us - _PG_EPOCH_US, reply
+                positions.write, positions.flush, positions.flush, now_us - PG_EPOCH_US, reply
             )
         )
         self._sent = time.monotonic()

@@ -37,6 +37,7 @@ from workers.lake.destination import Destination
 from workers.lake.effects import joined
 from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
+from workers.process.work_done import DONE
 from workers.tables.open_table import OpenTable
 from workers.tables.open_tables import OpenTables
 from workers.tables.parallel import wait_for_all
@@ -243,9 +244,10 @@ class BatchWriter:
             stamp = Stamp(self.origin, end_lsn, table.rel.epoch, table.floor, table.source)
             ready = self._tables.with_branch(table)
             now = None if is_slice else stamp
-            effect = self._dest.write_branch(
-                ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
-            )
+            with DONE.timed("lake_commit"):
+                effect = self._dest.write_branch(
+                    ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
+                )
             pa.default_memory_pool().release_unused()  # the thread used most of the pool
             if not table.own_branch:
                 failpoints.reach("apply.table_written")

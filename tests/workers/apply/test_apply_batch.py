@@ -19,13 +19,15 @@ from catalog.pg_subscription import (
 )
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
-from workers.apply import reload
+from workers.apply import apply_batch, progress, reload
 from workers.apply.reload import reread_subscription
 from workers.apply.worker import log_streaming
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import LakeIdent, Stamp
+from workers.process.work_done import WorkDone
 from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Insert, Message, Truncate, Update
+from workers.tables import write_batch
 
 A = relation(1, "a", "id", "v")
 B = relation(2, "b", "id", "v")
@@ -317,3 +319,24 @@ def test_what_is_changed_only_while_disabled_needs_no_restart_and_the_rest_is_lo
         "subtwophasestate",
     }
     assert set(PG_SUBSCRIPTION_COLUMNS) - set(reload._RESTART_ON) == taken_over | seen_otherwise
+
+
+def test_applied_transactions_and_rows_are_counted_once_however_a_batch_is_cut(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that fails and is cut counts nothing; its smaller parts do."""
+    done = WorkDone()
+    for module in (apply_batch, progress, write_batch):
+        monkeypatch.setattr(module, "DONE", done)
+    good = [both(n) for n in range(3)]
+    with pytest.raises(ReplicationError):
+        world.worker().apply_batch(batch(*good, both(3, TOO_LARGE), both(4)))
+    sums = done.sums()
+    assert (sums["transactions"], sums["rows"]) == (3, {"insert": 6})
+    assert "batch" not in sums["durations"]
+    world.worker().apply_batch(batch(*good, both(3)))
+    sums = done.sums()
+    assert sums["rows"] == {"insert": 8}
+    assert sum(sums["durations"]["batch"]["counts"]) == 1
+    assert sum(sums["durations"]["publish"]["counts"]) == 2
+    assert sum(sums["durations"]["lake_commit"]["counts"]) >= 4

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.workers.transactions import batch, relation, row
-from workers.changes.by_table import Bools, Run, Takes, frame_batch
+from workers.changes.by_table import Bools, Run, Takes, frame_batch, rows_by_operation
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.proto.messages import Delete, Insert, Truncate, Update
 from workers.stream.batch import Batch
@@ -120,3 +120,17 @@ def test_two_relations_with_one_target_keep_commit_order() -> None:
     )
     runs = runs_of(taken)
     assert shape(runs) == {"a": ["I", "I", "D", "I"]}
+
+
+def test_row_changes_are_counted_by_operation() -> None:
+    taken = batch(
+        [A, Insert(1, row("1", "x")), B, Insert(2, row("1", "x"))],
+        [Update(1, None, None, row("1", "y")), Delete(2, "K", row("1", ""))],
+        [Truncate(False, False, (2,)), Insert(2, row("3", "x"))],
+    )
+    assert rows_by_operation(runs_of(taken).values()) == {
+        "insert": 2,
+        "update": 1,
+        "truncate": 1,
+    }
+    assert rows_by_operation([]) == {}

@@ -18,6 +18,7 @@ def test_a_batch_knows_the_positions_and_changes_of_its_transactions() -> None:
     batch = Batch(np.zeros(30, np.uint8), 0, 30, commits)
     assert (batch.ntxns, batch.nchanges, batch.last_end) == (2, 5, 200)
     assert (batch.final_lsn.tolist(), batch.end_lsn.tolist()) == ([99, 199], [100, 200])
+    assert batch.first_commit_time == 946_684_800_000_007
     second = batch.part(1, 2)
     assert (second.start, second.end, second.nchanges, second.last_end) == (10, 30, 3, 200)
 

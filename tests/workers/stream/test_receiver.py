@@ -189,9 +189,10 @@ def drained(last_received: int, send_time: int, keepalive_end: int) -> DrainResu
 def test_the_latest_end_is_moved_by_keepalives_only(receiver: Receiver) -> None:
     for lsn, send_time, keepalive_end in ((700, 1, 0), (800, 2, 750), (900, 3, 0)):
         receiver._positions.received(lsn)
-        receiver._heard_something(drained(lsn, send_time, keepalive_end))
+        receiver._heard_something(drained(lsn, send_time, keepalive_end), 100)
     stats = receiver._stats
     assert (stats.last_lsn, stats.reply_lsn) == (900, 800)
+    assert stats.received_bytes == 300
     assert stats.last_send_time - stats.reply_time == 1
     assert stats.flush_lsn == 0
     receiver._send_feedback(force=True)
