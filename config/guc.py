@@ -26,6 +26,7 @@ from pydantic import (
 
 from catalog.errcodes import InvalidParameterValue, ReplicationError
 from config.define import boolean
+from config.listen import OFF, listen_address
 from config.problem import problem
 from config.quantities import (
     DEFAULT_SPOOL_LIMIT,
@@ -121,6 +122,25 @@ Switch = Annotated[
     BeforeValidator(_switch),
     PlainSerializer(lambda on: "on" if on else "off", return_type=str),
     WithJsonSchema({"type": "boolean"}),
+]
+
+
+def _listen(value: Any, info: ValidationInfo) -> str:
+    try:
+        return listen_address(value, info.field_name or "")
+    except ReplicationError as error:
+        raise problem(error) from None
+
+
+ListenAddress = Annotated[
+    str,
+    BeforeValidator(_listen),
+    WithJsonSchema(
+        {
+            "type": ["string", "integer", "boolean"],
+            "description": 'off, a port of 127.0.0.1, or "host:port"',
+        }
+    ),
 ]
 
 
@@ -262,6 +282,14 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = Field(
         "text", description="lines of the log: as PostgreSQL's text, or one JSON object each"
     )
+    metrics_listen: ListenAddress = Field(
+        OFF,
+        description="address for /metrics, /livez and /readyz: off, a port of 127.0.0.1, or "
+        '"host:port"; needs a restart',
+    )
+    metrics_per_table: Switch = Field(
+        False, description="on: /metrics also has a line per table, for each table's state"
+    )
     is_superuser: Switch = Field(
         True, description="off: password_required counts, and cannot be turned off"
     )
@@ -293,7 +321,7 @@ def setting_docs() -> Iterator[SettingDoc]:
             kind = "time"
         elif field.annotation is bool:
             kind = "switch"
-        elif get_origin(field.annotation) is Literal:
+        elif get_origin(field.annotation) is Literal or field.annotation is str:
             kind = "word"
         default = "number of CPUs" if field.default_factory else str(shown[name])
         yield SettingDoc(name, default, kind, field.description or "")

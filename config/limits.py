@@ -1,9 +1,10 @@
 """Every limit that is no setting: time-outs, sizes and counts, all named with a unit.
 
-A user changes a setting (``config.guc``). A developer changes a limit, here and nowhere else. The
-line below a limit gives the reason. Three kinds of numbers stay where the code uses the number:
-codes of compiled kernels, constants of a file format or of a protocol, and the numbers of
-``workers.lake.copy_task``, which travels to Spark's executors alone.
+A user changes a setting (``config.guc``). A developer changes a limit, here, or for logs and
+metrics in ``config.monitor_limits``, and nowhere else. The line below a limit gives the reason.
+Three kinds of numbers stay where the code uses the number: codes of compiled kernels, constants of
+a file format or of a protocol, and the numbers of ``workers.lake.copy_task``, which travels to
+Spark's executors alone.
 """
 
 from __future__ import annotations
@@ -45,20 +46,6 @@ PREDECESSOR_POLL_SECONDS: Final = 0.1
 PASSFILE_UNNAMED_SECONDS: Final = 3600.0
 """The launcher removes a password file of this age without a row in the catalog. Every command
 takes less time between the file and the row."""
-
-# -- logs ------------------------------------------------------------------------------------------
-
-LOG_FILE_BYTES: Final = 20 << 20
-"""The size at which a log file is renamed; the lake server's log has the same limit."""
-LOG_KEPT_FILES: Final = 3
-"""Renamed log files that are kept: hours of the busiest log, and a bounded disk."""
-LOG_EQUAL_LINES: Final = 10
-"""Equal log lines that are written within ``LOG_EQUAL_SECONDS``: enough to see that an error
-lasts."""
-LOG_EQUAL_SECONDS: Final = 600.0
-"""Time after which a counted line is written once more: an operator sees the count soon."""
-LOG_EQUAL_TEXTS: Final = 200
-"""Different lines that are counted at a time: more would make every log line slow."""
 
 # -- the launcher's socket -------------------------------------------------------------------------
 

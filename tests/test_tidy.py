@@ -65,7 +65,7 @@ POINTER_WORDS = re.compile(
 
 SQLSTATE = re.compile(r"(0[0-9A-F]|2[0-9A-F]|3[4-9BDF]|4[024]|5[3-8]|F0|P0|XX)[0-9A-Z]{3}")
 
-HOMES_OF_NUMBERS = ("config/guc.py", "config/limits.py")
+HOMES_OF_NUMBERS = ("config/guc.py", "config/limits.py", "config/monitor_limits.py")
 UNIT_SUFFIX = re.compile(
     r"_(SECONDS|MILLISECONDS|MICROSECONDS|NANOSECONDS|MINUTES|HOURS|DAYS|TIMEOUT|INTERVAL|POLL"
     r"|WAIT|GRACE|DELAY|AGE|TTL|BYTES|SIZE|ROWS|FILES|ATTEMPTS|RETRIES|THREADS|CLIENTS|BATCHES"

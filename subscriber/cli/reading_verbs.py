@@ -55,6 +55,25 @@ def status(
             print(draw(), end="")
 
 
+def health(
+    call: typer.Context,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask only whether the launcher answers.")
+    ] = False,
+) -> None:
+    """Ask whether everything is ready, as /readyz does; status 1 if not."""
+    from subscriber.status.health import liveness, readiness
+
+    if live:
+        found = liveness(call.obj)
+    else:
+        with open_catalog(call) as store:
+            found = readiness(call.obj, store)
+    print(found.report(), end="")
+    if not found.ok:
+        raise typer.Exit(EXIT_ERROR)
+
+
 def reset_stats(
     call: typer.Context,
     name: Annotated[

@@ -38,6 +38,8 @@ class SettingsInForce:
         slots = self.settings.max_logical_replication_workers
         if new.settings.max_logical_replication_workers != slots:
             _warn_needs_restart("max_logical_replication_workers")
+        if new.settings.metrics_listen != self.at_start.settings.metrics_listen:
+            _warn_needs_restart("metrics_listen")
         old = self.at_start
         if (new.lake.catalog, new.spark) != (old.lake.catalog, old.spark):
             _warn_needs_restart("lake.catalog and spark")

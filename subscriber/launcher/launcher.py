@@ -16,9 +16,12 @@ import selectors
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
 from config.limits import PREDECESSOR_EXIT_SECONDS, WORKER_ATTACH_SECONDS
+from config.listen import parse_listen_address
 from config.load import Config
 from subscriber.launcher.configuration import ApplyFile, SettingsInForce
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
@@ -37,6 +40,9 @@ from workers.process.launcher_socket import (
     read_lock_file,
     remove_socket,
 )
+
+if TYPE_CHECKING:
+    from subscriber.status.listener import StatusListener
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +148,7 @@ class Launcher:
         lock.describe(LockInfo.own(self._socket, self._start_time))
         self._wake_up.catch_signals(selector, self._loop.take_signals)
         self._lake.begin()
+        self._listener = _open_listener(configuration.settings, self.data_dir)
         log.info("action=start launcher started; data directory %s", self.data_dir)
 
     def _sweep_passfiles(self) -> None:
@@ -177,6 +184,8 @@ class Launcher:
             child.process.kill()
             child.process.wait()
         self._status_tables.stop()
+        if self._listener is not None:
+            self._listener.stop()
         self._loop.requests.settle()
         self._lake.stop()
         self._server.close()
@@ -188,6 +197,19 @@ class Launcher:
             if fd is not None:
                 os.close(fd)
         log.info("action=stop launcher stopped; data directory %s", self.data_dir)
+
+
+def _open_listener(settings: Settings, data_dir: Path) -> StatusListener | None:
+    """Start the listener of ``metrics_listen``; None if the setting is off."""
+    address = parse_listen_address(settings.metrics_listen, "metrics_listen")
+    if address is None:
+        return None
+    # Only a launcher with metrics loads the library.
+    from subscriber.status.listener import StatusListener
+
+    listener = StatusListener(address, data_dir)
+    listener.start()
+    return listener
 
 
 def _duplicate_stderr() -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from config import limits
+from config import limits, monitor_limits
 
 UNITS = (
     "SECONDS|NANOSECONDS|BYTES|LINES|TEXTS|ROWS|CHANGES|VALUES|COMMITS|BATCHES|BLOCKS|FILES|TABLES|SNAPSHOTS"
@@ -16,26 +16,35 @@ UNITS = (
     "|TRANSACTIONS_PER_SECOND"
 )
 ROOT = Path(__file__).resolve().parents[2]
-TREE = ast.parse(Path(limits.__file__).read_text())
-NAMES = [name for name in vars(limits) if name.isupper() and not name.startswith("_")]
+MODULES = (limits, monitor_limits)
+PATHS = [Path(str(module.__file__)) for module in MODULES]
+TREES = [ast.parse(path.read_text()) for path in PATHS]
+VALUES = {
+    name: value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if name.isupper() and not name.startswith("_")
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", VALUES)
 def test_a_limit_is_a_positive_number_named_with_its_unit(name: str) -> None:
     assert re.fullmatch(rf"[A-Z0-9_]+_({UNITS})|SMALL_FILES", name)
-    assert isinstance(getattr(limits, name), int | float)
-    assert getattr(limits, name) > 0
+    assert isinstance(VALUES[name], int | float)
+    assert VALUES[name] > 0
 
 
-def test_the_line_below_a_limit_says_why() -> None:
-    for line, below in zip(TREE.body, [*TREE.body[1:], None], strict=True):
-        if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) in NAMES:
+@pytest.mark.parametrize("tree", TREES)
+def test_the_line_below_a_limit_says_why(tree: ast.Module) -> None:
+    for line, below in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) in VALUES:
             assert isinstance(below, ast.Expr), ast.unparse(line.target)
             assert ast.unparse(below).rstrip("'\"").endswith("."), ast.unparse(line.target)
 
 
-def test_limits_import_nothing_but_names_of_types() -> None:
-    imported = [each for each in ast.walk(TREE) if isinstance(each, ast.Import | ast.ImportFrom)]
+@pytest.mark.parametrize("tree", TREES)
+def test_limits_import_nothing_but_names_of_types(tree: ast.Module) -> None:
+    imported = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
     assert {ast.unparse(each) for each in imported} == {
         "from __future__ import annotations",
         "from typing import Final",
@@ -46,12 +55,13 @@ def test_each_limit_is_used() -> None:
     used: set[str] = set()
     for package in ("subscriber", "workers", "config"):
         for path in (ROOT / package).rglob("*.py"):
-            if path.samefile(limits.__file__):
+            if any(map(path.samefile, PATHS)):
                 continue
             used |= {
                 alias.name
                 for each in ast.walk(ast.parse(path.read_text()))
-                if isinstance(each, ast.ImportFrom) and each.module == "config.limits"
+                if isinstance(each, ast.ImportFrom)
+                and each.module in ("config.limits", "config.monitor_limits")
                 for alias in each.names
             }
-    assert set(NAMES) == used
+    assert set(VALUES) == used

@@ -33,7 +33,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from config.limits import LOG_EQUAL_LINES, LOG_EQUAL_SECONDS, LOG_EQUAL_TEXTS
+from config.monitor_limits import (
+    LOG_EQUAL_LINES,
+    LOG_EQUAL_SECONDS,
+    LOG_EQUAL_TEXTS,
+)
 from workers.process.log_format import Line
 
 FILE_NAME: Final = "equal_lines.json"

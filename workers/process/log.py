@@ -33,7 +33,10 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError, ReplicationError, internal_error
-from config.limits import LOG_FILE_BYTES, LOG_KEPT_FILES
+from config.monitor_limits import (
+    LOG_FILE_BYTES,
+    LOG_KEPT_FILES,
+)
 from workers.process.equal_lines import EqualLines
 from workers.process.log_format import Line, LogFormat, as_json, as_text, line_of
 

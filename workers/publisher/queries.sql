@@ -288,6 +288,15 @@ SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn,
        pg_catalog.to_jsonb(s) ->> 'invalidation_reason', pg_catalog.to_jsonb(s) ->> 'conflicting'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
 
+-- Both positions in one statement; a standby has no current position.
+-- name: slot_lag
+SELECT active,
+       GREATEST(0, COALESCE(pg_catalog.pg_wal_lsn_diff(
+         CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+              ELSE pg_catalog.pg_current_wal_lsn() END, confirmed_flush_lsn), 0)),
+       pg_catalog.to_jsonb(s) ->> 'wal_status', pg_catalog.to_jsonb(s) ->> 'safe_wal_size'
+FROM pg_catalog.pg_replication_slots s WHERE slot_name = :slot
+
 -- The permanent ones.
 -- name: sync_slots
 SELECT slot_name FROM pg_catalog.pg_replication_slots

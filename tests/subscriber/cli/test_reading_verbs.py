@@ -41,3 +41,13 @@ def test_publisher_unreachable(pgsub: Shell, tmp_path: Path) -> None:
         assert "Traceback" not in ran.err
     assert json.loads(pgsub("status", "pg_subscription", "--format", "json").out) == []
     assert not list(pgsub.data_dir.rglob("passfile/*"))
+
+
+@pytest.mark.parametrize("words", [[], ["--live"]])
+def test_health_without_a_launcher_is_a_failure(
+    pgsub: Shell, stored: Subscription, words: list[str]
+) -> None:
+    ran = pgsub("health", *words)
+    assert ran.status == 1
+    assert ran.out.startswith("[-]launcher is not running on this data directory\n")
+    assert ran.err == ""

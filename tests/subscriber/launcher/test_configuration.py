@@ -38,10 +38,13 @@ def test_what_a_running_lake_server_keeps_is_told_at_sighup(family: Family) -> N
     launcher = family.start()
     fixed = "{} cannot be changed without restarting".format
     family.store.put_settings(
-        {"lake": {"format_version": 3}, "settings": {"max_logical_replication_workers": 9}}
+        {
+            "lake": {"format_version": 3},
+            "settings": {"max_logical_replication_workers": 9, "metrics_listen": 1},
+        }
     )
     launcher.send_signal(signal.SIGHUP)
-    known = fixed("max_logical_replication_workers")
+    known = fixed("metrics_listen")
     wait_until(lambda: known in family.log(), 10, family.log)
     family.store.put_settings({"lake": {"format_version": 3, "catalog": {"type": "rest"}}})
     launcher.send_signal(signal.SIGHUP)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import socket
+from contextlib import suppress
+from urllib.request import urlopen
 
 import psutil
 
 from catalog.pg_subscription import SubCreate
-from tests.subscriber.launcher_family import Family
+from tests.subscriber.launcher_family import SETTINGS, Family
+from tests.waiting import wait_until
 from workers.process.launcher_socket import read_lock_file
 
 
@@ -35,3 +39,21 @@ def test_worker_lines_reach_the_launcher_s_standard_error(family: Family) -> Non
     launcher.terminate()
     _, said = launcher.communicate(timeout=20)
     assert said == (family.data_dir / "log" / "pgsub.log").read_text()
+
+
+def test_the_listener_of_metrics_answers_and_ends_with_the_launcher(family: Family) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    launcher = family.start(settings={**SETTINGS, "metrics_listen": port})
+
+    def alive() -> bool:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/livez") as answer:
+            return bool(answer.read() == b"ok\n")
+        return False
+
+    wait_until(alive, 20, family.log)
+    launcher.terminate()
+    launcher.communicate(timeout=20)
+    assert launcher.returncode == 0
+    assert not alive()

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from config.limits import LOG_EQUAL_LINES, LOG_EQUAL_SECONDS, LOG_EQUAL_TEXTS
+from config.monitor_limits import (
+    LOG_EQUAL_LINES,
+    LOG_EQUAL_SECONDS,
+    LOG_EQUAL_TEXTS,
+)
 from workers.process.equal_lines import FILE_NAME, EqualLines
 from workers.process.log_format import Line
 

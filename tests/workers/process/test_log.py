@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from catalog.errcodes import IoError, ObjectInUse
-from config.limits import LOG_EQUAL_LINES
+from config.monitor_limits import (
+    LOG_EQUAL_LINES,
+)
 from workers.process import log
 
 LINE = re.compile(

@@ -38,6 +38,8 @@ from config.limits import (
     LAKE_SERVER_POLL_SECONDS,
     LAKE_SERVER_READY_SECONDS,
     LAKE_SERVER_STOP_SECONDS,
+)
+from config.monitor_limits import (
     LOG_FILE_BYTES,
     LOG_KEPT_FILES,
 )

@@ -1,0 +1,40 @@
+"""The limits of logs, metrics and health checks: what an operator's tools meet.
+
+As in ``config.limits``, a name ends in its unit and the line below gives the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- logs ------------------------------------------------------------------------------------------
+
+LOG_FILE_BYTES: Final = 20 << 20
+"""The size at which a log file is renamed; the lake server's log has the same limit."""
+LOG_KEPT_FILES: Final = 3
+"""Renamed log files that are kept: hours of the busiest log, and a bounded disk."""
+LOG_EQUAL_LINES: Final = 10
+"""Equal log lines that are written within ``LOG_EQUAL_SECONDS``: an error is seen to last."""
+LOG_EQUAL_SECONDS: Final = 600.0
+"""Time after which a counted line is written once more: an operator sees the count soon."""
+LOG_EQUAL_TEXTS: Final = 200
+"""Different lines that are counted at a time: more would make every log line slow."""
+
+# -- metrics and health ----------------------------------------------------------------------------
+
+SLOT_WAIT_SECONDS: Final = 0.5
+"""Time for a scrape to wait for the publishers: a monitor gives up after ten seconds."""
+SLOT_ASK_SECONDS: Final = 10.0
+"""Time for one connection and query to a publisher; a frozen publisher holds one thread."""
+SLOT_FRESH_SECONDS: Final = 60.0
+"""Age at which an answer about a slot is dropped: two scrapes of the usual pace are less."""
+HEALTH_ANSWER_SECONDS: Final = 5.0
+"""Time for the launcher's loop to answer a health check: probes give up after about as long."""
+LAKE_PROBE_SECONDS: Final = 1.0
+"""Time for the lake server to accept the connection of a health check."""
+HTTP_CLIENTS: Final = 8
+"""Requests to the metrics listener at a time; a further connection is closed at once."""
+HTTP_IDLE_SECONDS: Final = 10.0
+"""Time for a client of the metrics listener to send its request, and between two requests."""
+LISTEN_RETRY_SECONDS: Final = 10.0
+"""Time between two attempts to bind the metrics listener: the address may be in use for a time."""
