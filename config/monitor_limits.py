@@ -38,3 +38,7 @@ HTTP_IDLE_SECONDS: Final = 10.0
 """Time for a client of the metrics listener to send its request, and between two requests."""
 LISTEN_RETRY_SECONDS: Final = 10.0
 """Time between two attempts to bind the metrics listener: the address may be in use for a time."""
+SERVICE_START_POLL_SECONDS: Final = 1.0
+"""Time between two looks whether the service is ready: ``systemctl start`` waits for it."""
+SERVICE_STATUS_SECONDS: Final = 10.0
+"""Time between two looks for the line that ``systemctl status`` shows: people read it."""

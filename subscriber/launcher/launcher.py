@@ -29,6 +29,7 @@ from subscriber.launcher.fork_server import begin_loading
 from subscriber.launcher.lake_process import EmbeddedLake, LakeChild, LakeStarter
 from subscriber.launcher.loop import LauncherLoop
 from subscriber.launcher.passfile import sweep_passfiles
+from subscriber.launcher.service_manager import ServiceManager
 from subscriber.launcher.socket_server import LocalServer
 from subscriber.launcher.wake_up import WakeUp
 from subscriber.launcher.worker_processes import WorkerArgv, WorkerProcesses
@@ -92,6 +93,7 @@ class Launcher:
 
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
+        self._service_manager = ServiceManager.from_environment(os.environ, os.getpid())
         server_log.setup("launcher", self.data_dir)
         if self._config is not None:
             server_log.use_format(self._config.settings.log_format)
@@ -137,6 +139,7 @@ class Launcher:
             self._lake,
             self._status_tables,
             self._wake_up,
+            service_manager=self._service_manager,
             start_time=self._start_time,
             apply_file=self._apply_file,
             on_running=self._on_running,

@@ -12,7 +12,7 @@ One turn:
    next start waits for the interval.
 3. The lake server is watched: starting, up, or dead and due for a restart.
 4. The catalog is read if a look is due (``subscription_workers``).
-5. Status tables are compared, and requests that waited are answered.
+5. Status tables are compared, the service manager is told, and requests that waited are answered.
 
 The turn ends in a wait: for the local socket, for signals, and for the next deadline. No step
 before the wait blocks.
@@ -33,6 +33,7 @@ from config.limits import CATALOG_POLL_SECONDS
 from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from subscriber.launcher.requests import Requests
+from subscriber.launcher.service_manager import ServiceManager, State, service_state
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.subscription_workers import SubscriptionWorkers
 from subscriber.launcher.wake_up import WakeUp
@@ -56,6 +57,7 @@ class LauncherLoop:
         status_tables: StatusTables,
         wake_up: WakeUp,
         *,
+        service_manager: ServiceManager,
         start_time: int,
         apply_file: ApplyFile | None,
         on_running: Callable[[], None] | None,
@@ -70,6 +72,7 @@ class LauncherLoop:
         self._lake = lake
         self._status_tables = status_tables
         self._wake_up = wake_up
+        self._service_manager = service_manager
         self._on_running = on_running
         self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
         self._subscriptions = SubscriptionWorkers(
@@ -93,6 +96,7 @@ class LauncherLoop:
             if self.phase == "running":
                 interval = self._configuration.settings.status_tables_interval
                 self._status_tables.poll(time.monotonic(), interval, self._lake.url)
+            self._service_manager.turn(time.monotonic(), self.phase, self._service_state)
             self.requests.settle()
             for key, mask in selector.select(self._pause_seconds()):
                 key.data(mask)
@@ -101,6 +105,7 @@ class LauncherLoop:
         """Seconds until something is due without an event."""
         now = time.monotonic()
         due = [self.workers.next_deadline(), self.requests.next_deadline()]
+        due.append(self._service_manager.next_deadline())
         if self.phase != "stopping":
             due += [self._subscriptions.next_look, self._lake.next_deadline(now)]
         if self.phase == "running":
@@ -108,6 +113,9 @@ class LauncherLoop:
             due.append(self._status_tables.next_deadline(interval))
         times = [moment for moment in due if moment is not None]
         return max(min(times, default=now + CATALOG_POLL_SECONDS) - now, 0.0)
+
+    def _service_state(self) -> State:
+        return service_state(self._store, self.workers.slots.rows(), time.time_ns() // 1000)
 
     def take_signals(self, numbers: bytes) -> None:
         """Act on the signals that arrived."""

@@ -25,7 +25,7 @@ from config.monitor_limits import (
     LAKE_PROBE_SECONDS,
 )
 from workers.process.launcher_client import LauncherStatus, query_launcher
-from workers.process.worker_slots import is_wanted
+from workers.process.worker_slots import LogicalRepWorker, is_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +98,17 @@ def _ready_checks(
         found = lake_answers(url)
         yield Check("lake", found, "server accepts connections" if found else "server is silent")
     try:
-        yield from _subscription_checks(status, store)
+        yield from subscription_checks(status.workers, store)
     except ReplicationError as error:
         yield Check("catalog", False, f"cannot be read: SQLSTATE {error.code}")
 
 
-def _subscription_checks(status: LauncherStatus, store: CatalogStore) -> Iterator[Check]:
+def subscription_checks(
+    running: Sequence[LogicalRepWorker], store: CatalogStore
+) -> Iterator[Check]:
+    """Has every enabled subscription a worker, or an error that says why not?"""
     errors = {each.subid: each.sqlstate for each in store.last_errors() if not each.relid}
-    workers = {row.subid: row.pid for row in status.workers if not row.relid and row.attached}
+    workers = {row.subid: row.pid for row in running if not row.relid and row.attached}
     for sub in store.subscriptions():
         if not is_wanted(sub):
             continue
