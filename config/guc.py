@@ -278,6 +278,16 @@ class Settings(BaseModel):
     orphan_removal_min_age: Days = Field(
         3 * _DAY, description="such a file is removed when it is this old, never before"
     )
+    lake_heartbeat_interval: Seconds = Field(
+        30.0,
+        description="how often the launcher has the embedded lake server asked whether it lives; 0 "
+        "never",
+    )
+    lake_heartbeat_timeout: Seconds = Field(
+        120.0,
+        description="an embedded lake server that has not answered for so long, or for two "
+        "intervals, is killed and started again",
+    )
     lake_server_memory: Memory = Field(2 * 2**30, description="heap of the embedded lake server")
     log_format: Literal["text", "json"] = Field(
         "text", description="lines of the log: as PostgreSQL's text, or one JSON object each"

@@ -400,19 +400,27 @@ WARM_SERVER_MEMORY_BYTES: Final = 1024 * _MB
 WARM_ARCHIVE_SECONDS: Final = 300.0
 """Time to write the class archive at build time, on however slow a machine."""
 GATEWAY_SECRET_BYTES: Final = 24
-"""Random bytes in the secret of a process's gateway."""
-GATEWAY_NAME_BYTES: Final = 8
-"""Random bytes that tell two gateways of one process apart."""
+"""Random bytes in the secret of a process's gateway, and in the name."""
 SHARED_SESSION_SECONDS: Final = 20.0
 """Time for the lake server to clone a session."""
+LAKE_BUDGET_SOON_SHARE: Final = 0.75
+"""Share of a limit of the lake server from which the launcher starts a new server when no worker
+copies a table."""
+LAKE_BUDGET_NOW_SHARE: Final = 0.9
+"""Share of a limit from which the launcher does not wait for copies."""
+LAKE_THREADS: Final = 4_000
+"""Threads of a lake server: below the limits that systems set for a service."""
+LAKE_SESSIONS: Final = 1_000
+"""Sessions of a lake server: hundreds of workers have no more."""
+SESSION_FORGET_SECONDS: Final = 3600.0
+"""The watch of the lake server closes a session without a request for this time. No worker uses a
+session again after ``SESSION_IDLE_SECONDS``."""
+MODEL_FOLDER_SECONDS: Final = 60.0
+"""Age of an empty folder of a session from which the session would be listed."""
 SESSION_IDLE_SECONDS: Final = 1800.0
 """A session idle for this time is replaced: servers forget a session after an hour by default."""
-CATALOG_CLOSE_SECONDS: Final = 20.0
-"""Time for the catalogs of a session to be closed, before the session is released anyway."""
 SESSION_TOUCH_SECONDS: Final = 60.0
 """Time between two requests that keep a session known to the server, far below an hour."""
-SESSION_TOUCH_ANSWER_SECONDS: Final = 20.0
-"""Time for the answer to such a request; nothing depends on the answer."""
 CHANNEL_PING_SECONDS: Final = 360.0
 """Silence of the server during a call until the connection is tested. A Spark Connect server
 permits a test every 300 s, and ends the connection after the third test that comes earlier."""
@@ -420,7 +428,7 @@ CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
 """Time for the answer to the test. A server that is only busy answers at once: the answer needs no
 thread of Spark."""
 SESSION_RELEASE_SECONDS: Final = 20.0
-"""Time for the lake server to release a session."""
+"""Time for the lake server to release or to touch a session, and to close the catalogs before."""
 KEY_DIGESTS_CACHED: Final = 4096
 """Relations whose key's digest a worker remembers."""
 COMMIT_ATTEMPTS: Final = 5

@@ -56,6 +56,9 @@ _STATUS_UNKNOWN: Final = 255
 STATUS: Final = "status"
 """Instead of a worker's kind: the forked process writes the status tables and ends."""
 
+WATCH: Final = "watch"
+"""Instead of a worker's kind: the forked process asks the lake server whether it lives."""
+
 _PR_SET_NAME: Final = 15
 
 
@@ -239,6 +242,11 @@ def _main(argv: list[str]) -> int:
 
         die_with_parent()  # without a connection, the process cannot notice the launcher's death
         return write_status_tables(argv[1:])
+    if argv[0] == WATCH:
+        from subscriber.launcher.lake_watch import main as watch_lake
+
+        die_with_parent()
+        return watch_lake(argv[1:])
     from workers.main import main
 
     return main(argv)

@@ -191,17 +191,30 @@ class LakeChild:
             return now + LAKE_START_POLL_SECONDS
         return self._start_at
 
-    def replace(self, now: float) -> None:
-        """End a server reported broken by a worker; ``poll`` starts the next as after a crash."""
-        age = now - self._started_at
-        if self._server is None or not self.url or age <= self._young:
+    def may_be_replaced(self, now: float) -> bool:
+        """Is there a server that is old enough?"""
+        return bool(self.url) and self._server is not None and now - self._started_at > self._young
+
+    def replace(self, now: float, why: str = "a worker found it broken") -> None:
+        """End a server that cannot go on; ``poll`` starts the next as after a crash.
+
+        A young server stays. A lasting cause, perhaps in one table, must not take the server from
+        all tables for ever.
+        """
+        if not self.may_be_replaced(now):
             return
+        age = now - self._started_at
         self._young = min(
             2 * (LAKE_REPLACE_FIRST_SECONDS if age > LAKE_REPLACE_LONGEST_SECONDS else self._young),
             LAKE_REPLACE_LONGEST_SECONDS,
         )
-        log.warning("action=lake_broken pid=%d lake server is started again", self.pid)
-        self._server.process.kill()
+        self.kill(why)
+
+    def kill(self, why: str) -> None:
+        """End the server at once, at any age; ``poll`` starts the next."""
+        if self._server is not None:
+            log.warning("action=lake_broken pid=%d lake server is started again: %s", self.pid, why)
+            self._server.process.kill()
 
     def stop(self) -> None:
         """End the server, if any, and wait for the end."""

@@ -27,6 +27,7 @@ from subscriber.launcher.configuration import ApplyFile, SettingsInForce
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from subscriber.launcher.fork_server import begin_loading
 from subscriber.launcher.lake_process import EmbeddedLake, LakeChild, LakeStarter
+from subscriber.launcher.lake_watch import LakeWatch, WatchingProcess
 from subscriber.launcher.loop import LauncherLoop
 from subscriber.launcher.passfile import sweep_passfiles
 from subscriber.launcher.service_manager import ServiceManager
@@ -80,6 +81,7 @@ class Launcher:
         argv: WorkerArgv | None = None,
         lock_wait: float = PREDECESSOR_EXIT_SECONDS,
         attach_timeout: float = WORKER_ATTACH_SECONDS,
+        lake_watch: Callable[[list[str]], WatchingProcess] | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self._start_time = time.time_ns() // 1000
@@ -90,6 +92,7 @@ class Launcher:
         self._argv = argv
         self._lock_wait = lock_wait
         self._attach_timeout = attach_timeout
+        self._watching = lake_watch
 
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
@@ -132,6 +135,9 @@ class Launcher:
             time.monotonic(),
         )
         self._lake = self._open_lake(lock, configuration.at_start)
+        self._lake_watch = LakeWatch(
+            self._workers.fork_lake_watch if self._argv is None else self._watching
+        )
         self._loop = LauncherLoop(
             self._store,
             configuration,
@@ -139,6 +145,7 @@ class Launcher:
             self._lake,
             self._status_tables,
             self._wake_up,
+            self._lake_watch,
             service_manager=self._service_manager,
             start_time=self._start_time,
             apply_file=self._apply_file,
@@ -189,6 +196,7 @@ class Launcher:
         self._status_tables.stop()
         if self._listener is not None:
             self._listener.stop()
+        self._lake_watch.stop()
         self._loop.requests.settle()
         self._lake.stop()
         self._server.close()

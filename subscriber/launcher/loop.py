@@ -10,7 +10,10 @@ One turn:
    its apply worker. After an exit on purpose (status 0, or after a stop) the subscription's start
    time is forgotten, so the next start is at once. After an error the start time stays, so the
    next start waits for the interval.
-3. The lake server is watched: starting, up, or dead and due for a restart.
+3. The lake server is watched: starting, up, or dead and due for a restart. A server that does not
+   answer is killed (``lake_watch``). A server that uses up a resource (``lake_budget``) is
+   replaced: all workers are told to end, as by SIGTERM they end after the batch in hand, then the
+   server is killed, and the workers start again.
 4. The catalog is read if a look is due (``subscription_workers``).
 5. Status tables are compared, the service manager is told, and requests that waited are answered.
 
@@ -31,7 +34,9 @@ from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.limits import CATALOG_POLL_SECONDS
 from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
+from subscriber.launcher.lake_budget import Health, Urgency, excess_of
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
+from subscriber.launcher.lake_watch import LakeWatch
 from subscriber.launcher.requests import Requests
 from subscriber.launcher.service_manager import ServiceManager, State, service_state
 from subscriber.launcher.socket_server import Client
@@ -56,6 +61,7 @@ class LauncherLoop:
         lake: LakeChild,
         status_tables: StatusTables,
         wake_up: WakeUp,
+        lake_watch: LakeWatch,
         *,
         service_manager: ServiceManager,
         start_time: int,
@@ -73,6 +79,7 @@ class LauncherLoop:
         self._status_tables = status_tables
         self._wake_up = wake_up
         self._service_manager = service_manager
+        self._lake_watch = lake_watch
         self._on_running = on_running
         self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
         self._subscriptions = SubscriptionWorkers(
@@ -93,6 +100,8 @@ class LauncherLoop:
                 self._watch_lake()
             if self.phase != "stopping" and time.monotonic() >= self._subscriptions.next_look:
                 self._subscriptions.look()
+            if self.phase != "stopping":
+                self._mind_lake()
             if self.phase == "running":
                 interval = self._configuration.settings.status_tables_interval
                 self._status_tables.poll(time.monotonic(), interval, self._lake.url)
@@ -108,6 +117,7 @@ class LauncherLoop:
         due.append(self._service_manager.next_deadline())
         if self.phase != "stopping":
             due += [self._subscriptions.next_look, self._lake.next_deadline(now)]
+            due.append(self._lake_watch.next_deadline())
         if self.phase == "running":
             interval = self._configuration.settings.status_tables_interval
             due.append(self._status_tables.next_deadline(interval))
@@ -175,6 +185,10 @@ class LauncherLoop:
         """End a lake server that cannot go on; a new server follows."""
         self._lake.replace(time.monotonic())
 
+    def lake_alive(self, lake_pid: int, health: Health) -> None:
+        """The lake server has answered the watching process."""
+        self._lake_watch.take(lake_pid, health, time.monotonic())
+
     def look_at_catalog(self) -> None:
         """Read pg_subscription in this turn."""
         self._subscriptions.look_soon()
@@ -191,6 +205,33 @@ class LauncherLoop:
 
     # -- the lake and the configuration --------------------------------------------------------
 
+    def _mind_lake(self) -> None:
+        """Kill a lake server that does not answer; replace an unhealthy one between batches.
+
+        The replacement begins with the end of all workers, which finish the batch in hand first.
+        """
+        now = time.monotonic()
+        lake = self._lake
+        unanswered = self._lake_watch.poll(now, lake.url, lake.pid, self._configuration.settings)
+        if unanswered is not None:
+            lake.kill(unanswered)
+            return
+        if self.phase != "running":
+            return  # the configuration file is being applied, with the lake
+        excess = excess_of(self._lake_watch.health)
+        if self._subscriptions.paused:
+            if not self.workers.children:
+                lake.replace(now, "" if excess is None else excess.what)
+        elif excess is not None and lake.may_be_replaced(now):
+            if excess.urgency is Urgency.SOON and self.workers.are_copying():
+                return
+            log.warning("action=lake_renew pid=%d workers end first: %s", lake.pid, excess.what)
+            self._pause_workers(paused=True)
+
+    def _pause_workers(self, *, paused: bool) -> None:
+        self._subscriptions.paused = paused
+        self.look_at_catalog()
+
     def _watch_lake(self) -> None:
         self._lake.retry_interval = self._configuration.settings.wal_retrieve_retry_interval
         try:
@@ -204,6 +245,8 @@ class LauncherLoop:
             with suppress(ReplicationError):  # of a full disk, say; an old session costs some time
                 self._store.forget_idle_spark_sessions()
         self.workers.announce_lake(self._lake.url)
+        if self._subscriptions.paused:
+            self._pause_workers(paused=False)
         if event is not LakeEvent.UP:
             return
         starting = self.phase == "starting"

@@ -4,7 +4,8 @@ All answers are computed in the launcher's main thread between two waits and are
 requests have to wait, for a worker to reach a batch boundary or to end: a ``Waiter`` remembers the
 request, and every turn of the loop checks the waiters.
 
-``launcher_link`` does not describe ``hold`` (subid, wait), an op for commands only: the launcher
+``launcher_link`` does not describe two ops. ``lake_alive`` (lake_pid, health) comes from the
+process that watches the lake server. ``hold`` (subid, wait) is for commands only: the launcher
 stops the subscription's workers and starts no worker before the command's connection ends. Holds
 are not stored, and end with a killed command.
 """
@@ -20,10 +21,11 @@ from typing import Any, Final, Protocol
 from catalog.errcodes import ObjectInUse, ProtocolViolation, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubRelState
+from subscriber.launcher.lake_budget import Health
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.worker_processes import WorkerProcesses
 from workers.process.launcher_socket import error_fields
-from workers.process.worker_slots import REPORTED, LogicalRepWorker, Tenant, WorkerType, read_lsns
+from workers.process.worker_slots import REPORTED, LogicalRepWorker, Tenant, read_lsns
 
 
 class Launcher(Protocol):
@@ -66,6 +68,9 @@ class Launcher(Protocol):
     def replace_lake(self) -> None:
         """End a lake server that cannot go on; a new server follows."""
 
+    def lake_alive(self, lake_pid: int, health: Health) -> None:
+        """The lake server has answered the watching process."""
+
     def look_at_catalog(self) -> None:
         """Read pg_subscription in the current turn of the loop."""
 
@@ -105,6 +110,7 @@ class Requests:
             "wakeup": self._wakeup,
             "forget_start_time": self._forget_start_time,
             "lake_broken": self._lake_broken,
+            "lake_alive": self._lake_alive,
             "report": self._report,
             "catalog_seen": self._catalog_seen,
             "status": self._status,
@@ -218,6 +224,11 @@ class Requests:
         self._launcher.replace_lake()
         return {}
 
+    def _lake_alive(self, _client: Client, message: Mapping[str, Any]) -> Answer:
+        health = Health.from_json(message["health"])
+        self._launcher.lake_alive(int(message["lake_pid"]), health)
+        return {}
+
     def _report(self, client: Client, message: Mapping[str, Any]) -> Answer:
         values = {name: value for name, value in message.items() if name in REPORTED}
         self._launcher.workers.slots.update(_tenant(client), **read_lsns(values))
@@ -254,7 +265,9 @@ class Requests:
             worker = workers.children[row.tenant].client
             if worker is not None and subid in (None, row.subid):
                 worker.push("catalog", seq=seq)
-                if not _is_copying(row):
+                # A copy may take hours, and the worker reads the catalog at the end. No change
+                # concerns a copy earlier: a command that takes the table away stops the worker.
+                if not row.is_copying:
                     asked.add(row.tenant)
         self._launcher.look_at_catalog()
         if subid is not None:
@@ -306,15 +319,6 @@ def _tenant(client: Client) -> Tenant:
     if client.tenant is None:
         raise ProtocolViolation("not attached to a worker slot")
     return client.tenant
-
-
-def _is_copying(row: LogicalRepWorker) -> bool:
-    """Is the worker a sync worker inside a copy?
-
-    A copy may take hours, and the worker reads the catalog at the end. No change concerns a copy
-    earlier: a command that takes the table away stops the worker.
-    """
-    return row.type is WorkerType.TABLESYNC and row.relstate in (None, SubRelState.DATASYNC)
 
 
 def _late(what: str, awaited: list[LogicalRepWorker]) -> ObjectInUse:

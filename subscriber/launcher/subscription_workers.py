@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 class SubscriptionWorkers:
     """Decides when the workers of subscriptions start.
 
-    ``held`` returns the subscriptions with workers stopped by a command.
+    ``held`` returns the subscriptions with workers stopped by a command. While ``paused``, every
+    worker is stopped and no worker starts.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SubscriptionWorkers:
         held: Callable[[], Collection[int]],
     ) -> None:
         self.next_look = 0.0
+        self.paused = False
         self._store = store
         self._workers = workers
         self._settings = settings
@@ -73,7 +75,7 @@ class SubscriptionWorkers:
             self.next_look = now + CATALOG_POLL_SECONDS
             return
         held, settings = self._held(), self._settings()
-        self._subscriptions = [sub for sub in stored if sub.oid not in held]
+        self._subscriptions = [sub for sub in stored if sub.oid not in held and not self.paused]
         for subid in set(self._last_start_times) - {sub.oid for sub in stored if is_wanted(sub)}:
             del self._last_start_times[subid]
         slots = self._workers.slots.rows()

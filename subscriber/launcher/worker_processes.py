@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
-from subscriber.launcher.fork_server import STATUS, ForkedWorker
+from subscriber.launcher.fork_server import STATUS, WATCH, ForkedWorker
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.work_totals import WorkTotals
 from workers.process.log import CONSOLE_ENV
@@ -163,6 +163,10 @@ class WorkerProcesses:
         """Start a process without a slot to write status tables; the caller watches the process."""
         return self._fork([STATUS, str(self._data_dir), *words])
 
+    def fork_lake_watch(self, words: Sequence[str]) -> ForkedWorker:
+        """Start a process without a slot to watch the lake server; the caller ends the process."""
+        return self._fork([WATCH, str(self._data_dir), *words])
+
     def _fork(self, words: Sequence[str]) -> ForkedWorker:
         return ForkedWorker(
             words,
@@ -200,6 +204,10 @@ class WorkerProcesses:
         client.tenant = tenant
         # The relstate of an earlier tenant must never pass for an answer to the new tenant.
         return self.slots.update(tenant, attached=True, relstate=None, relstate_lsn=None)
+
+    def are_copying(self) -> bool:
+        """Does a worker copy a table now?"""
+        return any(row.is_copying for row in self.slots.rows())
 
     def tenant_of(self, slot: int, generation: int) -> Tenant | None:
         """The tenant of a slot, if of the given generation."""

@@ -13,6 +13,7 @@ from catalog.errcodes import ConnectionFailure, ObjectNotInPrerequisiteState, Re
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.load import Config
+from subscriber.launcher import lake_process
 from subscriber.launcher.launcher import Launcher
 from workers.parent_death import child_dies_with_parent
 from workers.process.worker_slots import LogicalRepWorker
@@ -72,6 +73,11 @@ def fake_argv(data_dir: Path, row: LogicalRepWorker) -> list[str]:
     ]
 
 
+def watch(_words: list[str]) -> subprocess.Popen[bytes]:
+    """A watching process that asks nobody; a test reports in its place."""
+    return subprocess.Popen([sys.executable, "-c", IDLE], preexec_fn=child_dies_with_parent())
+
+
 def main() -> int:
     options = json.loads(sys.argv[1])
     data_dir = Path(options["data_dir"])
@@ -84,6 +90,7 @@ def main() -> int:
         with applied.open("a") as out:
             out.write(url + "\n")
 
+    vars(lake_process)["LAKE_REPLACE_FIRST_SECONDS"] = options.get("lake_replace_first", 60)
     settings = Settings.model_validate(options.get("settings", {}))
     spark = SparkConfig(remote=options.get("remote"), staging=options.get("staging"))
     launcher = Launcher(
@@ -94,6 +101,7 @@ def main() -> int:
         argv=None if real_workers else fake_argv,
         attach_timeout=options.get("attach_timeout", 60),
         lock_wait=options.get("lock_wait", 30),
+        lake_watch=watch if options.get("lake_watch") else None,
     )
     try:
         return launcher.run()

@@ -68,6 +68,15 @@ def report_broken_lake(data_dir: Path) -> bool:
     return ask(data_dir, {"op": "lake_broken"}, LAUNCHER_QUERY_SECONDS) is not None
 
 
+def report_lake_alive(data_dir: Path, lake_pid: int, health: Mapping[str, int]) -> bool:
+    """Report an answer of the lake server and what the server uses (``lake_budget.Health``).
+
+    Returns False if no launcher runs.
+    """
+    request = {"op": "lake_alive", "lake_pid": lake_pid, "health": dict(health)}
+    return ask(data_dir, request, LAUNCHER_QUERY_SECONDS) is not None
+
+
 def stop_workers(
     data_dir: Path, subid: int, relid: int | None = None, *, wait: float = LAUNCHER_REPLY_SECONDS
 ) -> bool:

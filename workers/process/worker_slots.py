@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate
+from catalog.pg_subscription_rel import SubRelState
 
 if TYPE_CHECKING:
     from config.guc import Settings  # a command that shows workers needs no settings
@@ -80,6 +81,11 @@ class LogicalRepWorker:
     def tenant(self) -> Tenant:
         """The key of this worker, unique among all past and future workers."""
         return (self.slot, self.subid, self.generation)
+
+    @property
+    def is_copying(self) -> bool:
+        """Is the worker a sync worker inside a copy?"""
+        return self.type is WorkerType.TABLESYNC and self.relstate in (None, SubRelState.DATASYNC)
 
     def to_json(self) -> dict[str, Any]:
         """The row for the launcher's socket, with LSNs as ``X/X`` text."""

@@ -26,11 +26,17 @@ _CAUSES: Final = 8
 
 def gateway_of(url: str) -> Gateway | None:
     """The gateway in a lake server's URL, if the URL names a gateway."""
+    address = gateway_address(url)
+    return None if address is None else Gateway(*address)
+
+
+def gateway_address(url: str) -> tuple[int, str] | None:
+    """Port and secret of the gateway in a lake server's URL."""
     for parameter in url.partition("/;")[2].split(";"):
         name, _, value = parameter.partition("=")
         if name == GATEWAY:
             port, _, secret = value.partition(".")
-            return Gateway(int(port), secret)
+            return int(port), secret
     return None
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 
-from config.limits import GATEWAY_NAME_BYTES, GATEWAY_SECRET_BYTES
+from config.limits import GATEWAY_SECRET_BYTES
 from workers.lake.api.connection import GatewayConnections, brief, connect
 
 _SHARED: Final = "GATEWAY_SERVER"
@@ -92,7 +92,7 @@ class OwnGateway:
         """Open a gateway of this process through the shared gateway of the lake server."""
         own_secret = secrets.token_urlsafe(GATEWAY_SECRET_BYTES)
         # A process may open several lakes, and every lake has a gateway.
-        name = f"{Owner.this_process()} {secrets.token_hex(GATEWAY_NAME_BYTES)}"
+        name = f"{Owner.this_process()} {secrets.token_hex(GATEWAY_SECRET_BYTES)}"
         close_ended(port, secret)
         with brief(port, secret) as shared:
             builder = getattr(shared.jvm.py4j, "GatewayServer$GatewayServerBuilder")()

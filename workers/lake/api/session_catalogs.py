@@ -20,7 +20,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from catalog.errcodes import ReplicationError
-from config.limits import CATALOG_CLOSE_SECONDS
+from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.api.connection import GatewayConnections
 from workers.lake.api.gateway import Gateway, gateway_of
 
@@ -52,14 +52,14 @@ class SessionCatalogs:
         """Close the catalogs of the sessions (user_id, session_id).
 
         A catalog waits for a running statement of its database, so the call waits for
-        ``CATALOG_CLOSE_SECONDS`` at most. The release of the session, which is a fence, may not
+        ``SESSION_RELEASE_SECONDS`` at most. The release of the session, which is a fence, may not
         wait for a database.
         """
         closing = threading.Thread(
             target=self._close, args=[list(sessions)], name="catalogs", daemon=True
         )
         closing.start()
-        closing.join(CATALOG_CLOSE_SECONDS)
+        closing.join(SESSION_RELEASE_SECONDS)
 
     def _close(self, sessions: list[tuple[str, str]]) -> None:
         with (

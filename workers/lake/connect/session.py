@@ -36,7 +36,7 @@ from config.limits import (
     CHANNEL_PING_ANSWER_SECONDS,
     CHANNEL_PING_SECONDS,
     SESSION_IDLE_SECONDS,
-    SESSION_TOUCH_ANSWER_SECONDS,
+    SESSION_RELEASE_SECONDS,
 )
 from workers.lake.connect import shared_session
 from workers.lake.connect.errors import SessionClosed, repeated, translated
@@ -217,7 +217,7 @@ class LakeSession:
         request.operation.get.keys.append(PING_KEY)
         with contextlib.suppress(grpc.RpcError, ValueError):  # a closed channel is a ValueError
             base_pb2_grpc.SparkConnectServiceStub(client._channel).Config(
-                request, timeout=SESSION_TOUCH_ANSWER_SECONDS, metadata=client._builder.metadata()
+                request, timeout=SESSION_RELEASE_SECONDS, metadata=client._builder.metadata()
             )
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

@@ -80,7 +80,7 @@ def test_a_catalog_that_does_not_close_holds_up_no_release(
     lake_server: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = Event()
-    monkeypatch.setattr(session_catalogs, "CATALOG_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(session_catalogs, "SESSION_RELEASE_SECONDS", 0.01)
     monkeypatch.setattr(session_catalogs, "close_catalogs", lambda *_: hold.wait())
     made = sessions(lake_server)
     session = made.get()
