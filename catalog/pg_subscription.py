@@ -151,6 +151,8 @@ class Subscription:
     datoid: int | None = None
     max_flush_lsn: LSN = InvalidXLogRecPtr
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
+    password_command: str | None = None
+    password_command_ttl: float = 0.0
 
     def has_same_publisher(self, later: Subscription) -> bool:
         """Whether the positions of the row's publisher hold for the later row's publisher.

@@ -37,6 +37,8 @@ CREATE TABLE pg_subscription (
     max_flush_lsn       TEXT NOT NULL,
     tables              TEXT NOT NULL,
     datoid              INTEGER,
+    password_command    TEXT,
+    password_command_ttl REAL NOT NULL DEFAULT 0,
     UNIQUE (subdbid, subname)
 ) STRICT;
 

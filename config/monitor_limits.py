@@ -1,4 +1,4 @@
-"""The limits of logs, metrics and health checks: what an operator's tools meet.
+"""The limits of logs, metrics, health checks and password commands: what operators' tools meet.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -42,3 +42,11 @@ SERVICE_START_POLL_SECONDS: Final = 1.0
 """Time between two looks whether the service is ready: ``systemctl start`` waits for it."""
 SERVICE_STATUS_SECONDS: Final = 10.0
 """Time between two looks for the line that ``systemctl status`` shows: people read it."""
+
+# -- password_command ------------------------------------------------------------------------------
+
+PASSWORD_COMMAND_SECONDS: Final = 30.0
+"""Time for a password_command: a cloud's login takes seconds, and a worker may not hang."""
+PASSWORD_REFRESH_SECONDS: Final = 300.0
+"""Time between two runs of a password_command without a ttl while Spark's tasks copy a table: the
+shortest tokens of clouds live for 15 minutes."""

@@ -72,6 +72,8 @@ def create_statement(
         name=asked.name,
         connection=connection,
         password_env=None,
+        password_command=None,
+        password_command_ttl=0.0,
         publication=asked.publications,
         options=options,
         sync_slot=SyncSlot.TEMPORARY,

@@ -39,8 +39,10 @@ from catalog.pg_subscription import (
     check_slot_name,
     check_subscription_name,
 )
-from config.conninfo import Conninfo, split_password
+from config.connection_key import check_one_password, read_connection
+from config.conninfo import Conninfo
 from config.define import READERS, SYNCHRONOUS_COMMIT
+from config.guc import Seconds
 from config.problem import problem
 
 
@@ -328,6 +330,8 @@ class CreateSubscriptionStmt:
     name: str
     connection: Conninfo
     password_env: str | None
+    password_command: str | None
+    password_command_ttl: float
     publication: tuple[str, ...]
     options: SubOpts
     sync_slot: SyncSlot
@@ -338,25 +342,24 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _connection(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str):
-        raise problem(SyntaxErrorOrAccess("connection requires a libpq connection string"))
-    try:
-        return split_password(value, (info.context or {}).get("folder"))
-    except ReplicationError as error:
-        raise problem(error) from None
-
-
 class SubscriptionModel(BaseModel):
     """An entry of ``subscriptions:``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     connection: Annotated[
-        Conninfo, BeforeValidator(_connection), WithJsonSchema({"type": "string"})
+        Conninfo, BeforeValidator(read_connection), WithJsonSchema({"type": "string"})
     ] = Field(description="libpq connection string or URI of the publisher")
     password_env: str | None = Field(
         None, min_length=1, description="environment variable that holds the password"
+    )
+    password_command: str | None = Field(
+        None,
+        min_length=1,
+        description="shell command that prints the password, run before each connection",
+    )
+    password_command_ttl: Seconds = Field(
+        0.0, description="how long a process keeps the output of password_command"
     )
     publication: Annotated[
         list[Annotated[str, Field(min_length=1)]],
@@ -379,11 +382,7 @@ class SubscriptionModel(BaseModel):
         Raises the pydantic error of ``problem``, with the key of the mistake.
         """
         _check_name(name)
-        if self.connection.password is not None and self.password_env is not None:
-            raise problem(
-                SyntaxErrorOrAccess("password in connection and password_env are exclusive"),
-                "password_env",
-            )
+        check_one_password(self.connection, self.password_env, self.password_command)
         try:
             check_publications(self.publication)
         except ReplicationError as error:
@@ -396,6 +395,8 @@ class SubscriptionModel(BaseModel):
             name=name,
             connection=self.connection,
             password_env=self.password_env,
+            password_command=self.password_command,
+            password_command_ttl=self.password_command_ttl,
             publication=tuple(self.publication),
             options=options,
             sync_slot=SyncSlot(self.sync_slot),

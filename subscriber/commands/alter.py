@@ -66,8 +66,13 @@ def alter_connection(name: str, conninfo: str, context: CommandContext) -> None:
             "password in connection and password_env are exclusive",
             hint=f'Leave the password out: it is taken from "{sub.password_env}".',
         )
-    given = connection.password is not None or sub.password_env is not None
-    check_conninfo(sub, context.settings, given=given)
+    if connection.password is not None and sub.password_command is not None:
+        raise SyntaxErrorOrAccess(
+            "password in connection and password_command are exclusive",
+            hint="Leave the password out: password_command prints the password.",
+        )
+    elsewhere = (sub.password_env, sub.password_command) != (None, None)
+    check_conninfo(sub, context.settings, given=connection.password is not None or elsewhere)
     with password_file(sub, connection, context) as passfile:
         _store_and_reload(sub, {"subconninfo": connection.text, **passfile}, context)
 

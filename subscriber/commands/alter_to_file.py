@@ -43,6 +43,8 @@ _FOLLOWED: Final = (
     "subpublications",
     "sync_slot",
     "password_env",
+    "password_command",
+    "password_command_ttl",
     "tables",
 )
 """Columns that follow the file."""

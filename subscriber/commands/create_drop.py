@@ -127,6 +127,8 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
         create_slot=options.create_slot,
         sync_slot=stmt.sync_slot,
         password_env=stmt.password_env,
+        password_command=stmt.password_command,
+        password_command_ttl=stmt.password_command_ttl,
         tables=stmt.tables,
     )
 
@@ -135,7 +137,8 @@ def check_password(stmt: CreateSubscriptionStmt, settings: Settings) -> None:
     """Check that a required password is given (42501, 2F003), and that a named environment variable
     is set (22023) and can be written to a password file. libpq checks the password itself."""
     check_privilege(stmt.options.password_required, settings)
-    given = stmt.connection.password is not None or stmt.password_env is not None
+    places = (stmt.connection.password, stmt.password_env, stmt.password_command)
+    given = any(place is not None for place in places)
     check_conninfo(new_row(stmt), settings, given=given)
     if stmt.password_env is None:
         return

@@ -85,11 +85,9 @@ def open_command_context(
 
 def connect_publisher(sub: Subscription, settings: Settings) -> ReplicationConn:
     """A walsender connection under the subscription's name, like CREATE SUBSCRIPTION's."""
-    from workers.publisher.connect import connect
+    from workers.publisher import connect
 
     check_conninfo(sub, settings)
-    conn = connect(
-        sub.subconninfo, sub.subname, passfile=sub.passfile, password_env=sub.password_env
-    )
+    conn = connect.connect_publisher(sub, sub.subname, lambda: False)
     check_connected(conn, sub, settings)
     return conn

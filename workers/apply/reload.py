@@ -25,6 +25,8 @@ _RESTART_ON: Final = (
     "subpublications",
     "passfile",
     "password_env",
+    "password_command",
+    "password_command_ttl",
     "tables",
 )
 """Catalog columns: a change of the value needs a new connection or a new START_REPLICATION."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import select
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from config.limits import (
     WAIT_SLICE_SECONDS,
 )
 from workers.publisher.connection import WalReceiverConn, terminated_by_command
+from workers.publisher.password_command import subscription_password
 
 
 def connect_publisher(
@@ -35,7 +35,7 @@ def connect_publisher(
         sub.subconninfo,
         appname,
         passfile=sub.passfile,
-        password_env=sub.password_env,
+        password=subscription_password(sub, interrupted),
         replication=replication,
         interrupted=interrupted,
     )
@@ -125,7 +125,7 @@ def connect(
     appname: str,
     *,
     passfile: str | None = None,
-    password_env: str | None = None,
+    password: str | None = None,
     replication: bool = True,
     interrupted: Callable[[], bool] | None = None,
 ) -> WalReceiverConn:
@@ -133,7 +133,6 @@ def connect(
 
     Raises 08006 with libpq's message, which never contains the password.
     """
-    password = os.environ.get(password_env) if password_env else None
     dsn = full_conninfo(
         conninfo, appname, passfile=passfile, password=password, replication=replication
     )

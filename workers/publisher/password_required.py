@@ -48,7 +48,11 @@ def check_conninfo(sub: Subscription, settings: Settings, *, given: bool | None 
     ``given`` is true if the connection string has a password that is not stored yet.
     """
     if given is None:
-        given = sub.passfile is not None or (sub.password_env or "") in os.environ
+        given = (
+            sub.passfile is not None
+            or sub.password_command is not None
+            or (sub.password_env or "") in os.environ
+        )
     if must_use_password(sub, settings) and not given:
         raise ProhibitedSqlStatementAttempted(
             PRIMARY,

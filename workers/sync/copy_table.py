@@ -23,11 +23,8 @@ the worker sends the COMMIT, and ends the snapshot, only after every task has su
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -35,7 +32,6 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
-from config.conninfo import passfile_line
 from workers.changes.column_checks import check_keys
 from workers.columnar.binary.forms import compile_forms
 from workers.lake.copy_plan import CopyPlan
@@ -52,6 +48,7 @@ from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
 from workers.sync.attempt_check import check_same_attempt
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
+from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
@@ -280,7 +277,11 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
         if done:
             failpoints.reach("tablesync.range_copied")
 
-    with _passfile(copy.process, copy.sub) as passfile:
+    process = copy.process
+    folder = f"{copy.sub.oid}_{process.relid}_{process.generation}"
+    with copy_passfile(
+        copy.sub, process.data_dir / "staging" / folder, process.interrupted
+    ) as passfile:
         plan = CopyPlan(
             conninfo=full_conninfo(
                 join_conninfo(pinned), appname, passfile=passfile, replication=False
@@ -318,27 +319,3 @@ def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
         )
     keys = [tuple(map(copy.options.lake_column, each)) for each in copy.options.keys]
     check_repeated_keys(copy.dest, copy.ident, copy.branch, keys, copy.source)
-
-
-@contextmanager
-def _passfile(process: WorkerProcess, sub: Subscription) -> Iterator[str | None]:
-    """Yield the path of a password file for the copy tasks.
-
-    A password from the environment is written to a file of mode 0600 during the copy.
-    """
-    password = os.environ.get(sub.password_env) if sub.password_env else None
-    if password is None:
-        yield sub.passfile
-        return
-    line = passfile_line(password)
-    folder = process.data_dir / "staging" / f"{sub.oid}_{process.relid}_{process.generation}"
-    for each in (folder.parent, folder):  # with parents=True the umask would rule the parent's mode
-        each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = Path(folder) / "passfile"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(line)
-    try:
-        yield str(path)
-    finally:
-        path.unlink(missing_ok=True)

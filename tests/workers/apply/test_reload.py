@@ -23,6 +23,8 @@ CHANGED: dict[str, object] = {
     "subpublications": ("pub", "more"),
     "passfile": "/another",
     "password_env": "VARIABLE",
+    "password_command": "print",
+    "password_command_ttl": 5.0,
     "tables": {"public.a": TableOptions(on_key_conflict="error")},
 }
 

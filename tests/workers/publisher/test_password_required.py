@@ -69,6 +69,7 @@ def test_which_passwords_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for own in (
         replace(REQUIRED, passfile="/data/passfile/u"),
         replace(REQUIRED, password_env="SHOP_PASSWORD"),
+        replace(REQUIRED, password_command="print"),
     ):
         check_conninfo(own, NO_SUPERUSER)
     check_connected(Connection(Libpq(used_password=True)), REQUIRED, NO_SUPERUSER)
