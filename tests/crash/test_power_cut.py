@@ -30,6 +30,7 @@ NAME = "cut"
 CUTS = 20
 SEED = 35
 LONGEST_SECONDS = 6.0
+CAUGHT_UP_SECONDS = 240.0
 KEYS = 200
 
 
@@ -93,6 +94,9 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         "CREATE PUBLICATION pub FOR TABLES IN SCHEMA public",
     )
     family.create(NAME, database.dsn, ["pub"])
+    wait_until(
+        lambda: set(family.states(NAME).values()) == {"r"}, CAUGHT_UP_SECONDS, family.log_tail
+    )
     moments = random.Random(SEED)
     last, tables = 0, ["log", "keyed", "emptied"]
     for cut in range(CUTS):
@@ -110,7 +114,7 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         last = load.number
         _comes_back(family, database, load, cut)
         family.start()
-        wait_until(lambda: _caught_up(family, database), 120, family.log_tail)
+        wait_until(lambda: _caught_up(family, database), CAUGHT_UP_SECONDS, family.log_tail)
         for table in tables:
             assert family.pgsub.rows("public", table) == native_rows(database, table), (cut, table)
 
