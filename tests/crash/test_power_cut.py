@@ -60,7 +60,7 @@ class Load(threading.Thread):
                     connection.execute("INSERT INTO emptied VALUES (%s)", [number])
                 row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
                 assert row is not None
-                self.done.append((number, LSN(row[0])))
+                self.done.append((number, LSN.parse(row[0])))
 
     def end(self) -> None:
         self.ending.set()
@@ -138,7 +138,7 @@ def _cut(disk: LoopDisk, family: Family) -> None:
 def _comes_back(family: Family, database: Database, load: Load, cut: int) -> None:
     """The lake is readable without a server, and has what was confirmed."""
     wait_until(lambda: not database.value("SELECT count(*) FROM pg_stat_replication"), 60, "gone")
-    confirmed = LSN(
+    confirmed = LSN.parse(
         database.value(
             "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s", [NAME]
         )
