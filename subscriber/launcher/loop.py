@@ -221,6 +221,7 @@ class LauncherLoop:
         excess = excess_of(self._lake_watch.health)
         if self._subscriptions.paused:
             if not self.workers.children:
+                self._status_tables.stop()
                 lake.replace(now, "" if excess is None else excess.what)
         elif excess is not None and lake.may_be_replaced(now):
             if excess.urgency is Urgency.SOON and self.workers.are_copying():
