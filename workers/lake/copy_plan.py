@@ -20,6 +20,7 @@ class CopyPlan:
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
     ``workers`` limits the ranges, and so the connections, at a time; None sets no limit.
     ``stamp`` is the stamp of the commit, or None if a later commit carries the position.
+    ``copy_id`` becomes part of the names of the files.
     """
 
     conninfo: str
@@ -35,3 +36,4 @@ class CopyPlan:
     source: str = ""
     nodes: tuple[Sequence[Sequence[int]], Sequence[int]] | None = None
     stamp: Stamp | None = None
+    copy_id: str = ""

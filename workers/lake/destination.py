@@ -81,7 +81,15 @@ class Destination(Protocol):
     ) -> None:
         """Drop every branch whose name begins with ``prefix``, except ``keep``.
 
-        A missing branch is no error.
+        The snapshots that only these branches led to go too, with the files. A missing branch is no
+        error.
+        """
+
+    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+        """Remove what a failed copy left: snapshots that no ref leads to, and uncommitted files.
+
+        The copy's branches are dropped, and ``main`` does not hold the copy, or holds it in a
+        shared table: then nothing is removed by name.
         """
 
     def stage(

@@ -27,12 +27,13 @@ class RowsOf:
     """Says that staged rows are whole rows of the table ``ident``: the lake computes no column.
 
     ``columns`` are the table's names of ``c0…``. ``source`` is the source of the rows in a shared
-    table.
+    table. ``copy_id`` becomes part of the names of a copy's files.
     """
 
     ident: LakeIdent
     columns: tuple[str, ...]
     source: str = ""
+    copy_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ def undo_published_attempt(
     failpoints.reach("tablesync.fenced")
     if source_of(sub, rel):
         dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
+        _discard(rel, dest, lake.ident)
         return fenced
     dest.drop_branches(lake.ident)
     copied = fenced.stamp
@@ -78,7 +79,18 @@ def undo_published_attempt(
         # From the base a late fast-forward could land again, if the lake's catalog compares only
         # the current snapshot of main.
         fenced = dest.fence(lake.ident)
+    _discard(rel, dest, lake.ident)
     return fenced
+
+
+def _discard(rel: SubscriptionRel, dest: Destination, ident: LakeIdent) -> None:
+    """Remove the files of the attempt before, whatever ended the attempt.
+
+    A table that is in ``i`` has no attempt, or a command has stored a new copy id, or the table was
+    copied whole and is to be copied again: the files are files of ``main``.
+    """
+    if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
+        dest.discard_copy(ident, rel.epoch)
 
 
 def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:

@@ -198,6 +198,11 @@ class _Copy:
         """The source of the rows in a shared lake table; empty for any other table."""
         return source_of(self.sub, self.rel)
 
+    @property
+    def copy_id(self) -> str:
+        """The copy id: the next attempt removes the files with the id in the name."""
+        return self.rel.epoch or ""
+
     def report(self, **progress: int | None) -> None:
         """Set the values of pg_stat_progress_copy."""
         self.process.link.report(progress=progress)
@@ -208,7 +213,7 @@ def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
-    rows_of = None if computed else RowsOf(copy.ident, names, copy.source)
+    rows_of = None if computed else RowsOf(copy.ident, names, copy.source, copy.copy_id)
     staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
     try:
         if staged.rows:
@@ -298,6 +303,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
             source=copy.source,
             nodes=copy.nodes,
             stamp=None if stamped is None else stamp_at(copy.rel, stamped, copy.source),
+            copy_id=copy.copy_id,
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

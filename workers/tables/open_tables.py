@@ -19,9 +19,10 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 
-from catalog.errcodes import InternalError, UndefinedTable
+from catalog.errcodes import InternalError, ReplicationError, UndefinedTable
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
@@ -187,8 +188,11 @@ class OpenTables:
     def new_branch_name(self, prefix: str = "") -> str:
         """A branch name never used before; ``prefix``: how a shared table's branches begin."""
         self._branches_made += 1
-        prefix = prefix or f"{BRANCH_PREFIX}{self._sub.oid}_"
-        return f"{prefix}{self._worker_id}_{self._branches_made}"
+        return f"{self._own_prefix(prefix)}{self._branches_made}"
+
+    def _own_prefix(self, prefix: str) -> str:
+        """How the names of this worker's branches begin."""
+        return f"{prefix or f'{BRANCH_PREFIX}{self._sub.oid}_'}{self._worker_id}_"
 
     def with_branch(self, table: OpenTable, *, maintain: bool = True) -> OpenTable:
         """The table with the present branch, or with a new branch at ``main``."""
@@ -220,6 +224,22 @@ class OpenTables:
         if table is not None:
             self._tables[relid] = replace(table, branch=None)
             self._branches_abandoned.add(relid)
+
+    def drop_failed_branches(self, relids: Iterable[int]) -> None:
+        """After a failed write: drop the branches of this worker, with all unpublished commits.
+
+        The branch of a sync worker's copy stays until the next attempt. An error of the lake is
+        left to the successor, which drops all branches of pgsub before it begins a branch.
+        """
+        tables = [self._tables[relid] for relid in relids if not self._tables[relid].own_branch]
+        dropped = [self._threads.submit(self._drop_own_branches, table) for table in tables]
+        for each in dropped:
+            with suppress(ReplicationError):
+                each.result()
+
+    def _drop_own_branches(self, table: OpenTable) -> None:
+        prefix = branches_of(self._sub, self._relid) if table.source else ""
+        self._dest.drop_branches(table.lake.ident, prefix=self._own_prefix(prefix))
 
     def branch_again(self, tables: Sequence[OpenTable]) -> tuple[list[OpenTable], list[Stamp]]:
         """The sources of a lake table on a new branch at ``main``, and the positions on ``main``.

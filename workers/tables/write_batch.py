@@ -1,12 +1,16 @@
 """Write a batch to the branches of the tables. Readers see no part of the batch yet.
 
-Lake tables are written in parallel, every table by a single thread: fold and stage the changes
-(``build_segments``), then have the lake apply the segments on the table's branch. The sources of a
-shared lake table are written in turn, on a single branch. At the end the lake is asked for the
-numbers of matched rows, for several tables at a time.
+Three steps, each for all tables in parallel, every table by a single thread:
 
-After an error in a table the remaining tables are still tried. Then all staged rows are discarded,
-all branches of the batch are abandoned, and the first error is raised.
+1. The changes are folded and staged (``build_segments``). Layout, columns, identity, declared keys
+   and values are decided here, for all tables, before a byte is committed for any table.
+2. The lake applies the segments on the table's branch. The sources of a shared lake table are
+   written in turn, on a single branch.
+3. The lake is asked for the numbers of matched rows, for several tables at a time.
+
+After an error in a table the remaining tables of the step are still tried. Then all staged rows are
+discarded, all branches of the batch are dropped with the commits of the batch, and the first error
+is raised. A batch that fails again and again leaves nothing in any table.
 
 A large transaction comes in *slices*. The slices are written one after the other onto the same
 branches, without a position. So a slice finds the rows of the earlier slices, and its own rows need
@@ -19,8 +23,9 @@ not stay in memory. At the end an empty snapshot on each branch carries the posi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -33,6 +38,7 @@ from workers.changes.by_table import Run
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.layout import PartOfIdentity
 from workers.changes.segments import build_segments
+from workers.changes.table_work import TableWork
 from workers.lake.destination import Destination
 from workers.lake.effects import joined
 from workers.lake.table import LakeIdent, Stamp
@@ -93,17 +99,17 @@ class BatchWriter:
             for ident, tables in units.items()
             if tables[0].source and not tables[0].own_branch
         )
-        futures = [
-            self._threads.submit(self._write_lake_table, tables, work, end_lsn, unsure)
-            for tables in units.values()
-        ]
+        staged: dict[int, TableWork] = {}
         try:
+            self._stage(work, unsure, staged)
+            futures = [
+                self._threads.submit(self._write_lake_table, tables, staged, end_lsn)
+                for tables in units.values()
+            ]
             return self._counted([written for unit in wait_for_all(futures) for written in unit])
         except BaseException:
-            self.end_turn()
-            _discard_written(futures)
-            for relid in work:
-                self._tables.abandon_branch(relid)
+            # Without all tables staged, nothing was committed yet.
+            self._give_up(staged, work, committed=len(staged) == len(work))
             raise
 
     def write_slices(
@@ -127,30 +133,29 @@ class BatchWriter:
                 self.end_turn()  # every table skipped the transaction: nothing is published
             return self._counted(self._with_positions(list(written.values())))
         except BaseException:
-            self.end_turn()
-            for relid in touched:
-                self._tables.abandon_branch(relid)
+            self._give_up({}, touched, committed=True)
             raise
 
     def _write_slice(self, part: Slice, written: dict[int, Written], end_lsn: LSN) -> None:
         """Write a slice onto the branches of the slices in ``written``; only counts are kept."""
         branches = {each.table.lake.ident: each.table.branch for each in written.values()}
         units = by_lake_table([self._tables[relid] for relid in part.work], lambda table: table)
-        futures = [
-            self._threads.submit(
-                self._write_lake_table,
-                [replace(table, branch=branches.get(ident, table.branch)) for table in tables],
-                part.work,
-                end_lsn,
-                part.unsure,
-                is_slice=True,
-            )
-            for ident, tables in units.items()
-        ]
+        staged: dict[int, TableWork] = {}
         try:
+            self._stage(part.work, part.unsure, staged)
+            futures = [
+                self._threads.submit(
+                    self._write_lake_table,
+                    [replace(table, branch=branches.get(ident, table.branch)) for table in tables],
+                    staged,
+                    end_lsn,
+                    is_slice=True,
+                )
+                for ident, tables in units.items()
+            ]
             done = [each for unit in wait_for_all(futures) for each in unit]
         except BaseException:
-            _discard_written(futures)
+            _discard_staged(staged)
             raise
         for now in done:
             relid = now.table.rel.srrelid
@@ -200,63 +205,92 @@ class BatchWriter:
         counts = [found for part in wait_for_all(asked) for found in part]
         return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
 
+    def _give_up(
+        self, staged: Mapping[int, TableWork], relids: Collection[int], *, committed: bool
+    ) -> None:
+        """After an error: remove the staged rows, and the commits of the batch if there are any."""
+        try:
+            _discard_staged(staged)
+            for relid in relids:
+                self._tables.abandon_branch(relid)
+            if committed:
+                self._tables.drop_failed_branches(relids)
+        finally:
+            self.end_turn()
+
+    def _stage(
+        self,
+        work: Mapping[int, Sequence[Run]],
+        unsure: Collection[int],
+        staged: dict[int, TableWork],
+    ) -> None:
+        """Fold and stage the changes of every table into ``staged``; see ``build_segments``.
+
+        Of several transactions at fault the first one counts.
+        """
+
+        def stage(relid: int) -> None:
+            staged[relid] = self._stage_table(self._tables[relid], work[relid], relid in unsure)
+
+        futures = [self._threads.submit(stage, relid) for relid in work]
+        wait(futures)
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        failed = [error for error in errors if isinstance(error, FailedTransaction)]
+        if errors:
+            first = min(failed, key=lambda each: each.txn) if len(failed) == len(errors) else None
+            raise first or errors[0]
+
+    def _stage_table(self, table: OpenTable, runs: Sequence[Run], unsure: bool) -> TableWork:
+        if table.rel.epoch is None:
+            raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
+        with self._looking_up_keys_after(table.rel):
+            return build_segments(
+                runs,
+                table.lake,
+                self._tables.options(table.rel),
+                self._dest,
+                look_up_keys=unsure or self._tables.must_look_up_keys(table),
+                source=table.source,
+            )
+
     def _write_lake_table(
         self,
         tables: Sequence[OpenTable],
-        work: Mapping[int, Sequence[Run]],
+        staged: Mapping[int, TableWork],
         end_lsn: LSN,
-        unsure: Collection[int],
         *,
         is_slice: bool = False,
     ) -> list[Written]:
         """Write the sources of a lake table in turn, on a single branch."""
         done: list[Written] = []
-        try:
-            for table in tables:
-                begun = replace(table, branch=done[0].table.branch) if done else table
-                relid = table.rel.srrelid
-                sure = relid not in unsure
-                done.append(self._write_table(begun, work[relid], end_lsn, sure, is_slice))
-        except BaseException:
-            for written in done:
-                written.work.discard()
-            raise
+        for table in tables:
+            begun = replace(table, branch=done[0].table.branch) if done else table
+            done.append(self._write_table(begun, staged[table.rel.srrelid], end_lsn, is_slice))
         return done
 
     def _write_table(
-        self, table: OpenTable, runs: Sequence[Run], end_lsn: LSN, sure: bool, is_slice: bool
+        self, table: OpenTable, work: TableWork, end_lsn: LSN, is_slice: bool
     ) -> Written:
-        try:
-            work = build_segments(
-                runs,
-                table.lake,
-                self._tables.options(table.rel),
-                self._dest,
-                look_up_keys=not sure or self._tables.must_look_up_keys(table),
-                source=table.source,
+        epoch = table.rel.epoch or ""
+        stamp = Stamp(self.origin, end_lsn, epoch, table.floor, table.source)
+        ready = self._tables.with_branch(table)
+        now = None if is_slice else stamp
+        with self._looking_up_keys_after(table.rel), DONE.timed("lake_commit"):
+            effect = self._dest.write_branch(
+                ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
             )
-        except FailedTransaction as failed:
-            self._look_up_keys_after(failed, table.rel)
-            raise
-        try:
-            if table.rel.epoch is None:
-                raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
-            stamp = Stamp(self.origin, end_lsn, table.rel.epoch, table.floor, table.source)
-            ready = self._tables.with_branch(table)
-            now = None if is_slice else stamp
-            with DONE.timed("lake_commit"):
-                effect = self._dest.write_branch(
-                    ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
-                )
-            pa.default_memory_pool().release_unused()  # the thread used most of the pool
-            if not table.own_branch:
-                failpoints.reach("apply.table_written")
-        except BaseException as error:
-            work.discard()
-            if isinstance(error, FailedTransaction):
-                self._look_up_keys_after(error, table.rel)
-            raise
+        pa.default_memory_pool().release_unused()  # the thread used most of the pool
+        if not table.own_branch:
+            failpoints.reach("apply.table_written")
         return Written(ready, work, stamp, effect)
+
+    @contextmanager
+    def _looking_up_keys_after(self, rel: SubscriptionRel) -> Iterator[None]:
+        try:
+            yield
+        except FailedTransaction as failed:
+            self._look_up_keys_after(failed, rel)
+            raise
 
     def _look_up_keys_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
         """Look up inserted keys from now on, if the error casts doubt on the table's keys.
@@ -299,9 +333,7 @@ class BatchWriter:
         return replace(written, effect=effect, counts=self._dest.count([effect])[0])
 
 
-def _discard_written(futures: Iterable[Future[list[Written]]]) -> None:
-    """Remove the staged rows of the tables that were written beside a table with an error."""
-    for future in futures:
-        if future.exception() is None:
-            for written in future.result():
-                written.work.discard()
+def _discard_staged(staged: Mapping[int, TableWork]) -> None:
+    """Remove the staged rows of a batch that failed."""
+    for each in staged.values():
+        each.discard()

@@ -16,8 +16,8 @@ BIGINT = pa.int64()
 COLUMNS = (LakeColumn("id", BIGINT), LakeColumn("v", pa.string()))
 
 
-def stamp(lsn: int) -> Stamp:
-    return Stamp("pg_1", LSN(lsn), "epoch", LSN(5))
+def stamp(lsn: int, epoch: str = "epoch") -> Stamp:
+    return Stamp("pg_1", LSN(lsn), epoch, LSN(5))
 
 
 def append(dest: Any, first: int, rows: int, key: pa.DataType = BIGINT) -> Segment:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from workers.lake.api import expired_files, file_commits
@@ -94,6 +94,11 @@ class GatewayTableApi(TableApi, FileCommits):
         refs: Mapping[str, Any] = {} if metadata is None else metadata.get("refs", {})
         named = [name for name, ref in refs.items() if ref["type"] == "branch"]
         return named or ([] if metadata is None else [MAIN])
+
+    def once_on_main(self, ident: LakeIdent) -> Collection[int]:
+        """The snapshots that ``main`` was at."""
+        metadata = self.metadata(ident, f'reading the history of lake table "{ident}"')
+        return frozenset(each["snapshot-id"] for each in metadata.get("snapshot-log", ()))
 
     # -- creating and dropping tables -------------------------------------------------------------
 
@@ -261,6 +266,14 @@ class GatewayTableApi(TableApi, FileCommits):
             if _MISSING.match(error.message.lstrip()):
                 return 0
             raise
+
+    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
+        """Drop exactly these snapshots. If the caller dies while waiting, the expiry goes on."""
+        with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
+            update = api.load(ident).expireSnapshots().expireOlderThan(0)
+            for snapshot_id in snapshot_ids:
+                update.expireSnapshotId(snapshot_id)
+            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
 
     # -- commits that name files ------------------------------------------------------------------
 

@@ -41,12 +41,12 @@ class CopyFiles:
     table: TableLayout
     columns: tuple[str, ...]
     source: str
-    attempt: str
+    copy_id: str
 
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         files: list[NewFile] = []
-        how = (self.columns, files.append, self.source, self.attempt)
+        how = (self.columns, files.append, self.source, self.copy_id)
         try:
             write_staged_rows(self.table, self.ident, self.task(numbered), *how)
         except ReplicationError as error:

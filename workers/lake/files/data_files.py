@@ -95,24 +95,24 @@ def write_staged_rows(
     columns: Sequence[str],
     written: Callable[[NewFile], None],
     source: str = "",
-    attempt: str = "",
+    copy_id: str = "",
 ) -> None:
     """Write staged columns ``c0…`` to new files; see ``as_rows``, ``check_values``."""
     rows = (as_rows(files, batch, columns, source) for batch in batches)
-    write_ahead(files, (check_values(ident, batch) for batch in rows), written, attempt)
+    write_ahead(files, (check_values(ident, batch) for batch in rows), written, copy_id)
 
 
 def write_ahead(
     files: TableLayout,
     batches: Iterable[pa.RecordBatch],
     written: Callable[[NewFile], None],
-    attempt: str = "",
+    copy_id: str = "",
 ) -> None:
     """Write rows to new files. A second thread fetches the next rows during the writing."""
     # Close in every case: two threads must never read from the same connection.
     with closing(_ahead(batches)) as ahead:
         # Row groups are gathered in this thread: whole row groups fetched ahead took 60 MB.
-        write_groups(files, row_groups(ahead), written, attempt=attempt)
+        write_groups(files, row_groups(ahead), written, copy_id=copy_id)
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -157,17 +157,17 @@ def write_groups(
     groups: Iterable[pa.Table],
     written: Callable[[NewFile], None],
     size: int = DATA_FILE_BYTES,
-    attempt: str = "",
+    copy_id: str = "",
 ) -> None:
     """Write ``row_groups`` to new files; after ``size`` bytes a new file begins.
 
-    Calls ``written`` with each complete file. An error removes the incomplete file. ``attempt``
+    Calls ``written`` with each complete file. An error removes the incomplete file. ``copy_id``
     becomes part of the file names.
     """
     with files.store.errors():
         rest = iter(groups)
         for first in rest:
-            written(_write_file(files, first, rest, size, attempt))
+            written(_write_file(files, first, rest, size, copy_id))
 
 
 def _write_file(
@@ -175,9 +175,9 @@ def _write_file(
     first: pa.Table,
     rest: Iterator[pa.Table],
     size: int,
-    attempt: str,
+    copy_id: str,
 ) -> NewFile:
-    path = files.new_path(attempt)
+    path = files.new_path(copy_id)
     with files.store.create(path) as file:
         rows = 0
         with pq.ParquetWriter(

@@ -19,7 +19,6 @@ files are removed as orphans. If the worker dies after the commit, nobody publis
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -166,13 +165,12 @@ class FileSegmentWriter(SegmentWriter):
         names = tuple(column.name for column in plan.columns)
         if lacks_columns(self.files, names):
             raise changed_meanwhile(self.ident)
-        attempt = uuid.uuid4().hex
-        write = CopyFiles(run.task, self.ident, self.files, names, plan.source, attempt)
+        write = CopyFiles(run.task, self.ident, self.files, names, plan.source, plan.copy_id)
         written = run.numbers.mapInArrow(write, schema_ddl(WRITTEN))
         try:
             found = self.queries.session.collect(written, f'copying to lake table "{self.ident}"')
         except BaseException:
-            self.files.remove(attempt)
+            self.files.remove(plan.copy_id)
             raise
         return written_files(found)
 

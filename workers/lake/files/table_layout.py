@@ -59,13 +59,15 @@ class TableLayout:
         """The layout of files that hold the number of each row as a column; most files do not."""
         return replace(self, schema=self.schema.append(ROW_NUMBER))
 
-    def new_path(self, attempt: str = "", suffix: str = "", ending: str = "parquet") -> str:
-        """A path that no file has."""
-        return f"{self.location}/data/pgsub-{attempt}{uuid.uuid4()}{suffix}.{ending}"
+    def new_path(self, copy_id: str = "", suffix: str = "", ending: str = "parquet") -> str:
+        """A path that no file has. The name of a copied file holds the copy id."""
+        copy = f"copy-{copy_id}-" if copy_id else ""
+        return f"{self.location}/data/pgsub-{copy}{uuid.uuid4()}{suffix}.{ending}"
 
-    def remove(self, attempt: str) -> None:
-        """Remove the files that an attempt of a copy wrote."""
-        self.store.remove_prefix(f"{self.location}/data", f"pgsub-{attempt}")
+    def remove(self, copy_id: str) -> None:
+        """Remove the files that a copy wrote."""
+        if copy_id:
+            self.store.remove_prefix(f"{self.location}/data", f"pgsub-copy-{copy_id}-")
 
 
 def read_layout(metadata: Mapping[str, Any]) -> TableLayout | None:

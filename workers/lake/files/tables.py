@@ -71,6 +71,10 @@ class SparkTables:
         del session, ident, branch, sizes
         return None
 
+    def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
+        """Remove the files that a failed copy wrote; orphan removal takes the files of Spark."""
+        del ident, copy_id
+
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
 
@@ -160,6 +164,12 @@ class FileTables(SparkTables):
             raise
         return went
 
+    def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
+        """Remove the files that a failed copy wrote, committed or not."""
+        files = self.files(ident)
+        if files is not None:
+            files.remove(copy_id)
+
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:
             of, known = self._known.get(ident, ("", BranchFiles()))
@@ -179,7 +189,13 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
     written: list[NewFile] = []
     try:
         write_staged_rows(
-            files, rows_of.ident, batches, rows_of.columns, written.append, rows_of.source
+            files,
+            rows_of.ident,
+            batches,
+            rows_of.columns,
+            written.append,
+            rows_of.source,
+            rows_of.copy_id,
         )
     except BaseException:
         for file in written:

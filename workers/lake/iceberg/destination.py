@@ -42,6 +42,7 @@ from workers.lake.iceberg.choose_writer import (
     writers_for,
 )
 from workers.lake.iceberg.copy_job import run_copy
+from workers.lake.iceberg.discard import discard_branches, discard_copied_snapshots
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import raise_unless_published
@@ -226,11 +227,18 @@ class IcebergDestination(Destination):
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
-        """Drop every branch with ``prefix`` except ``keep``; a missing branch is no error."""
-        for name in self._tables.branches(ident):
-            if name.startswith(prefix) and name != keep:
-                self._branch_positions.pop((ident, name), None)
-                self._tables.drop_branch(ident, name)
+        """Drop branches, with the snapshots of the branches; see ``discard``."""
+        found = self._tables.branches(ident)
+        names = [name for name in found if name.startswith(prefix) and name != keep]
+        for name in names:
+            self._branch_positions.pop((ident, name), None)
+        if names:
+            discard_branches(self._tables, ident, names)
+
+    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+        """Remove what a failed copy left; see ``discard``."""
+        if discard_copied_snapshots(self._tables, ident, copy_id):
+            self._file_tables.remove_copied(ident, copy_id)
 
     # -- writing ----------------------------------------------------------------------------------
 

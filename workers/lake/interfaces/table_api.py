@@ -8,7 +8,7 @@ then finds a missing method.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -59,6 +59,9 @@ class TableApi(Protocol):
 
     def branches(self, ident: LakeIdent) -> list[str]:
         """The names of the table's branches; empty if the table does not exist."""
+
+    def once_on_main(self, ident: LakeIdent) -> Collection[int]:
+        """The snapshots that ``main`` was at, as far as the table remembers."""
 
     # -- creating and dropping tables -------------------------------------------------------------
 
@@ -172,6 +175,13 @@ class TableApi(Protocol):
         A table of another uuid than ``table_uuid``, or no table, keeps all files. SQL: removes no
         file; orphan removal finds the files.
         Late: a file that a snapshot names stays.
+        """
+
+    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
+        """Drop exactly these snapshots, and the files that only these snapshots used.
+
+        Iceberg refuses the call if a ref is at one of the snapshots.
+        Late: no ref ever leads to one of the snapshots again.
         """
 
     def close(self) -> None:

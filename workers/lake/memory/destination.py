@@ -26,7 +26,13 @@ from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans, counts
 from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
-from workers.lake.memory.lake import MemoryLake, MemoryTable, ancestors_of, sources_of
+from workers.lake.memory.lake import (
+    MemoryLake,
+    MemoryTable,
+    ancestors_of,
+    forget_left_behind,
+    sources_of,
+)
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
 from workers.lake.metadata.snapshots import written_by_others
 from workers.lake.refusals import check_base, main_was_moved
@@ -171,6 +177,13 @@ class MemoryDestination(Destination):
         with self.lake.lock:
             for name in [n for n in table.refs if n.startswith(prefix) and n != keep]:
                 del table.refs[name]
+            forget_left_behind(table)
+
+    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+        """Forget the snapshots of a copy that no ref leads to."""
+        self._enter("discard_copy")
+        with self.lake.lock:
+            forget_left_behind(self._get(ident), copy_id)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -298,6 +311,7 @@ class MemoryDestination(Destination):
             if table.refs[MAIN] not in (s.snapshot_id for s in ancestors_of(table, branch)):
                 raise main_was_moved(ident, "Another commit is on main.")
             table.refs[MAIN] = tip
+            table.once_on_main.add(tip)
             return tip
 
     def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:

@@ -28,12 +28,16 @@ class MemorySnapshot:
 
 @dataclass(slots=True)
 class MemoryTable:
-    """A table: columns, refs (name → snapshot id) and snapshots."""
+    """A table: columns, refs (name → snapshot id) and snapshots.
+
+    ``once_on_main`` are the snapshots that ``main`` was at.
+    """
 
     columns: tuple[LakeColumn, ...]
     owner: str | None = None
     refs: dict[str, int] = field(default_factory=dict)
     snapshots: dict[int, MemorySnapshot] = field(default_factory=dict)
+    once_on_main: set[int] = field(default_factory=set)
 
 
 class MemoryLake:
@@ -80,6 +84,8 @@ class MemoryLake:
             snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources, foreign)
             table.snapshots[snapshot.snapshot_id] = snapshot
             table.refs[ref] = snapshot.snapshot_id
+            if ref == MAIN:
+                table.once_on_main.add(snapshot.snapshot_id)
             return snapshot
 
     def rows(self, ident: LakeIdent, ref: str = MAIN) -> list[Row]:
@@ -97,11 +103,29 @@ def copied(table: MemoryTable) -> MemoryTable:
 
 def ancestors_of(table: MemoryTable, ref: str) -> Iterator[MemorySnapshot]:
     """From the ref's tip backwards."""
-    at = table.refs.get(ref)
+    return line_of(table, table.refs.get(ref))
+
+
+def line_of(table: MemoryTable, at: int | None) -> Iterator[MemorySnapshot]:
+    """From a snapshot backwards."""
     while at is not None:
         snapshot = table.snapshots[at]
         yield snapshot
         at = snapshot.parent_id
+
+
+def forget_left_behind(table: MemoryTable, copy_id: str | None = None) -> None:
+    """Forget the snapshots that no ref leads to and that ``main`` never was at.
+
+    Snapshots of the copy ``copy_id`` are forgotten too, also if ``main`` was at the copy.
+    """
+    tips = set(table.refs.values())
+    for tip in table.once_on_main & table.snapshots.keys():
+        stamp = next((each.stamp for each in line_of(table, tip) if each.stamp), None)
+        if copy_id is None or stamp is None or stamp.epoch != copy_id or not stamp.lsn:
+            tips.add(tip)
+    kept = {each.snapshot_id for tip in tips for each in line_of(table, tip)}
+    table.snapshots = {key: each for key, each in table.snapshots.items() if key in kept}
 
 
 def sources_of(table: MemoryTable, ref: str) -> Mapping[str, Stamp]:

@@ -47,8 +47,8 @@ class Snapshot:
 
     In a shared table ``sources`` are the newest positions of all sources, the snapshot's included.
     ``records`` is the number of rows in the snapshot's ``files`` data files, deleted rows included.
-    ``foreign`` is true for a commit of another writer that added rows. ``committed`` is the time
-    in milliseconds since 1970, or 0 if unknown.
+    ``foreign`` is true for a commit of another writer that added rows, ``ours`` for a commit with a
+    mark of pgsub. ``committed`` is the time in milliseconds since 1970, or 0 if unknown.
     """
 
     snapshot_id: int
@@ -59,6 +59,7 @@ class Snapshot:
     files: int = 0
     foreign: bool = False
     committed: int = 0
+    ours: bool = False
 
 
 class _Commit(Protocol):
@@ -103,7 +104,10 @@ class History:
 
     def ancestors(self, ref: str) -> Iterator[Snapshot]:
         """From the ref's tip backwards, as far as the table keeps snapshots."""
-        at: int | None = self.refs.get(ref)
+        return self.line(self.refs.get(ref))
+
+    def line(self, at: int | None) -> Iterator[Snapshot]:
+        """From a snapshot backwards, as far as the table keeps snapshots."""
         while at is not None:
             snapshot = self.snapshots.get(at)
             if snapshot is None:
@@ -208,13 +212,19 @@ def _snapshot(found: Mapping[str, Any]) -> Snapshot:
         int(values["total-data-files"] or 0),
         foreign=is_foreign(values, summary.get("operation")),
         committed=found["timestamp-ms"],
+        ours=is_ours(values),
     )
 
 
 def is_foreign(summary: Mapping[str, str | None], operation: str | None) -> bool:
     """Did another writer add rows with the commit?"""
-    is_marked = any(summary[mark] is not None for mark in MARKS)
-    return not is_marked and operation != _MOVES_ROWS and int(summary[ADDED] or 0) > 0
+    added = int(summary[ADDED] or 0) > 0
+    return not is_ours(summary) and operation != _MOVES_ROWS and added
+
+
+def is_ours(summary: Mapping[str, str | None]) -> bool:
+    """Has the commit a mark of pgsub?"""
+    return any(summary[mark] is not None for mark in MARKS)
 
 
 def stamp_of(values: list[str | None]) -> Stamp | None:

@@ -7,7 +7,7 @@ metadata file in a hundredth of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +31,7 @@ from workers.lake.sql.statements import branch_path, call, name_of, sql_text, ta
 from workers.lake.sql.table_metadata import (
     read_branches,
     read_history,
+    read_once_on_main,
     read_properties,
     read_tip,
 )
@@ -74,6 +75,10 @@ class SqlTableApi(TableApi):
     def branches(self, ident: LakeIdent) -> list[str]:
         """The names of the table's branches."""
         return read_branches(self._sessions.get(), ident)
+
+    def once_on_main(self, ident: LakeIdent) -> Collection[int]:
+        """The snapshots that ``main`` was at."""
+        return read_once_on_main(self._sessions.get(), ident)
 
     # -- creating and dropping tables -------------------------------------------------------------
 
@@ -236,6 +241,25 @@ class SqlTableApi(TableApi):
         """Remove no file: Spark SQL has no statement that does."""
         del ident, files, table_uuid
         return 0
+
+    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
+        """Drop exactly these snapshots; Spark runs a job for that.
+
+        The procedure's own age limit would drop more: no snapshot is older than 1970.
+        """
+        session = self._sessions.get()
+        session.set_properties({})
+        ids = [exp.Literal.number(snapshot_id) for snapshot_id in snapshot_ids]
+        session.command(
+            call(
+                "expire_snapshots",
+                ident,
+                older_than=exp.Var(this=_moment(0.0)),
+                snapshot_ids=exp.Anonymous(this="array", expressions=ids),
+                max_concurrent_deletes=exp.Literal.number(2),
+            ),
+            f'expiring snapshots of lake table "{ident}"',
+        )
 
     def close(self) -> None:
         """Close no session: the sessions belong to the caller."""

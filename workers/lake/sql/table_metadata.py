@@ -13,6 +13,7 @@ from workers.lake.metadata.snapshots import (
     History,
     Snapshot,
     is_foreign,
+    is_ours,
     sources_of,
     stamp_of,
 )
@@ -48,10 +49,24 @@ def read_history(session: LakeSession, ident: LakeIdent) -> History:
                 sources_of(values[5]),
                 None if values[6] is None else int(values[6]),
                 int(values[7] or 0),
-                foreign=is_foreign(dict(zip(READ_KEYS, values[:-1], strict=True)), values[-1]),
+                foreign=is_foreign(summary_of(values), values[-1]),
                 committed=committed or 0,
+                ours=is_ours(summary_of(values)),
             )
     return History(refs, snapshots)
+
+
+def summary_of(values: list[str | None]) -> dict[str, str | None]:
+    """The summary of a snapshot, from the values of a row of ``read_history``."""
+    return dict(zip(READ_KEYS, values[:-1], strict=True))
+
+
+def read_once_on_main(session: LakeSession, ident: LakeIdent) -> frozenset[int]:
+    """The snapshots that ``main`` was at, as far as the table remembers."""
+    sql = sql_text("SELECT snapshot_id FROM", table_path(ident, "history"))
+    rows = session.query(sql, f'reading the history of lake table "{ident}"')
+    ids: list[Any] = rows.column(0).to_pylist()
+    return frozenset(ids)
 
 
 def read_tip(ident: LakeIdent, properties: Mapping[str, str]) -> int:

@@ -135,10 +135,10 @@ def test_a_local_folder_has_several_spellings(location: str) -> None:
     assert local_path(known(metadata(location=location)).new_path()).parent == Path("/x/y/data")
 
 
-def test_what_an_attempt_has_written_is_removed_and_nothing_else(files: TableLayout) -> None:
+def test_what_a_copy_has_written_is_removed_and_nothing_else(files: TableLayout) -> None:
     kept = written(files, rows(files, 1))
-    kept += written(files, rows(files, 2), attempt="fedcba")
-    gone = written(files, rows(files, 3), rows(files, 4), size=1, attempt="abcdef")
+    kept += written(files, rows(files, 2), copy_id="fedcba")
+    gone = written(files, rows(files, 3), rows(files, 4), size=1, copy_id="abcdef")
     assert all("abcdef" in file.path for file in gone)
     assert len(in_folder(files)) == 4
     files.remove("abcdef")
