@@ -150,9 +150,16 @@ def find_gap(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
 
 
 def _mark(
-    sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
+    sub: Subscription,
+    chosen: Sequence[SubscriptionRel],
+    context: CommandContext,
+    *,
+    anew: bool = False,
 ) -> list[int]:
     """Mark the tables to be copied again; the oids of tables with a running copy.
+
+    In ``d`` a position tells the next attempt that a publication may be in flight
+    (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
 
     A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
     A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
@@ -160,6 +167,7 @@ def _mark(
     store, copying = context.store, []
     with store.transaction():
         for rel in _present_rows(sub, chosen, context):
+            in_flight = rel.srsubstate is SubRelState.DATASYNC
             if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
                 store.set_rel_state(
                     sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
@@ -171,7 +179,7 @@ def _mark(
                 rel.srrelid,
                 recopy=True,
                 epoch=str(uuid.uuid4()),
-                lake_lsn=InvalidXLogRecPtr,
+                lake_lsn=rel.lake_lsn if in_flight and not anew else InvalidXLogRecPtr,
                 copied=False,
             )
             store.forget_last_error(sub.oid, rel.srrelid)
@@ -200,7 +208,7 @@ def _begin_anew(
     """Change rows, slot, positions, in this order (see the module)."""
     store = context.store
     context.notify(warning(f'subscription "{sub.subname}" begins anew: {gap.reason}'))
-    _mark(sub, chosen, context)
+    _mark(sub, chosen, context, anew=True)
     point = renew_slot(sub, conn, context)
     failpoints.reach("recopy.slot_made")
     with store.transaction():

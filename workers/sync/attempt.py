@@ -1,4 +1,13 @@
-"""Begin an attempt to copy a table, and undo the attempt before."""
+"""Begin an attempt to copy a table, and undo the attempt before.
+
+An attempt may fail again and again, so an attempt leaves nothing for long: the next attempt drops
+the branches, the snapshots that only the branches led to, and the files, committed or not. ``main``
+gets a snapshot (the fence) only if the attempt before may have been publishing. For that, an
+attempt stores the position of its copy (``lake_lsn``) before the fast-forward::
+
+    d, lake_lsn 0/0    killed in the copy             branch, snapshots and files go; main stays
+    d, lake_lsn 0/900  killed around the fast-forward the fence first; then main is set back
+"""
 
 from __future__ import annotations
 
@@ -6,15 +15,16 @@ import logging
 import uuid
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
-from catalog.pg_lsn import InvalidXLogRecPtr
+from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
-from workers.lake.table import LakeIdent, LakeTable
+from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.sync import permanent_slot
+from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.sync.context import SyncContext
 
 log = logging.getLogger(__name__)
@@ -50,6 +60,8 @@ def undo_published_attempt(
 ) -> LakeTable:
     """Undo a published copy that was never stored as s, or that a worker in f cannot use.
 
+    Without a publication the attempt's branches and files are removed, and ``main`` stays as it is.
+
     The fence comes first. A dead worker may have left a fast-forward in flight. Either the
     fast-forward landed before the fence, and the undo sees the copy, or the fast-forward cannot
     land any more. A table that left the subscription and came back needs the fence too: the new row
@@ -59,14 +71,18 @@ def undo_published_attempt(
     In a shared lake table a copy replaces the rows of its source only. So main is not set back, and
     rows that other sources have published since then stay.
     """
+    prefix = branches_of(sub, rel.srrelid) if source_of(sub, rel) else BRANCH_PREFIX
+    if not _may_be_publishing(rel, lake):
+        dest.drop_branches(lake.ident, prefix=prefix)
+        _discard(rel, dest, lake.ident)
+        return lake
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
     failpoints.reach("tablesync.fenced")
+    dest.drop_branches(lake.ident, prefix=prefix)
     if source_of(sub, rel):
-        dest.drop_branches(lake.ident, prefix=branches_of(sub, rel.srrelid))
         _discard(rel, dest, lake.ident)
         return fenced
-    dest.drop_branches(lake.ident)
     copied = fenced.stamp
     while _is_published(rel, fenced) and fenced.stamp == copied:
         if rel.base_snapshot is None:
@@ -91,6 +107,23 @@ def _discard(rel: SubscriptionRel, dest: Destination, ident: LakeIdent) -> None:
     """
     if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
         dest.discard_copy(ident, rel.epoch)
+
+
+def _may_be_publishing(rel: SubscriptionRel, lake: LakeTable) -> bool:
+    """May a dead worker have a fast-forward of the table in flight, or have published the copy?
+
+    A row in ``i`` does not tell: the table may have left the subscription during a copy. A data
+    directory of an earlier version has no position in ``d``, so ``main`` is looked at, too.
+    """
+    in_copy = rel.srsubstate is SubRelState.DATASYNC and rel.lake_lsn == InvalidXLogRecPtr
+    return not in_copy or _is_published(rel, lake)
+
+
+def store_publication(context: SyncContext, rel: SubscriptionRel, at: LSN) -> None:
+    """Store that the copy is about to be published at position ``at``."""
+    with context.store.transaction():
+        check_attempt_and_publisher(context.store, context.sub, rel)
+        context.store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=at)
 
 
 def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:

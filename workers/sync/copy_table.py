@@ -101,6 +101,9 @@ def copy_table(
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)
+    elif lake.records:
+        # Rows of the lake table that share a declared key would cost the whole copy.
+        check_repeated_keys(dest, lake.ident, branch, options.keys, source)
     form = CSV if nodes is None else BINARY
     ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
     columns = _copied_columns(remote, options, lake)

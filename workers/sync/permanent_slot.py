@@ -116,6 +116,7 @@ def store_finishedcopy(
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
     dest.write(ident, branch, [], stamp)
     check_attempt_and_publisher(store, sub, rel)
+    store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos)  # see workers.sync.attempt
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     durable = dest.make_durable([ident])

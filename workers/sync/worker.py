@@ -60,7 +60,7 @@ from workers.publisher.fingerprint import published_as
 from workers.publisher.identify import check_own_server
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync import permanent_slot
-from workers.sync.attempt import begin_attempt
+from workers.sync.attempt import begin_attempt, store_publication
 from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.sync.catch_up import catch_up, wait_for_catchup
 from workers.sync.context import SyncContext
@@ -215,6 +215,7 @@ def _store_syncdone(
     store, dest, sub = context.store, context.dest, applier.sub
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source_of(sub, rel))
+    store_publication(context, rel, s_lsn)
     dest.write(ident, branch, [], stamp)
     failpoints.reach("tablesync.caught_up")
     check_attempt_and_publisher(store, sub, rel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,10 +17,11 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from tests.workers.copied_table import BRANCH, context, copied
 from tests.workers.subscribed import EPOCH, Subscribed
 from workers.lake.memory.destination import MemoryDestination
+from workers.lake.memory.lake import ancestors_of
 from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_process import WorkerProcess
-from workers.sync.attempt import begin_attempt
+from workers.sync.attempt import begin_attempt, store_publication
 
 S_LSN = LSN(700)
 IDENT = LakeIdent("public", "a")
@@ -111,3 +113,42 @@ def test_only_a_permanent_slot_has_an_origin(world: Subscribed, kind: SyncSlot) 
     )
     begin(world, rel, dest)
     assert (world.store.origin_by_name(name) is not None) == (kind is SyncSlot.PERMANENT)
+
+
+def test_attempts_that_fail_leave_neither_snapshots_nor_branches(world: Subscribed) -> None:
+    """Killed in the copy, or an error of the catch-up: nobody was publishing, so no fence."""
+    rel, dest = copied(world)
+    table = world.lake.tables[IDENT]
+    before = set(table.snapshots)
+    for n in range(5):
+        branch = f"pgsub_1_1_{n}"
+        dest.create_branch(IDENT, branch)
+        stamp = Stamp("pg_16384", S_LSN, rel.epoch or "", rel.floor)
+        dest.write(IDENT, branch, [], stamp)
+        dest.write(IDENT, branch, [], replace(stamp, lsn=LSN(800)))
+        rel = begin(world, rel, dest)
+        assert (set(table.snapshots), set(table.refs)) == (before, {"main"})
+
+
+def test_an_attempt_that_was_about_to_publish_is_fenced(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    process = cast("WorkerProcess", SimpleNamespace(store=world.store))
+    store_publication(context(process, world, dest), rel, S_LSN)
+    main = world.lake.tables[IDENT].refs["main"]
+    again = begin(world, world.rel("a"), dest)
+    assert world.lake.tables[IDENT].refs["main"] > main
+    assert again.lake_lsn == InvalidXLogRecPtr
+
+
+def test_a_copy_that_was_published_and_taken_back_leaves_no_snapshot(world: Subscribed) -> None:
+    rel, dest = copied(world)
+    table = world.lake.tables[IDENT]
+    base = table.refs["main"]
+    rel = world.store.update_rel(rel.srsubid, rel.srrelid, base_snapshot=base, lake_lsn=S_LSN)
+    stamp = Stamp("pg_16384", S_LSN, EPOCH, rel.floor)
+    dest.write(IDENT, BRANCH, [Segment(columns=("id", "v"), truncate=True)], stamp)
+    dest.publish(IDENT, BRANCH, stamp)
+    begin(world, rel, dest)
+    main = [each.snapshot_id for each in ancestors_of(table, "main")]
+    assert set(table.snapshots) == set(main)
+    assert base in main
