@@ -228,6 +228,15 @@ class UniqueViolation(ReplicationError):
     sqlstate = UNIQUE_VIOLATION
 
 
+class SerializationFailure(ReplicationError):
+    """Another writer changed a lake table beside a worker, and the worker's write had no effect.
+
+    Nobody is at fault: the write is tried again, is not counted, and disables no subscription.
+    """
+
+    sqlstate = SERIALIZATION_FAILURE
+
+
 class InvalidTextRepresentation(ReplicationError):
     """Text that is no value of the type."""
 

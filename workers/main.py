@@ -18,6 +18,7 @@ from catalog.errcodes import (
     ReplicationError,
     ReplicationGap,
     RequiredProcessGone,
+    SerializationFailure,
 )
 from catalog.store_sqlite import CatalogStore
 from config.guc import stored_settings
@@ -85,7 +86,8 @@ def _run(process: WorkerProcess) -> int:
         if isinstance(error, LakeBroken):
             with suppress(RequiredProcessGone):
                 process.link.lake_broken()
-        if process.applying and not isinstance(error, RequiredProcessGone):
+        nobody_at_fault = isinstance(error, RequiredProcessGone | SerializationFailure)
+        if process.applying and not nobody_at_fault:
             count_error(process, error)
             if disable_on_error(process):
                 return EXIT_DONE  # ENABLE then starts the worker at once

@@ -22,6 +22,7 @@ from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers import main as worker
 from workers.changes.key_conflict import KeyConflict
+from workers.lake.refusals import changed_meanwhile
 from workers.lake.table import LakeIdent
 from workers.process.launcher_socket import LOCK_FILE
 from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
@@ -223,10 +224,11 @@ def test_an_error_of_a_sync_worker_disables(run: Ended) -> None:
         (ConnectionFailure("could not connect to the publisher"), False),
         (ReplicationGap("the slot is gone", sqlstate="42704"), False),
         (RequiredProcessGone("lost the lake server while writing"), True),
+        (changed_meanwhile(LakeIdent("s", "t")), True),
         (AdminShutdown("terminating"), True),
         (WorkerExit("its table left"), True),
     ],
-    ids=["before it streams", "a gap", "the lake server", "told to stop", "on purpose"],
+    ids=["connecting", "a gap", "the lake server", "another writer", "told to stop", "on purpose"],
 )
 def test_what_is_no_error_of_applying_neither_disables_nor_counts(
     run: Ended, error: Exception, applying: bool

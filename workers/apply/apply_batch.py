@@ -24,6 +24,9 @@ A part that does not fit ``work_mem`` is cut, too: into two halves, or, if the p
 transaction, into *slices* of changes. The steps 1 to 4 are done for each slice. So a transaction of
 any size takes bounded memory. Step 5 follows the last slice, and readers see the whole transaction.
 
+Another writer may change a lake table beside the worker (40001). Then the write had no effect. The
+tables are read again, and the part goes through the steps again, a few times at most.
+
 A trace: a batch of transactions 1 to 8. The lake refuses a row of 6, and the error does not name
 the transaction::
 
@@ -42,7 +45,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from catalog.errcodes import Policy, ReplicationError, error_context, policy
+from catalog.errcodes import (
+    Policy,
+    ReplicationError,
+    SerializationFailure,
+    error_context,
+    policy,
+)
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
@@ -145,6 +154,14 @@ class Applier:
                 alone = part.part(failed.txn, failed.txn + 1)
                 self._raise_for_transaction(alone, failed.error, failed.change)
             return _around(part, failed.txn)
+        except SerializationFailure:
+            if self.holds_back_until_synced or self._attempts >= PUBLISH_ATTEMPTS:
+                self.relmap = relmap
+                raise
+            self._attempts += 1
+            self._forget_part(relmap)
+            self.writer.read_again()
+            return [part]
         except ReplicationError as error:
             if self.holds_back_until_synced or policy(error.code) is not Policy.DATA:
                 self.relmap = relmap

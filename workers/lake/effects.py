@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
+from catalog.errcodes import SerializationFailure
 from config.limits import COMPACTION_AT_ONCE_BYTES, SMALL_FILE_BYTES, SMALL_FILES, WHOLE_FILE_BYTES
 from workers.lake.refusals import duplicate
 from workers.lake.table import LakeIdent
@@ -139,11 +139,10 @@ def _counts(effect: Effect, outcomes: Mapping[str, Outcome]) -> Counts:
     for merge in effect.merges:
         outcome = outcomes.get(merge.operation)
         if outcome is None:
-            raise ReplicationError(
+            raise SerializationFailure(
                 f'a commit to lake table "{effect.ident}" cannot be found again',
                 detail="No snapshot carries its name.",
-                # An other client expired the snapshot; the next attempt commits again.
-                sqlstate=SERIALIZATION_FAILURE,
+                # Another client expired the snapshot; the next attempt commits again.
             )
         found = _add(found, effect.ident, merge, outcome)
     return found

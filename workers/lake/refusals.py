@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from catalog.errcodes import (
-    SERIALIZATION_FAILURE,
     ObjectNotInPrerequisiteState,
-    ReplicationError,
+    SerializationFailure,
     UniqueViolation,
 )
 from catalog.pg_lsn import LSN
@@ -41,22 +40,20 @@ def key_not_unique(
     )
 
 
-def changed_meanwhile(ident: LakeIdent) -> ReplicationError:
+def changed_meanwhile(ident: LakeIdent) -> SerializationFailure:
     """40001: the table or the branch is not the one that the files were written for."""
-    return ReplicationError(
+    return SerializationFailure(
         f'could not write to lake table "{ident}": it was changed meanwhile',
         detail="The branch is not as it was, or the table's columns or partitions are not.",
         hint="Nothing is to be done: the batch is written again.",
-        sqlstate=SERIALIZATION_FAILURE,
     )
 
 
-def main_was_moved(ident: LakeIdent, detail: str) -> ReplicationError:
+def main_was_moved(ident: LakeIdent, detail: str) -> SerializationFailure:
     """40001: ``main`` cannot be fast-forwarded, and no row of the batch is visible."""
-    return ReplicationError(
+    return SerializationFailure(
         f'could not publish to lake table "{ident}": main was moved',
         detail=detail,
-        sqlstate=SERIALIZATION_FAILURE,
     )
 
 

@@ -141,6 +141,21 @@ class OpenTables:
             )
         return lake
 
+    def read_again(self) -> None:
+        """Read the lake tables again, after another writer changed one of them beside a batch.
+
+        The tables have new columns or new positions; the next batch begins new branches.
+        """
+        tables = [table for table in self._tables.values() if not table.own_branch]
+        wait_for_all([self._threads.submit(self._read_again, table) for table in tables])
+
+    def _read_again(self, table: OpenTable) -> None:
+        lake = self.read(table.rel)
+        stamp = check_position(table.expected_row, lake, self._sub.subname, table.source)
+        lake = replace(lake, snapshots=())
+        self._tables[table.rel.srrelid] = replace(table, lake=lake, lsn=stamp.lsn, branch=None)
+        self._branches_abandoned.add(table.rel.srrelid)
+
     # -- inserted keys ------------------------------------------------------------------------
 
     def must_look_up_keys(self, table: OpenTable) -> bool:
@@ -181,7 +196,7 @@ class OpenTables:
         """Raise 40001 if a batch was staged without key look-ups beside rows of another writer."""
         without_look_up = [self._note_other_writer(lake, table) for table in tables]
         if any(without_look_up):
-            raise error_other_writer(lake.ident, self._sub.subname)
+            raise error_other_writer(lake.ident)
 
     # -- branches -----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, SerializationFailure
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
@@ -48,10 +48,8 @@ def store_nothing(_: Sequence[Written]) -> None:
     """Store nothing else with a batch."""
 
 
-class MainMoved(ReplicationError):  # noqa: N818 - the caller applies again
+class MainMoved(SerializationFailure):
     """Another writer moved ``main``, and the rows of the transaction are not staged any more."""
-
-    sqlstate = SERIALIZATION_FAILURE
 
     def __init__(self, refusal: ReplicationError) -> None:
         super().__init__(refusal.primary, detail=refusal.detail, hint=refusal.hint)
@@ -153,11 +151,10 @@ class BatchPublisher:
             unit = [self._batches.write_again(each) for each in unit]
         if source:
             raise error_main_keeps_moving(ident)
-        raise ReplicationError(
+        raise SerializationFailure(
             f'main of lake table "{ident}" is moved by somebody else '
             "faster than a batch can be published",
             hint="Stop the other writer or its maintenance; the table has one owner.",
-            sqlstate=SERIALIZATION_FAILURE,
         )
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:

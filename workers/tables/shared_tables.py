@@ -13,11 +13,10 @@ with the process, and a killed worker never blocks the others.
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError
+from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, SerializationFailure
 from catalog.pg_subscription import Subscription
 from config.limits import SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
@@ -95,21 +94,19 @@ def _is_published(dest: Destination, ident: LakeIdent, branch: str, stamp: Stamp
     return True
 
 
-def error_other_writer(ident: LakeIdent, subname: str) -> ReplicationError:
+def error_other_writer(ident: LakeIdent) -> SerializationFailure:
     """A batch was staged without key look-ups, and another writer added rows to the table."""
-    return ReplicationError(
+    return SerializationFailure(
         f'somebody else added rows to lake table "{ident}" beside a batch',
-        hint="Nothing: the worker starts again, and looks for the keys of inserted rows. If "
-        f"disable_on_error has disabled it: pgsub enable {shlex.quote(subname)}.",
-        sqlstate=SERIALIZATION_FAILURE,
+        hint="Nothing is to be done: the batch is written again, and the keys of inserted rows are "
+        "looked for.",
     )
 
 
-def error_main_keeps_moving(ident: LakeIdent) -> ReplicationError:
+def error_main_keeps_moving(ident: LakeIdent) -> SerializationFailure:
     """Before every attempt to publish, a different source had moved ``main``."""
-    return ReplicationError(
+    return SerializationFailure(
         f'main of lake table "{ident}" is moved by other sources faster than one can publish',
         hint="Keep the subscriptions that share the table in one data directory, where they take "
         "turns; or make batches smaller with batch_max_rows.",
-        sqlstate=SERIALIZATION_FAILURE,
     )

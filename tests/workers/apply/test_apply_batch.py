@@ -17,12 +17,15 @@ from catalog.pg_subscription import (
     TableOptions,
     TwoPhaseState,
 )
+from config.limits import PUBLISH_ATTEMPTS
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply import apply_batch, progress, reload
 from workers.apply.reload import reread_subscription
 from workers.apply.worker import log_streaming
+from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
+from workers.lake.refusals import changed_meanwhile
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.work_done import WorkDone
 from workers.process.worker_exit import WorkerExit
@@ -340,3 +343,34 @@ def test_applied_transactions_and_rows_are_counted_once_however_a_batch_is_cut(
     assert sum(sums["durations"]["batch"]["counts"]) == 1
     assert sum(sums["durations"]["publish"]["counts"]) == 2
     assert sum(sums["durations"]["lake_commit"]["counts"]) >= 4
+
+
+@pytest.mark.parametrize(("refusals", "code"), [(1, None), (PUBLISH_ATTEMPTS, None), (99, "40001")])
+def test_a_batch_beside_another_writer_is_written_again(
+    world: Subscribed, refusals: int, code: str | None
+) -> None:
+    """Of table b, which somebody gave a column, say; table a was written by then."""
+    left = refusals
+
+    class Changed(MemoryDestination):
+        def write_branch(self, ident: LakeIdent, *given: Any, **more: Any) -> Effect:
+            nonlocal left
+            if ident.table == "b" and left:
+                left -= 1
+                raise changed_meanwhile(ident)
+            return super().write_branch(ident, *given, **more)
+
+    dest = Changed(world.lake)
+    worker = world.worker(dest)
+    if code is None:
+        worker.apply_batch(batch(both(0), both(1)))
+        assert keys(world, "a") == keys(world, "b") == [0, 1]
+        left = refusals
+        worker.apply_batch(batch(both(2), after=200))
+        assert keys(world, "a") == keys(world, "b") == [0, 1, 2], "it counts anew for every batch"
+    else:
+        with pytest.raises(ReplicationError) as caught:
+            worker.apply_batch(batch(both(0)))
+        assert caught.value.code == code
+        assert left == 99 - 1 - PUBLISH_ATTEMPTS
+    assert dest.staged == 0

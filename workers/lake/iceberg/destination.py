@@ -111,7 +111,7 @@ class IcebergDestination(Destination):
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, self._staging)
-        self._columns = KnownColumns(self._tables)
+        self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._checked_generated: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
         self._finds_other_writers = settings.track_commit_timestamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.sql.key_bounds import KeyRanges
@@ -12,8 +13,12 @@ from workers.lake.table import LakeColumn, LakeIdent
 class KnownColumns:
     """Columns by table; any thread may call. New columns begin new key ranges."""
 
-    def __init__(self, tables: TableApi) -> None:
+    def __init__(
+        self, tables: TableApi, on_changed: Callable[[LakeIdent], None] = lambda _: None
+    ) -> None:
+        """``on_changed`` is called with a table that was read with other columns than before."""
         self._tables = tables
+        self._on_changed = on_changed
         self._lock = threading.Lock()
         self._columns: dict[LakeIdent, tuple[LakeColumn, ...]] = {}
         self._key_ranges: dict[LakeIdent, KeyRanges] = {}
@@ -25,9 +30,12 @@ class KnownColumns:
     def note(self, ident: LakeIdent, columns: tuple[LakeColumn, ...]) -> tuple[LakeColumn, ...]:
         """Keep columns that were read. Returns the columns."""
         with self._lock:
-            if self._columns.get(ident) != columns:
+            changed = self._columns.get(ident) != columns
+            if changed:
                 self._key_ranges.pop(ident, None)
             self._columns[ident] = columns
+        if changed:
+            self._on_changed(ident)
         return columns
 
     def key_ranges(self, ident: LakeIdent) -> KeyRanges:
