@@ -20,6 +20,10 @@ class LastError:
     detail: str | None = None
     hint: str | None = None
 
+    def is_repeated_by(self, other: LastError) -> bool:
+        """Whether the errors say the same; their details may name different places."""
+        return (self.sqlstate, self.message) == (other.sqlstate, other.message)
+
     def is_same_error(self, other: LastError | None) -> bool:
         """Whether two errors differ in nothing but the time."""
         return other is not None and (self.sqlstate, self.message, self.detail, self.hint) == (

@@ -21,6 +21,9 @@ CATALOG_POLL_SECONDS: Final = 5.0
 GAP_RETRY_SECONDS: Final = 60.0
 """Time until a worker that a gap ended starts again, for example after a lost slot. Waiting does
 not bring the slot back. The commands that mend the gap do not wait for this time."""
+REPEATED_ERROR_RETRY_SECONDS: Final = 180.0
+"""Longest time until a worker starts again that ended with its predecessor's error. A life of a
+worker costs sessions of the lake server, a walsender, and for a copy a slot and the copied rows."""
 WORKER_STOP_SECONDS: Final = 30.0
 """Time between SIGTERM and SIGKILL: a worker may finish the lake commit in flight."""
 WORKER_ATTACH_SECONDS: Final = 60.0

@@ -25,7 +25,8 @@ from config.guc import stored_settings
 from workers.changes.key_conflict import KeyConflict
 from workers.process import log as worker_log
 from workers.process.launcher_link import LauncherLink
-from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
+from workers.process.retry import retries_steadily
+from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, EXIT_REPEATED, WorkerExit
 from workers.process.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -91,8 +92,16 @@ def _run(process: WorkerProcess) -> int:
             count_error(process, error)
             if disable_on_error(process):
                 return EXIT_DONE  # ENABLE then starts the worker at once
-        return EXIT_GAP if isinstance(shown, ReplicationGap) else EXIT_ERROR
+        return _status(process, shown)
     return EXIT_DONE
+
+
+def _status(process: WorkerProcess, error: ReplicationError) -> int:
+    """The exit status of a worker that an error ends."""
+    if isinstance(error, ReplicationGap):
+        return EXIT_GAP
+    repeated = process.repeats_error and not retries_steadily(error.code)
+    return EXIT_REPEATED if repeated else EXIT_ERROR
 
 
 def _failed(error: Exception, subid: int, relid: int) -> int:

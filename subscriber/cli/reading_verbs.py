@@ -127,6 +127,7 @@ def sql(
     from config.load import from_stored
     from subscriber.commands.lake_access import CommandLake
     from subscriber.commands.query import run_sql
+    from workers.process.launcher_client import notify_launcher
 
     with open_catalog(call, make=True) as store:
         lake = CommandLake(
@@ -139,6 +140,8 @@ def sql(
             url = lake.answering_url()
             _refresh_status_tables(call, url, query, store)
             run_sql(url, query, form)
+            # The statement may have mended what a worker failed at.
+            notify_launcher(call.obj)
         finally:
             lake.close()
 

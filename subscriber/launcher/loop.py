@@ -193,6 +193,10 @@ class LauncherLoop:
         """Read pg_subscription in this turn."""
         self._subscriptions.look_soon()
 
+    def retry_at_once(self) -> None:
+        """Start workers that wait because of a repeated error."""
+        self._subscriptions.retry_at_once()
+
     def forget_start_time(self, subid: int) -> None:
         """``ApplyLauncherForgetWorkerStartTime``."""
         self._subscriptions.forget_start_time(subid)
@@ -291,4 +295,5 @@ class LauncherLoop:
 
     def _reread_settings(self) -> None:
         self._configuration.reread()
+        self.retry_at_once()
         self.look_at_catalog()

@@ -62,6 +62,9 @@ class Launcher(Protocol):
     def launch_sync(self, subid: int, relid: int) -> str | None:
         """Start a sync worker; the refusal, None if the worker was started."""
 
+    def retry_at_once(self) -> None:
+        """Start workers that wait because of a repeated error."""
+
     def forget_start_time(self, subid: int) -> None:
         """Let the apply worker's next start come at once."""
 
@@ -270,6 +273,7 @@ class Requests:
                 if not row.is_copying:
                     asked.add(row.tenant)
         self._launcher.look_at_catalog()
+        self._launcher.retry_at_once()
         if subid is not None:
             self._launcher.forget_start_time(int(subid))
         if wait is None:

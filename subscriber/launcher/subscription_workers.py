@@ -11,6 +11,9 @@ altered::
     2.0  b exits with 0         (b read the altered row) start time of b forgotten: launch b now
     5.0  a is due               start time a = 5.0; launch a
 
+A worker that ends with the error of its predecessor waits longer and longer
+(``workers.process.retry``), until a command, a SIGHUP or a success.
+
 A subscription waits for its own start time only. A reason to look may arrive while the loop is
 busy: the next turn finds the reason, and no wait can lose a reason.
 """
@@ -27,7 +30,8 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from config.limits import CATALOG_POLL_SECONDS, GAP_RETRY_SECONDS
 from subscriber.launcher.worker_processes import Exited, WorkerProcesses
-from workers.process.worker_exit import EXIT_GAP
+from workers.process.retry import retry_delay
+from workers.process.worker_exit import EXIT_GAP, EXIT_REPEATED
 from workers.process.worker_slots import SyncRefusal, WorkerType, decide, is_wanted, refuse_sync
 
 log = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class SubscriptionWorkers:
         self._settings = settings
         self._held = held
         self._last_start_times: dict[int, float] = {}
+        self._repeats: dict[int, int] = {}
         self._subscriptions: list[Subscription] = []
 
     def look_soon(self) -> None:
@@ -62,8 +67,14 @@ class SubscriptionWorkers:
 
     def forget_start_time(self, subid: int) -> None:
         """``ApplyLauncherForgetWorkerStartTime``."""
+        self._repeats.pop(subid, None)
         self._last_start_times.pop(subid, None)
         self.look_soon()
+
+    def retry_at_once(self) -> None:
+        """Start the workers that wait longer than others: a user changed something."""
+        for subid in list(self._repeats):
+            self.forget_start_time(subid)
 
     def look(self) -> None:
         """Compare the catalog with the slots; launch and stop workers."""
@@ -78,6 +89,7 @@ class SubscriptionWorkers:
         self._subscriptions = [sub for sub in stored if sub.oid not in held and not self.paused]
         for subid in set(self._last_start_times) - {sub.oid for sub in stored if is_wanted(sub)}:
             del self._last_start_times[subid]
+            self._repeats.pop(subid, None)
         slots = self._workers.slots.rows()
         actions = decide(self._subscriptions, slots, self._last_start_times, now, settings)
         for row in actions.stop:
@@ -107,15 +119,32 @@ class SubscriptionWorkers:
 
     def take_exit(self, exited: Exited) -> None:
         """After a worker's end set the successor's start time; wake the subscription's others."""
-        row = exited.row
-        if row.type is WorkerType.APPLY and exited.on_purpose:
-            self._last_start_times.pop(row.subid, None)
-        elif row.type is WorkerType.APPLY and exited.status == EXIT_GAP:
-            interval = self._settings().wal_retrieve_retry_interval
-            later = max(GAP_RETRY_SECONDS - interval, 0.0)
-            self._last_start_times[row.subid] = time.monotonic() + later
-        self._workers.wake(row.subid)
+        if exited.row.type is WorkerType.APPLY:
+            self._set_start_time(exited)
+        self._workers.wake(exited.row.subid)
         self.look_soon()
+
+    def _set_start_time(self, exited: Exited) -> None:
+        subid, interval = exited.row.subid, self._settings().wal_retrieve_retry_interval
+        repeats = self._repeats.pop(subid, 0) + 1
+        if exited.on_purpose:
+            self._last_start_times.pop(subid, None)
+        elif exited.status == EXIT_GAP:
+            self._start_after(subid, GAP_RETRY_SECONDS, interval)
+        elif exited.status == EXIT_REPEATED:
+            self._repeats[subid] = repeats
+            delay = retry_delay(interval, repeats)
+            self._start_after(subid, delay, interval)
+            log.info(
+                "action=retry subid=%d the error is that of the worker before: next attempt in "
+                "%.0f s, or when a command or SIGHUP changes something",
+                subid,
+                delay,
+            )
+
+    def _start_after(self, subid: int, delay: float, interval: float) -> None:
+        """Let the successor start after ``delay``: ``interval`` after its start time."""
+        self._last_start_times[subid] = time.monotonic() + max(delay - interval, 0.0)
 
     def _launch(self, subid: int, relid: int) -> bool:
         try:

@@ -13,7 +13,7 @@ from catalog.pg_lsn import LSN
 from catalog.store_sqlite import CatalogStore
 from workers.process import log as server_log
 from workers.process.launcher_link import LauncherLink
-from workers.process.worker_exit import EXIT_GAP
+from workers.process.worker_exit import EXIT_GAP, EXIT_REPEATED
 
 NAP = 10.0
 
@@ -34,6 +34,11 @@ def fails(_link: LauncherLink, _subid: int, _relid: int) -> int:
 def lost(_link: LauncherLink, _subid: int, _relid: int) -> int:
     """Ends because of a gap."""
     return EXIT_GAP
+
+
+def repeats(_link: LauncherLink, _subid: int, _relid: int) -> int:
+    """Ends with the error of the worker before."""
+    return EXIT_REPEATED
 
 
 def quits(link: LauncherLink, _subid: int, _relid: int) -> int:
@@ -123,7 +128,7 @@ def copies(link: LauncherLink, subid: int, relid: int) -> int:
 
 BEHAVIOURS: dict[str, Callable[[LauncherLink, int, int], int]] = {
     work.__name__: work
-    for work in (steady, works, fails, lost, quits, stubborn, lake, syncs, crowded, copies)
+    for work in (steady, works, fails, lost, repeats, quits, stubborn, lake, syncs, crowded, copies)
 }
 
 

@@ -25,7 +25,7 @@ from workers.changes.key_conflict import KeyConflict
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.table import LakeIdent
 from workers.process.launcher_socket import LOCK_FILE
-from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, WorkerExit
+from workers.process.worker_exit import EXIT_DONE, EXIT_ERROR, EXIT_GAP, EXIT_REPEATED, WorkerExit
 from workers.process.worker_process import WorkerProcess
 
 ARGV = ["apply", "--subid", "7", "--relid", "0", "--slot", "2", "--generation", "3"]
@@ -107,6 +107,7 @@ def test_settings_of_another_version_are_logged(
         (ReplicationGap("the slot is gone", sqlstate="42704"), EXIT_GAP, [1, 0]),
         (ConnectionFailure("no route"), EXIT_ERROR, [1, 1]),
     ],
+    ids=["gap", "connection"],
 )
 def test_a_gap_is_told_once_and_ends_with_a_status_of_its_own(
     tmp_path: Path,
@@ -254,3 +255,18 @@ def test_errors_are_counted_and_tried_again_without_the_option(run: Ended) -> No
     assert run.worker(EXISTS) == run.worker(EXISTS) == EXIT_ERROR
     assert run.enabled
     assert run.stats == SubscriptionStats(run.subid, apply_error_count=2, confl_insert_exists=2)
+
+
+def test_the_error_of_the_worker_before_ends_with_a_status_of_its_own(run: Ended) -> None:
+    """The detail may differ: a position, or how many rows there are by now."""
+    run.store.update_subscription(run.subid, subdisableonerr=False)
+    (run.data_dir / LOCK_FILE).write_text('{"pid": 1, "socket": "s", "start_time": 1}')
+
+    def missing(detail: str) -> ReplicationError:
+        return ReplicationError("a column is missing", sqlstate="55000", detail=detail)
+
+    assert run.worker(missing("one")) == EXIT_ERROR
+    assert run.worker(missing("two")) == run.worker(missing("three")) == EXIT_REPEATED
+    assert run.worker(ConnectionFailure("no route")) == EXIT_ERROR
+    assert run.worker(ConnectionFailure("no route")) == EXIT_ERROR
+    assert run.worker(missing("four")) == EXIT_ERROR

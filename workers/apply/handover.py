@@ -80,13 +80,14 @@ def process_syncing_tables_for_apply(
     last_start: Mapping[int, float],
     max_sync_workers: int,
     retry_interval: float,
+    retry_later: Mapping[int, float] | None = None,
 ) -> list[Action]:
     """Decide what the apply worker does for each table that is not ready, at a batch boundary.
 
     All tables in w are answered at the same boundary, with the same decided position. So apply
     stops once for many small tables, and not for each table. ``now`` and ``last_start`` (by relid)
     are monotonic seconds. A failing table is tried again after ``retry_interval`` or later,
-    whatever happens to the remaining tables.
+    whatever happens to the remaining tables; ``retry_later`` has longer times by relid.
     """
     actions: list[Action] = []
     running = len(sync_workers)
@@ -105,7 +106,8 @@ def process_syncing_tables_for_apply(
                 actions.append(AwaitSyncDone(rel.srrelid))
         elif running < max_sync_workers:
             started = last_start.get(rel.srrelid)
-            if started is None or now - started >= retry_interval:
+            interval = (retry_later or {}).get(rel.srrelid, retry_interval)
+            if started is None or now - started >= interval:
                 actions.append(LaunchSync(rel.srrelid))
                 running += 1
     return actions

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
 from config.limits import NAPTIME_PER_CYCLE_SECONDS
@@ -22,6 +24,7 @@ from workers.apply.handover import (
 )
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.process import failpoints
+from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import Stream
@@ -31,10 +34,38 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _SyncTracker:
-    """The time of the last request for a sync worker, by relid."""
+class SyncTracker:
+    """The time of the last request for a sync worker, by relid.
+
+    ``errors`` are the errors that the tables had then, and ``repeats`` counts the attempts in turn
+    that brought the error of the attempt before.
+    """
 
     last_start: dict[int, float] = field(default_factory=dict)
+    errors: dict[int, LastError] = field(default_factory=dict)
+    repeats: dict[int, int] = field(default_factory=dict)
+
+    def begin(self, relid: int, error: LastError | None) -> None:
+        """Note a request for a table that ``error`` has stopped so far."""
+        before = self.errors.pop(relid, None)
+        repeats = self.repeats.pop(relid, 0)
+        self.last_start[relid] = time.monotonic()
+        if error is not None and not retries_steadily(error.sqlstate):
+            self.errors[relid] = error
+            self.repeats[relid] = repeats + (before is not None and before.is_repeated_by(error))
+
+    def intervals(self, interval: float, errors: Sequence[LastError]) -> dict[int, float]:
+        """The times to wait of tables whose last attempt brought the same error once more."""
+        return {
+            error.relid: retry_delay(interval, self.repeats[error.relid] + 1)
+            for error in errors
+            if error.relid in self.errors and self.errors[error.relid].is_repeated_by(error)
+        }
+
+    def forget_errors(self) -> None:
+        """Try failing tables again in the steady interval: a user changed something."""
+        self.errors.clear()
+        self.repeats.clear()
 
 
 def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
@@ -46,13 +77,14 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
-    tracker = _SyncTracker()
+    tracker = SyncTracker()
     seen_version = -1
     while True:
         if process.interrupted():
             return
         stream.receiver.raise_if_failed()
-        reload_settings(process, stream)
+        if reload_settings(process, stream):
+            tracker.forget_errors()
         # Read the sync workers first and the catalog second. A sync worker stores s and then goes.
         # So a catalog that is read after the worker is gone shows s. In the other order the gate
         # would see the old d although the sync worker had stopped at s already.
@@ -61,6 +93,8 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         version = applier.store.data_version()
         if version != seen_version or change is not None:
             seen_version = version
+            if change is not None:
+                tracker.forget_errors()
             maybe_reread_subscription(process, applier)
             applier.read_rels()
             process.link.acknowledge_catalog(change)
@@ -128,7 +162,7 @@ def _process_syncing_tables(
     process: WorkerProcess,
     applier: Applier,
     stream: Stream,
-    tracker: _SyncTracker,
+    tracker: SyncTracker,
     workers: dict[int, SyncWorkerState],
 ) -> bool:
     """Carry out the decisions of ``process_syncing_tables_for_apply``.
@@ -139,6 +173,8 @@ def _process_syncing_tables(
     if not unready:
         return False
     subid, link = applier.sub.oid, process.link
+    interval = process.settings.wal_retrieve_retry_interval
+    errors = [error for error in applier.store.last_errors() if error.subid == subid]
     actions = process_syncing_tables_for_apply(
         unready,
         workers,
@@ -147,7 +183,8 @@ def _process_syncing_tables(
         now=time.monotonic(),
         last_start=tracker.last_start,
         max_sync_workers=process.settings.max_sync_workers_per_subscription,
-        retry_interval=process.settings.wal_retrieve_retry_interval,
+        retry_interval=interval,
+        retry_later=tracker.intervals(interval, errors),
     )
     waiting = False
     for action in actions:
@@ -155,7 +192,7 @@ def _process_syncing_tables(
             case SetReady(relid, lsn):
                 _set_ready(applier, relid, lsn)
             case LaunchSync(relid):
-                tracker.last_start[relid] = time.monotonic()
+                tracker.begin(relid, next((e for e in errors if e.relid == relid), None))
                 link.launch_sync(subid, relid)
             case AnswerCatchup(relid, lsn):
                 link.set_relstate(subid, relid, SubRelState.CATCHUP, lsn)

@@ -41,15 +41,15 @@ _RESTART_ON_SETTING: Final = (
 """Settings that are read when the lake's threads, staging, tables and the connection are made."""
 
 
-def reload_settings(process: WorkerProcess, stream: Stream) -> None:
-    """Take over changed settings from here on.
+def reload_settings(process: WorkerProcess, stream: Stream) -> bool:
+    """Take over changed settings from here on; has any setting changed?
 
     An apply worker cannot change some settings (``_RESTART_ON_SETTING``) during a run, and raises
     ``WorkerExit``. A sync worker keeps the old values: a new start would copy the table again.
     """
     changed = process.process_config_file()
     if not changed:
-        return
+        return False
     log.info(
         "action=reload subid=%d relid=%d settings changed: %s",
         process.subid,
@@ -60,6 +60,7 @@ def reload_settings(process: WorkerProcess, stream: Stream) -> None:
     if fixed and not process.relid:
         raise WorkerExit(f"it starts again with another {' and '.join(fixed)}")
     stream.reload(process.settings)
+    return True
 
 
 def reread_subscription(store: CatalogStore, old: Subscription) -> Subscription:

@@ -48,6 +48,7 @@ class WorkerProcess:
     ``disable_on_error``: in an apply worker from the start of the stream, in a sync worker from
     the first connection. ``publisher_lsn_at_start`` is the publisher's position when an apply
     worker connected: the transaction that ended the predecessor ends there or before.
+    ``repeats_error`` is true after ``remember_error`` of the predecessor's error.
     """
 
     data_dir: Path
@@ -60,6 +61,7 @@ class WorkerProcess:
     catalog_version: int = -1
     has_progressed: bool = False
     applying: bool = False
+    repeats_error: bool = False
     publisher_lsn_at_start: LSN = InvalidXLogRecPtr
     lake: WorkerLake = field(init=False)
 
@@ -131,15 +133,21 @@ class WorkerProcess:
             error.hint,
         )
         try:
-            before = self.store.last_error(self.subid, self.relid)
-            launcher = read_lock_file(self.data_dir)
-            since = launcher.start_time if launcher else now.since
-            if before is not None and before.is_same_error(now) and before.since >= since:
+            before = self._predecessors_error(now.since)
+            self.repeats_error = before is not None and before.is_repeated_by(now)
+            if before is not None and before.is_same_error(now):
                 return False
             self.store.put_last_error(now)
         except ReplicationError:  # the subscription is gone, or the disk is full
             log.debug("action=last_error could not be stored")
         return True
+
+    def _predecessors_error(self, now: int) -> LastError | None:
+        """The error of the predecessor under the same launcher, None after progress."""
+        before = self.store.last_error(self.subid, self.relid)
+        launcher = read_lock_file(self.data_dir)
+        since = launcher.start_time if launcher else now
+        return before if before is not None and before.since >= since else None
 
     def ident_of(self, relid: int) -> LakeIdent | None:
         """The lake table of a table of the subscription."""

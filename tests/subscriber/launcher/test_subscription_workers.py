@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import time
 from functools import partial
 
@@ -66,6 +68,21 @@ def test_after_a_gap_only_a_command_makes_it_try_again_soon(family: Family) -> N
         before = started(family, fails)
         wait_until(partial(lambda n: started(family, fails) > n, before), 20, family.log)
     wait_until(lambda: started(family, lost) == 4, 20, family.log)
+
+
+def test_a_repeated_error_waits_longer_and_longer_until_something_changes(family: Family) -> None:
+    (repeats,) = family.subscribe("repeats")
+    launcher = family.start(settings={"wal_retrieve_retry_interval": "100ms"})
+    wait_until(lambda: "next attempt in 3 s" in family.log(), 30, family.log)
+    waits = [float(each) for each in re.findall(r"next attempt in ([0-9]+) s", family.log())]
+    assert waits == sorted(waits)
+    before = started(family, repeats)
+    assert notify_launcher(family.data_dir)
+    wait_until(lambda: started(family, repeats) >= before + 4, 6, family.log)
+    wait_until(lambda: family.log().count("next attempt in 3 s") == 2, 30, family.log)
+    before = started(family, repeats)
+    launcher.send_signal(signal.SIGHUP)
+    wait_until(lambda: started(family, repeats) >= before + 4, 6, family.log)
 
 
 def test_a_failing_subscription_does_not_delay_the_restart_of_another(family: Family) -> None:

@@ -41,6 +41,7 @@ def decide(
     now: float = 100.0,
     last_start: dict[int, float] | None = None,
     limit: int = 2,
+    later: dict[int, float] | None = None,
 ) -> list[Action]:
     return process_syncing_tables_for_apply(
         rels,
@@ -51,6 +52,7 @@ def decide(
         last_start=last_start or {},
         max_sync_workers=limit,
         retry_interval=5.0,
+        retry_later=later,
     )
 
 
@@ -107,3 +109,5 @@ def test_a_failing_table_is_throttled_alone() -> None:
     tables = [rel(SubRelState.DATASYNC, relid=1), rel(SubRelState.INIT, relid=2)]
     assert decide(tables, last_start={1: 96.0}) == [LaunchSync(2)]
     assert decide(tables, last_start={1: 95.0}) == [LaunchSync(1), LaunchSync(2)]
+    assert decide(tables, last_start={1: 90.0}, later={1: 20.0}) == [LaunchSync(2)]
+    assert decide(tables, last_start={1: 80.0}, later={1: 20.0}) == [LaunchSync(1), LaunchSync(2)]

@@ -19,7 +19,7 @@ from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.standby_twin import StandbyTwin
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
-from workers.apply.loop import _is_enough, _set_ready
+from workers.apply.loop import SyncTracker, _is_enough, _set_ready
 from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import MAIN, LakeIdent, Stamp
@@ -326,3 +326,25 @@ def test_the_batch_in_hand_is_reported_until_it_is_durable(loop: Loop) -> None:
     times = [each["applying_commit_time"] for each in cast("LinkTwin", loop.process.link).reports]
     assert [bool(time) for time in times] == [True, False] * (len(times) // 2)
     assert times
+
+
+def test_a_table_with_the_error_of_the_attempt_before_waits_longer() -> None:
+    """Each attempt is begun with the error that the one before left, if any."""
+    tracker = SyncTracker()
+
+    def failed(message: str, sqlstate: str = "23505", detail: str | None = None) -> LastError:
+        return LastError(1, 7, 0, sqlstate, message, detail)
+
+    said = failed("a key is there twice", detail="One row.")
+    tracker.begin(7, None)
+    assert tracker.intervals(5.0, [said]) == {}, "the first error"
+    tracker.begin(7, said)
+    assert tracker.intervals(5.0, [failed(said.message, detail="Two rows.")]) == {7: 10.0}
+    tracker.begin(7, said)
+    assert tracker.intervals(5.0, [said]) == {7: 20.0}
+    assert tracker.intervals(5.0, [failed("another")]) == {}
+    assert tracker.intervals(5.0, []) == {}, "a command has the table copied again"
+    tracker.forget_errors()
+    assert tracker.intervals(5.0, [said]) == {}
+    tracker.begin(7, failed("no route", "08006"))
+    assert tracker.intervals(5.0, [failed("no route", "08006")]) == {}
