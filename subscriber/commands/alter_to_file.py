@@ -31,7 +31,12 @@ from subscriber.commands.create_drop import (
     new_row,
     raise_first,
 )
-from subscriber.commands.refresh import altering, refresh_tables, store_columns
+from subscriber.commands.refresh import (
+    altering,
+    drop_branches_of_removed,
+    refresh_tables,
+    store_columns,
+)
 from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import lake_ident
 from subscriber.messages import notice, warning
@@ -127,6 +132,7 @@ def _store_and_refresh(
     context: CommandContext,
 ) -> Subscription:
     changed, has_table_change = sub, False
+    rels = context.store.rels(sub.oid)
     conn = _connect(replace(sub, **columns), context) if stmt.options.connect else None
     if conn is None:
         if columns:
@@ -148,6 +154,7 @@ def _store_and_refresh(
         note_changed_slot(sub, changed, context)
     if columns or has_table_change:
         wait_for_reload(changed, context)
+        drop_branches_of_removed(changed, rels, context)
     return changed
 
 

@@ -39,6 +39,7 @@ from config.guc import Settings
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_rules import check_enable
 from subscriber.commands.context import CommandContext
+from subscriber.commands.lake_branches import drop_lake_branches
 from subscriber.commands.leaked_slots import (
     drop_sync_slots,
     leave_sync_slots,
@@ -384,6 +385,7 @@ def drop_subscription(name: str, context: CommandContext, *, leave_slot: bool = 
             leave_sync_slots(sub, left, context)
         leaked = release_slot(sub, conn, context)
         failpoints.reach("drop.slot_dropped")
+        drop_lake_branches(sub, context.store.rels(sub.oid), context)
         if conn is not None:
             retry_leaked_slots(sub, conn, context)
     finally:

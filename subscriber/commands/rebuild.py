@@ -24,8 +24,8 @@ A trace. The slot is at 500; a is at 700, b at 300, c was being copied::
     catalog   a s(700), b s(300), c i; max_flush_lsn = 500; WARNING: b is unproven
     stream    begins at 500: a skips 501..700, b takes them, c is copied
 
-Before the catalog's only transaction the command writes nothing but the fences: after a failure or
-a crash the command is simply run again.
+Before the catalog's only transaction the command writes nothing but the fences, and drops branches
+of the lost workers. After a failure or a crash the command is simply run again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from subscriber.commands.table_mapping import (
 )
 from subscriber.launcher.passfile import remove_passfile, temporary_passfile, write_passfile
 from subscriber.messages import notice, warning
-from workers.lake.table import LakeTable, Stamp
+from workers.lake.table import BRANCH_PREFIX, LakeTable, Stamp
 from workers.publisher.interfaces import ReplicationConn, SystemIdentity
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot, fetch_sync_slots
 
@@ -318,11 +318,17 @@ def _check_owner_is_free(sub: Subscription, context: CommandContext) -> None:
 
 
 def _fenced(claims: Sequence[Claim], context: CommandContext) -> list[Claim]:
-    """Fence the tables: no earlier worker can publish any more; the tables after the fences."""
+    """Fence the tables and drop the branches of earlier workers, which can publish no more.
+
+    Returns the tables after the fences.
+    """
     lake = context.lake()
 
     def fenced(claim: Claim) -> Claim:
-        return dataclasses.replace(claim, lake=lake.fence(claim.table.ident))
+        ident = claim.table.ident
+        behind = lake.fence(ident)
+        lake.drop_branches(ident, prefix=BRANCH_PREFIX)
+        return dataclasses.replace(claim, lake=behind)
 
     with ThreadPoolExecutor(FENCE_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
         found = list(pool.map(lambda claim: fenced(claim) if claim.known else claim, claims))

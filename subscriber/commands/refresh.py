@@ -36,6 +36,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
+from subscriber.commands.lake_branches import drop_lake_branches
 from subscriber.commands.leaked_slots import (
     drop_sync_slots,
     leave_sync_slots,
@@ -81,12 +82,24 @@ def refresh_publication(
     ``columns`` of the row are stored in the same transaction. Missing publications among
     ``validate`` are a warning. Returns after the workers have reloaded.
     """
+    rels = context.store.rels(sub.oid)
     refreshed, changed = refresh_tables(
         sub, conn, context, copy_data=copy_data, columns=columns or {}, validate=validate
     )
     if changed:
         await_workers(refreshed, context)
+        drop_branches_of_removed(refreshed, rels, context)
     return refreshed
+
+
+def drop_branches_of_removed(
+    sub: Subscription, before: Sequence[SubscriptionRel], context: CommandContext
+) -> None:
+    """Drop the branches of the tables that a refresh removed, once no worker writes the tables."""
+    kept = {rel.srrelid for rel in context.store.rels(sub.oid)}
+    removed = [rel for rel in before if rel.srrelid not in kept]
+    if removed:
+        drop_lake_branches(sub, removed, context)
 
 
 def await_workers(sub: Subscription, context: CommandContext) -> None:

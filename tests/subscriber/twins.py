@@ -225,6 +225,7 @@ class LakeTwin:
     fail: dict[str, BaseException] = field(default_factory=dict)
     fenced: list[str] = field(default_factory=list)
     durable: dict[str, Stamp | None] = field(default_factory=dict)
+    unbranched: list[tuple[str, str]] = field(default_factory=list)
     on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
 
     def add(
@@ -285,7 +286,9 @@ class LakeTwin:
         """Nothing is ever on one."""
 
     def drop_branches(self, ident: LakeIdent, *, prefix: str) -> None:
-        """Nothing was."""
+        if "drop_branches" in self.fail:
+            raise self.fail["drop_branches"]
+        self.unbranched.append((ident.table, prefix))
 
     def write(
         self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp

@@ -261,7 +261,7 @@ def test_a_copied_table_may_return_whatever_it_holds(world: Around) -> None:
     world.publisher.tables = {"a": PublishedTable()}
     bring_in_line(row(world), statement(), world.context)
     assert names(world) == [("a", "i")]
-    assert world.lake.fenced == []
+    assert world.lake.fenced == ["a"], "when it left, not when it came back"
 
 
 def test_slots_of_synchronisations_that_were_taken_away(world: Around) -> None:

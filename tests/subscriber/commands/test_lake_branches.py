@@ -1,0 +1,72 @@
+"""No branch of pgsub is left on a lake table that no subscription writes any more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure
+from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.lake_branches import drop_lake_branches
+from subscriber.commands.refresh import refresh_publication
+from tests.subscriber.commands.subscribed import row
+from tests.subscriber.twins import Around, PublishedTable, statement
+from workers.lake.table import SHARED, LakeIdent
+
+
+@pytest.fixture
+def subscribed(world: Around) -> Around:
+    """A subscription whose tables were copied to the lake."""
+    world.publisher.tables["b"] = PublishedTable()
+    create_subscription(statement(), world.context)
+    for rel in world.store.rels(row(world).oid):
+        world.lake.add(rel.lake_table, owner=row(world).subuuid)
+    return world
+
+
+def tables(world: Around) -> list[str]:
+    return sorted(rel.lake_table for rel in world.store.rels(row(world).oid))
+
+
+def test_a_drop_leaves_no_branch(subscribed: Around) -> None:
+    """After a fence, so that no late call publishes one."""
+    names = tables(subscribed)
+    drop_subscription("mysub", subscribed.context)
+    assert sorted(subscribed.lake.fenced) == names
+    assert sorted(subscribed.lake.unbranched) == [(name, "pgsub_") for name in names]
+
+
+def test_a_lake_that_is_away_does_not_stop_a_drop(subscribed: Around) -> None:
+    subscribed.lake.fail["drop_branches"] = ConnectionFailure("the lake server does not answer")
+    drop_subscription("mysub", subscribed.context)
+    assert subscribed.store.subscriptions() == []
+    left = [said for said in subscribed.said() if "branches of pgsub may stay" in said]
+    assert len(left) == len(subscribed.lake.tables)
+
+
+def test_tables_of_others_and_of_shared_sources(subscribed: Around) -> None:
+    """Somebody made the table anew; and other sources go on in a shared one, without a fence."""
+    sub, names = row(subscribed), tables(subscribed)
+    ident = LakeIdent("public", names[0])
+    table = subscribed.lake.tables[ident]
+    rels = [rel for rel in subscribed.store.rels(sub.oid) if rel.lake_table == names[0]]
+    subscribed.lake.tables[ident] = replace(table, owner="another")
+    drop_lake_branches(sub, rels, subscribed.context)
+    assert (subscribed.lake.fenced, subscribed.lake.unbranched) == ([], [])
+    subscribed.lake.tables[ident] = replace(table, owner=SHARED)
+    drop_lake_branches(sub, rels, subscribed.context)
+    prefix = f"pgsub_{sub.subuuid.replace('-', '')}_"
+    assert (subscribed.lake.fenced, subscribed.lake.unbranched) == ([], [(names[0], prefix)])
+
+
+def test_a_table_that_leaves_has_no_branch_and_the_others_keep_theirs(subscribed: Around) -> None:
+    first, *others = tables(subscribed)
+    publisher = subscribed.publisher
+    del publisher.tables[first]
+    sub = row(subscribed)
+    with closing(publisher.connect(sub)) as conn:
+        refresh_publication(sub, conn, subscribed.context, copy_data=True)
+    assert tables(subscribed) == others
+    assert subscribed.lake.unbranched == [(first, "pgsub_")]
