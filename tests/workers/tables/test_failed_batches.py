@@ -81,7 +81,7 @@ def test_what_fails_without_the_lake_fails_before_anything_is_written(
     class Watched(MemoryDestination):
         def write_branch(self, ident: LakeIdent, *args: object) -> Effect:
             written.append(ident)
-            return super().write_branch(ident, *args)  # type: ignore[arg-type]
+            return super().write_branch(ident, *args)  # type: ignore[arg-type]  # passed on as they come
 
     worker = world.worker(Watched(world.lake))
     with pytest.raises(ReplicationError) as caught:

@@ -228,15 +228,16 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
         """Drop branches, with the snapshots of the branches; see ``discard``."""
-        found = self._tables.branches(ident)
-        names = [name for name in found if name.startswith(prefix) and name != keep]
-        for name in names:
+        for name in discard_branches(self._tables, ident, prefix, keep):
             self._branch_positions.pop((ident, name), None)
-        if names:
-            discard_branches(self._tables, ident, names)
+            self._durability.committed(ident, 2)
 
     def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
-        """Remove what a failed copy left; see ``discard``."""
+        """Remove what a failed copy left; see ``discard``.
+
+        ``main`` was set back from a published copy: before the copy's files go, that is on disk.
+        """
+        self._durability.make_durable([ident])
         if discard_copied_snapshots(self._tables, ident, copy_id):
             self._file_tables.remove_copied(ident, copy_id)
 

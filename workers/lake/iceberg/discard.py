@@ -21,13 +21,20 @@ from workers.lake.table import MAIN, LakeIdent
 log = logging.getLogger(__name__)
 
 
-def discard_branches(tables: TableApi, ident: LakeIdent, names: Collection[str]) -> None:
-    """Drop branches, and the snapshots and files that only the branches led to."""
+def discard_branches(
+    tables: TableApi, ident: LakeIdent, prefix: str, keep: str | None = None
+) -> list[str]:
+    """Drop branches, and the snapshots and files that only the branches led to; their names."""
+    found = tables.branches(ident)
+    names = [name for name in found if name.startswith(prefix) and name != keep]
+    if not names:
+        return []
     before = tables.history(ident)
     for name in names:
         tables.drop_branch(ident, name)
     if _maybe_left(before, names):
         _expire(tables, ident, left_behind(before, names, tables.once_on_main(ident)))
+    return names
 
 
 def discard_copied_snapshots(tables: TableApi, ident: LakeIdent, copy_id: str) -> bool:
