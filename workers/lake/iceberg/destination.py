@@ -20,12 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from catalog.errcodes import (
-    DuplicateTable,
-    ObjectInUse,
-    ReplicationError,
-    UndefinedTable,
-)
+from catalog.errcodes import DuplicateTable, ObjectInUse, ReplicationError, UndefinedTable
 from catalog.pg_lsn import LSN
 from config.limits import COMMITS_OF_A_SEGMENT
 from workers.lake.connect.session import LakeSession
@@ -145,15 +140,10 @@ class IcebergDestination(Destination):
         A table that an earlier attempt of the owner left as new is finished; all further existing
         tables are refused (42P07).
         """
-        summary = first_summary(stamp)
+        summary, version = first_summary(stamp), self._format_version
         try:
             created = self._tables.create_table(
-                ident,
-                columns,
-                owner=owner,
-                relid=relid,
-                format_version=self._format_version,
-                summary=summary,
+                ident, columns, owner=owner, relid=relid, format_version=version, summary=summary
             )
         except DuplicateTable:
             if not is_unfinished(self._existing(ident), columns, owner, stamp):
