@@ -388,7 +388,7 @@ OPEN_COMMITS: Final = 10
 """The number of commits of a lake table that a power cut may take, before they are synchronised.
 
 Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
-COMMITS_OF_A_SEGMENT: Final = 3
+SEGMENT_COMMITS: Final = 3
 """The most commits for a segment of a batch, or for a compaction."""
 CLASS_DUMP_SECONDS: Final = 60.0
 """Time for Java to write a class archive."""
@@ -432,7 +432,7 @@ CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
 thread of Spark."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release or to touch a session, and to close the catalogs before."""
-KEY_DIGESTS_CACHED: Final = 4096
+CACHED_KEY_DIGESTS: Final = 4096
 """Relations whose key's digest a worker remembers."""
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that Iceberg refused because the table changed."""

@@ -31,7 +31,7 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
-from config.limits import KEY_DIGESTS_CACHED
+from config.limits import CACHED_KEY_DIGESTS
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
@@ -302,7 +302,7 @@ def _key_digests(runs: Sequence[Run]) -> set[str]:
     return {_key_digest(relation) for relation in relations}
 
 
-@lru_cache(maxsize=KEY_DIGESTS_CACHED)
+@lru_cache(maxsize=CACHED_KEY_DIGESTS)
 def _key_digest(relation: Relation) -> str:
     """The digest of a relation's key columns: two checks of every batch ask for the digest."""
     return key_digest(flagged_key(relation))

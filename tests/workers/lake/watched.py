@@ -14,7 +14,7 @@ from workers.lake.metadata.snapshots import LSN_KEY
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.sql.statements import create_namespace, sql_text, table_path
 from workers.lake.staged_rows import Staged
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 NEVER = 99

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from catalog.errcodes import DuplicateTable, ObjectInUse, ReplicationError, UndefinedTable
 from catalog.pg_lsn import LSN
-from config.limits import COMMITS_OF_A_SEGMENT
+from config.limits import SEGMENT_COMMITS
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
@@ -272,7 +272,7 @@ class IcebergDestination(Destination):
             raise
         if stamp is not None:
             self._branch_positions[ident, branch] = stamp
-        self._durability.committed(ident, 1 + COMMITS_OF_A_SEGMENT * len(segments))
+        self._durability.committed(ident, 1 + SEGMENT_COMMITS * len(segments))
         return effect
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
@@ -384,7 +384,7 @@ class IcebergDestination(Destination):
     ) -> int:
         """Rewrite the branch's small files, or files with deleted rows; see ``rewrite_files``."""
         self._branch_positions.pop((ident, branch), None)
-        self._durability.committed(ident, COMMITS_OF_A_SEGMENT)
+        self._durability.committed(ident, SEGMENT_COMMITS)
         session = self._sessions.get()
         if deleted_share is None:
             joined = self._file_tables.join_small(session, ident, branch, sizes)

@@ -34,7 +34,7 @@ from catalog.store_sqlite import CatalogStore
 from config.lake import embedded_catalog_file
 from workers.lake.server.whole_table import LostFileError, Metadata, check_table, read_metadata
 from workers.lake.storage.catalog_pointers import CatalogPointers, Pointer
-from workers.lake.storage.local_store import is_local, local_path
+from workers.lake.storage.local_path import is_local, local_path
 from workers.lake.table import LakeIdent
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workers.lake.metadata.avro_file import NotWholeError, UnknownCodecError, read_records
-from workers.lake.storage.local_store import is_local, local_path
+from workers.lake.storage.local_path import is_local, local_path
 
 Metadata = Mapping[str, Any]
 _END: Final = 4

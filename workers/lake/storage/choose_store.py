@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from config.lake import is_bucket
-from workers.lake.storage.local_store import LocalStore, is_local
+from workers.lake.storage.local_path import is_local
+from workers.lake.storage.local_store import LocalStore
 from workers.lake.storage.object_store import ObjectStore, bucket_of
 from workers.lake.storage.store import TableStore
 

@@ -1,7 +1,4 @@
-"""LocalStore: files on a disk that the worker and the lake server reach by the same path.
-
-``/x``, ``file:/x`` and ``file:///x`` name the same file.
-"""
+"""LocalStore: files on a disk that the worker and the lake server reach by the same path."""
 
 from __future__ import annotations
 
@@ -20,21 +17,11 @@ import pyarrow as pa
 
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors
 from workers.lake.storage.file_system import file_systems
+from workers.lake.storage.local_path import is_local, local_path
 from workers.lake.storage.store import TableStore
 
-_LOCAL: Final = re.compile(r"(file:)?/(?!/)|file:///(?!/)")
 _PATTERN: Final = re.compile(r"[][{}*?\\]")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-
-
-def is_local(location: str) -> bool:
-    """Does the location name a path of a local file system?"""
-    return _LOCAL.match(location) is not None
-
-
-def local_path(path: str) -> Path:
-    """The path without ``file:``."""
-    return Path("/" + path.removeprefix("file:").lstrip("/"))
 
 
 @dataclass(frozen=True, slots=True)

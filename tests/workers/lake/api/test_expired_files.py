@@ -16,7 +16,7 @@ from tests.workers.lake.two_columns import append, count, published, stamp
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import FileSizes
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 Make = Callable[..., Any]

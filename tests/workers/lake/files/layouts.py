@@ -15,7 +15,7 @@ from workers.lake.files.data_files import (
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.table_layout import TableLayout, read_layout
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 IDENT = LakeIdent("s", "t")

@@ -19,7 +19,7 @@ from tests.workers.lake.watched import Watched, update
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
 from workers.lake.segment import Segment
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 

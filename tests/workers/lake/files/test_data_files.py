@@ -36,7 +36,7 @@ from workers.lake.files.data_files import (
 )
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import NewFile
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import SOURCE_COLUMN
 
 

@@ -17,7 +17,8 @@ from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileTotals
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
-from workers.lake.storage.local_store import LocalStore, local_path
+from workers.lake.storage.local_path import local_path
+from workers.lake.storage.local_store import LocalStore
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from tests.workers.lake.files.layouts import deleting, known, metadata, places
 from workers.lake.files.deletion_vectors import read_vector, write_vectors
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.storage.local_store import LocalStore, local_path
+from workers.lake.storage.local_path import local_path
+from workers.lake.storage.local_store import LocalStore
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import TooLargeToFetch, Unreadable, _rows_at_once
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import LiveFile
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import SOURCE_COLUMN
 
 NOON = datetime.datetime(2026, 1, 2, 12)

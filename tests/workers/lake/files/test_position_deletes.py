@@ -24,7 +24,8 @@ from workers.lake.files.position_deletes import (
     write_deletes,
 )
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.storage.local_store import LocalStore, local_path
+from workers.lake.storage.local_path import local_path
+from workers.lake.storage.local_store import LocalStore
 
 PLACES = st.lists(
     st.tuples(st.sampled_from(["a", "b", "ç", "file:/x y"]), st.integers(0, 2**40 - 1)), max_size=40

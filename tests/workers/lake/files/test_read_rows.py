@@ -32,7 +32,7 @@ from workers.lake.files.read_rows import Unreadable, rows_at
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.staged_rows import FileList, LiveFile
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 
 FEW = 3
 

@@ -26,7 +26,7 @@ from workers.lake.files import segment_writer
 from workers.lake.files.read_rows import TooLargeToFetch
 from workers.lake.segment import Segment
 from workers.lake.sql.statements import sql_text, table_path
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 

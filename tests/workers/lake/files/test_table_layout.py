@@ -18,7 +18,7 @@ from tests.workers.lake.files.layouts import (
     written,
 )
 from workers.lake.files.table_layout import TableLayout, read_layout
-from workers.lake.storage.local_store import is_local, local_path
+from workers.lake.storage.local_path import is_local, local_path
 
 
 def test_a_plain_table_s_files_are_known() -> None:

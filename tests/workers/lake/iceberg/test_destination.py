@@ -28,7 +28,7 @@ from workers.lake.sql.statements import branch_path, set_properties, sql_text, t
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.sql.table_metadata import read_history, read_properties
 from workers.lake.storage.file_system import FileSystem
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 Make = Callable[..., Any]

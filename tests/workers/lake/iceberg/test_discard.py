@@ -12,7 +12,7 @@ from catalog.errcodes import IoError
 from tests.workers.lake.two_columns import append, count, published, stamp
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 Make = Callable[..., Any]

@@ -24,7 +24,7 @@ from workers.lake.segment import Segment
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.file_system import FileSystem
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 Make = Callable[..., Any]

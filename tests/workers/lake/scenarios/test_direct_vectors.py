@@ -16,7 +16,7 @@ from workers.lake.connect.errors import LakeFailure
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.staged_rows import FileList
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 

@@ -19,7 +19,7 @@ from workers.lake.effects import FileSizes
 from workers.lake.files.data_files import as_rows
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.sql.statements import sql_text, table_path
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeColumn, LakeIdent
 
 NAN = math.nan

@@ -17,7 +17,7 @@ from catalog.errcodes import IoError
 from catalog.store_sqlite import CatalogStore
 from tests.workers.lake.server.torn_tables import IDENT, TEARS, TornLake, cut, empty, missing
 from workers.lake.server.set_back import set_embedded_tables_back, set_torn_tables_back
-from workers.lake.storage.local_store import local_path
+from workers.lake.storage.local_path import local_path
 
 
 @pytest.fixture

@@ -9,18 +9,7 @@ import pytest
 
 from catalog.errcodes import IoError
 from workers.lake.storage.file_system import FileSystem
-from workers.lake.storage.local_store import LocalStore, is_local, local_path
-
-
-@pytest.mark.parametrize("path", ["/x/y", "file:/x/y", "file:///x/y"])
-def test_a_path_has_several_spellings(path: str) -> None:
-    assert is_local(path)
-    assert local_path(path) == Path("/x/y")
-
-
-@pytest.mark.parametrize("path", ["s3://b/x", "file://host/x", "x/y", "//host/x", "hdfs:/x", ""])
-def test_elsewhere(path: str) -> None:
-    assert not is_local(path)
+from workers.lake.storage.local_store import LocalStore
 
 
 def test_a_file_that_exists_is_not_replaced(tmp_path: Path) -> None:
