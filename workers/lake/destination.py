@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
-from workers.lake.segment import Generated, RowsOf, Segment
+from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
 
@@ -109,6 +109,20 @@ class Destination(Protocol):
     def discard(self, staged: Staged) -> None:
         """Remove staged files; a missing file is no error."""
 
+    def write_sources(
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+    ) -> list[Effect]:
+        """Apply the parts of several sources of a shared table together: one effect for each.
+
+        The segments of a part are applied in order; the rows of different sources do not meet. Only
+        the last snapshot carries the parts' stamps. Without stamps no snapshot carries any: the
+        segments are a slice of a transaction, and further slices follow.
+        ``count`` has to look at the effects before the branch is published.
+        A part's ``base`` is the position that the source must have on the branch already. Branches
+        of a shared table are short-lived, so no other check would notice a ``main`` that was set
+        back.
+        """
+
     def write_branch(
         self,
         ident: LakeIdent,
@@ -117,15 +131,8 @@ class Destination(Protocol):
         stamp: Stamp | None,
         base: LSN | None = None,
     ) -> Effect:
-        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
-
-        Without a stamp no snapshot carries one: the segments are a slice of a transaction, and
-        further slices follow.
-        ``count`` has to look at the effect before the branch is published.
-        ``base`` is the position that the stamp's source of a shared table must have on the branch
-        already. Branches of a shared table are short-lived, so no other check would notice a
-        ``main`` that was set back.
-        """
+        """``write_sources`` for a table of a single owner, or for one source."""
+        return self.write_sources(ident, branch, [SourcePart(segments, stamp, base)])[0]
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
         """The counts of each effect, all read in one call.

@@ -53,29 +53,43 @@ def added(one: Counts, other: Counts) -> Counts:
 class Merge:
     """A MERGE of ``rows`` changes, ``updates`` of them updates; ``operation`` names the commit.
 
-    ``key`` are the columns that matched rows, empty for a match by position.
+    ``key`` are the columns that matched rows, empty for a match by position. ``source`` is the
+    source of the rows in a shared table.
     """
 
     rows: int
     updates: int
     key: tuple[str, ...] = ()
     operation: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The work of a batch on a branch; the counts of ``merges`` are not yet in ``counts``."""
+    """The work of a batch on a branch, for one source of a shared table.
+
+    The counts of ``merges`` are not yet in ``counts``. ``commits`` is the number of snapshots that
+    were made; where several sources are written together, the first one has them all. ``snapshots``
+    are the ids of the snapshots that a shared table had before.
+    """
 
     ident: LakeIdent
     branch: str
     counts: Counts
     merges: tuple[Merge, ...] = ()
+    commits: int = 0
+    snapshots: frozenset[int] = frozenset()
 
 
 def joined(one: Effect, other: Effect) -> Effect:
     """The work of two slices of a transaction on one branch."""
-    merges = (*one.merges, *other.merges)
-    return Effect(one.ident, one.branch, added(one.counts, other.counts), merges)
+    return replace(
+        one,
+        counts=added(one.counts, other.counts),
+        merges=(*one.merges, *other.merges),
+        commits=one.commits + other.commits,
+        snapshots=one.snapshots or other.snapshots,
+    )
 
 
 @dataclass(frozen=True, slots=True)

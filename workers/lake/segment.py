@@ -8,12 +8,13 @@ that answer. No other call goes from the lake up to the workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from catalog.pg_lsn import LSN
 from workers.lake.staged_rows import Staged
-from workers.lake.table import LakeIdent
+from workers.lake.table import LakeIdent, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +118,19 @@ class Segment:
     generated: Generated = ()
     source: str = ""
     from_branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """A batch's part for one source of a shared table, or for a table of a single owner.
+
+    Without ``stamp`` the segments are a slice of a transaction. ``base`` is the position that the
+    source must have on the branch already; None in a table of a single owner.
+    """
+
+    segments: Sequence[Segment]
+    stamp: Stamp | None
+    base: LSN | None = None
 
 
 def found_rows_schema() -> pa.Schema:

@@ -148,7 +148,7 @@ class BatchPublisher:
             unit, visible = self.begin_again(unit)
             if visible:
                 return unit
-            unit = [self._batches.write_again(each) for each in unit]
+            unit = self._batches.write_again(unit)
         if source:
             raise error_main_keeps_moving(ident)
         raise SerializationFailure(

@@ -5,7 +5,7 @@ Three steps, each for all tables in parallel, every table by a single thread:
 1. The changes are folded and staged (``build_segments``). Layout, columns, identity, declared keys
    and values are decided here, for all tables, before a byte is committed for any table.
 2. The lake applies the segments on the table's branch. The sources of a shared lake table are
-   written in turn, on a single branch.
+   written together, on a single branch.
 3. The lake is asked for the numbers of matched rows, for several tables at a time.
 
 After an error in a table the remaining tables of the step are still tried. Then all staged rows are
@@ -40,7 +40,8 @@ from workers.changes.layout import PartOfIdentity
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
 from workers.lake.destination import Destination
-from workers.lake.effects import joined
+from workers.lake.effects import Effect, joined
+from workers.lake.segment import SourcePart
 from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
 from workers.process.work_done import DONE
@@ -171,14 +172,22 @@ class BatchWriter:
         return [each for unit in wait_for_all(futures) for each in unit]
 
     def _give_positions(self, unit: Sequence[Written]) -> list[Written]:
-        done = []
-        for each in unit:
-            table = each.table
-            effect = self._dest.write_branch(
-                table.lake.ident, table.branch or "", [], each.stamp, table.base_lsn
-            )
-            done.append(replace(each, effect=joined(each.effect, effect)))
-        return done
+        """Give a lake table's branch the position of each source, in one snapshot."""
+        last = self._write_sources(
+            [each.table for each in unit],
+            [SourcePart((), each.stamp, each.table.base_lsn) for each in unit],
+        )
+        return [
+            replace(each, effect=joined(each.effect, effect))
+            for each, effect in zip(unit, last, strict=True)
+        ]
+
+    def _write_sources(
+        self, tables: Sequence[OpenTable], parts: Sequence[SourcePart]
+    ) -> list[Effect]:
+        """Write the parts of the sources of one lake table."""
+        first = tables[0]
+        return self._dest.write_sources(first.lake.ident, first.branch or "", parts)
 
     def end_turn(self) -> None:
         """Let the next worker of the data directory write to the shared tables."""
@@ -261,28 +270,29 @@ class BatchWriter:
         *,
         is_slice: bool = False,
     ) -> list[Written]:
-        """Write the sources of a lake table in turn, on a single branch."""
-        done: list[Written] = []
-        for table in tables:
-            begun = replace(table, branch=done[0].table.branch) if done else table
-            done.append(self._write_table(begun, staged[table.rel.srrelid], end_lsn, is_slice))
-        return done
-
-    def _write_table(
-        self, table: OpenTable, work: TableWork, end_lsn: LSN, is_slice: bool
-    ) -> Written:
-        epoch = table.rel.epoch or ""
-        stamp = Stamp(self.origin, end_lsn, epoch, table.floor, table.source)
-        ready = self._tables.with_branch(table)
-        now = None if is_slice else stamp
-        with self._looking_up_keys_after(table.rel), DONE.timed("lake_commit"):
-            effect = self._dest.write_branch(
-                ready.lake.ident, ready.branch or "", work.segments, now, table.base_lsn
-            )
+        """Write the sources of a lake table together, on a single branch."""
+        stamps = [
+            Stamp(self.origin, end_lsn, table.rel.epoch or "", table.floor, table.source)
+            for table in tables
+        ]
+        works = [staged[table.rel.srrelid] for table in tables]
+        branch = self._tables.with_branch(tables[0]).branch
+        ready = [replace(table, branch=branch) for table in tables]
+        parts = [
+            SourcePart(work.segments, None if is_slice else stamp, table.base_lsn)
+            for work, stamp, table in zip(works, stamps, tables, strict=True)
+        ]
+        try:
+            with DONE.timed("lake_commit"):
+                effects = self._write_sources(ready, parts)
+        except FailedTransaction as failed:
+            for rel in _tables_at_fault(failed, [table.rel for table in tables]):
+                self._look_up_keys_after(failed, rel)
+            raise
         pa.default_memory_pool().release_unused()  # the thread used most of the pool
-        if not table.own_branch:
+        if not tables[0].own_branch:
             failpoints.reach("apply.table_written")
-        return Written(ready, work, stamp, effect)
+        return list(map(Written, ready, works, stamps, effects))
 
     @contextmanager
     def _looking_up_keys_after(self, rel: SubscriptionRel) -> Iterator[None]:
@@ -320,20 +330,35 @@ class BatchWriter:
         visible = all(stamp.lsn >= each.stamp.lsn for stamp, each in zip(stamps, unit, strict=True))
         return again, visible
 
-    def write_again(self, written: Written) -> Written:
-        """Apply the staged segments once more, on the new branch of ``begin_again``."""
-        table, work = written.table, written.work
+    def write_again(self, unit: Sequence[Written]) -> list[Written]:
+        """Apply a lake table's staged segments once more, on the new branch of ``begin_again``."""
+        parts = [SourcePart(each.work.segments, each.stamp, each.table.base_lsn) for each in unit]
         try:
-            effect = self._dest.write_branch(
-                table.lake.ident, table.branch or "", work.segments, written.stamp, table.base_lsn
-            )
+            effects = self._write_sources([each.table for each in unit], parts)
         except FailedTransaction as failed:
             # Further tables of the batch are published already: the batch cannot be cut any more.
             raise failed.error from None
-        return replace(written, effect=effect, counts=self._dest.count([effect])[0])
+        counts = self._dest.count(effects)
+        return [
+            replace(each, effect=effect, counts=found)
+            for each, effect, found in zip(unit, effects, counts, strict=True)
+        ]
 
 
 def _discard_staged(staged: Mapping[int, TableWork]) -> None:
     """Remove the staged rows of a batch that failed."""
     for each in staged.values():
         each.discard()
+
+
+def _tables_at_fault(
+    failed: FailedTransaction, rels: Sequence[SubscriptionRel]
+) -> list[SubscriptionRel]:
+    """The table of the change at fault; all sources of the lake table if the table is not known."""
+    change = failed.change
+    named = (
+        []
+        if change is None
+        else [rel for rel in rels if (rel.nspname, rel.relname) == (change.nspname, change.relname)]
+    )
+    return named or list(rels)

@@ -353,12 +353,12 @@ def test_a_batch_beside_another_writer_is_written_again(
     left = refusals
 
     class Changed(MemoryDestination):
-        def write_branch(self, ident: LakeIdent, *given: Any, **more: Any) -> Effect:
+        def write_sources(self, ident: LakeIdent, *given: Any, **more: Any) -> list[Effect]:
             nonlocal left
             if ident.table == "b" and left:
                 left -= 1
                 raise changed_meanwhile(ident)
-            return super().write_branch(ident, *given, **more)
+            return super().write_sources(ident, *given, **more)
 
     dest = Changed(world.lake)
     worker = world.worker(dest)

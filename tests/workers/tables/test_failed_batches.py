@@ -11,6 +11,7 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
+from workers.lake.segment import SourcePart
 from workers.lake.table import LakeIdent
 from workers.proto.messages import Delete, Insert, Message, Update
 
@@ -79,9 +80,11 @@ def test_what_fails_without_the_lake_fails_before_anything_is_written(
     written: list[LakeIdent] = []
 
     class Watched(MemoryDestination):
-        def write_branch(self, ident: LakeIdent, *args: object) -> Effect:
+        def write_sources(
+            self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+        ) -> list[Effect]:
             written.append(ident)
-            return super().write_branch(ident, *args)  # type: ignore[arg-type]  # passed on as they come
+            return super().write_sources(ident, branch, parts)
 
     worker = world.worker(Watched(world.lake))
     with pytest.raises(ReplicationError) as caught:

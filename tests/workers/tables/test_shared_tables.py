@@ -14,9 +14,10 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
 from config.limits import SHARED_TABLE_ATTEMPTS
 from tests.workers.sharing import TARGET, A, B, Make, Sharing, insert
+from tests.workers.subscribed import FINGERPRINT
 from tests.workers.transactions import batch, relation, row
 from workers.lake.memory.destination import MemoryDestination
-from workers.lake.memory.lake import MemoryLake
+from workers.lake.memory.lake import MemoryLake, ancestors_of
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import MAIN, SOURCE_COLUMN, LakeIdent, Stamp
@@ -185,6 +186,57 @@ def test_two_tables_of_one_subscription_show_together(lake: MemoryLake, sharing:
         batch([A, B, Truncate(False, False, (1,)), insert(5, 5), insert(6, 6, 2)], after=200)
     )
     assert (one.rows("a"), one.rows("b")) == ([(5, 5)], [(1, 1), (2, 2), (6, 6)])
+
+
+def snapshots(lake: MemoryLake) -> int:
+    return len(list(ancestors_of(lake.tables[TARGET], MAIN)))
+
+
+@pytest.mark.parametrize("work_mem", [1, 1 << 30], ids=["in slices", "at once"])
+def test_a_batch_of_many_sources_is_one_snapshot_with_all_positions(
+    lake: MemoryLake, sharing: Make, work_mem: int
+) -> None:
+    names = [f"part_{n}" for n in range(12)]
+    one = sharing("1", *names)
+    worker, before = one.worker(), snapshots(lake)
+    worker.work_mem = work_mem
+    relations = [relation(n, name, "id", "v") for n, name in enumerate(names, start=1)]
+    for number in range(5):
+        added = [insert(number, 1, relid=n) for n in range(1, 13)]
+        worker.apply_batch(batch([*relations, *added], after=100 * number))
+        positions = {one.position(name) for name in names}
+        assert positions == {100 * (number + 1)}
+    assert all(one.rows(name) == [(n, 1) for n in range(5)] for name in names)
+    at_once = snapshots(lake) - before == 5
+    assert at_once == (work_mem > 1)
+
+
+def test_a_row_that_is_missing_is_told_of_its_own_source(
+    sharing: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = sharing("1", "a", "b")
+    worker = one.worker()
+    with caplog.at_level("INFO"):
+        gone: list[Message] = [A, B, insert(1, 1), Delete(2, "K", row("7", ""))]
+        worker.apply_batch(batch(gone))
+    [told] = [line for line in caplog.messages if "conflict=delete_missing" in line]
+    assert f"relid={one.rel('b').srrelid} " in told
+    assert "count=1" in told
+
+
+def test_a_bad_key_of_one_source_ends_its_trust_and_no_other(sharing: Make) -> None:
+    one = sharing("1", "a", "b")
+    for name in ("a", "b"):
+        rel = one.rel(name)
+        one.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=FINGERPRINT)
+    worker = one.worker()
+    changed = Update(2, None, None, row("2", "9"))  # inserts alone are not compared
+    twice: list[Message] = [A, B, insert(1, 1), insert(2, 2, 2), changed, insert(2, 3, 2)]
+    with pytest.raises(ReplicationError) as caught:
+        worker.apply_batch(batch(twice))
+    assert caught.value.code == "23505"
+    assert (one.rel("a").copied, one.rel("b").copied) == (True, False)
+    assert (one.rows("a"), one.rows("b")) == ([], [])
 
 
 MOVED = relation(1, "moved", "id", "v")

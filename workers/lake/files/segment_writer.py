@@ -86,7 +86,7 @@ class FileSegmentWriter(SegmentWriter):
     queries: RowQueries
     keys: KeyCache
     other_writers: OtherWriters = NO_OTHER_WRITERS
-    _counts: Counts = field(default_factory=Counts)
+    _counts: dict[str, Counts] = field(default_factory=dict)
 
     @property
     def ident(self) -> LakeIdent:
@@ -126,7 +126,7 @@ class FileSegmentWriter(SegmentWriter):
         """A single commit. If only a look-up can tell, the look-up comes first."""
         found = None
         if self._looks_up_first(segment):
-            yield Barrier()
+            yield Barrier(segment.source)
             try:
                 found = self._look_up(segment)
             except LakeFailure:
@@ -134,15 +134,20 @@ class FileSegmentWriter(SegmentWriter):
                 raise Declined from None
             if found is None:
                 raise Declined
-        yield Commit(partial(self._write, segment, found))
+        yield self._commit(((segment, found),))
+
+    def _commit(self, work: tuple[tuple[Segment, Found | None], ...]) -> Commit:
+        """A commit of segments of different sources; rows may be found already."""
+        sources = frozenset(segment.source for segment, _ in work)
+        return Commit(partial(self._write, work), True, sources, work, self._commit)
 
     def commit_empty(self, properties: Properties) -> None:
         """Commit no files."""
         self.target.commit(CommitParts(), properties)
 
-    def effect(self) -> WriterEffect:
+    def effect(self, source: str = "") -> WriterEffect:
         """The counts of all commits."""
-        return WriterEffect(self._counts)
+        return WriterEffect(self._counts.get(source, Counts()))
 
     def forget_files(self) -> None:
         """Read the branch's files again: Spark commits to the branch now."""
@@ -225,33 +230,46 @@ class FileSegmentWriter(SegmentWriter):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _write(self, segment: Segment, found: Found | None, properties: Properties) -> None:
-        """Apply the segment in a single commit; ``found`` if rows were looked up already."""
-        if lacks_columns(self.files, segment.columns):
-            raise changed_meanwhile(self.ident)
-        parts = CommitParts()
+    def _write(self, work: Sequence[tuple[Segment, Found | None]], properties: Properties) -> None:
+        """Apply segments of different sources in a single commit; rows may be looked up already."""
+        parts, tips, counts = CommitParts(), set[int](), dict[str, Counts]()
         try:
-            if found is None and (segment.merge is not None or segment.row_lookup is not None):
-                found = self._look_up(segment)
-                if found is None:
-                    raise changed_meanwhile(self.ident)
-            if segment.merge is not None and segment.merge.rows and found is not None:
-                self._change_rows(segment, segment.merge, found, parts)
-            if segment.row_lookup is not None:
-                self._change_whole_rows(segment, segment.row_lookup, parts)
-            if segment.append is not None and segment.append.rows:
-                self._append(segment, segment.append, parts)
+            for segment, known in work:
+                found = self._apply(segment, known, parts)
+                tips |= set() if found is None else {found.tip}
+                counts[segment.source], parts.counts = parts.counts, Counts()
+            if len(tips) > 1:
+                raise changed_meanwhile(self.ident)
             if parts.batches:
                 rows = chain.from_iterable(parts.batches)
                 write_ahead(self.files, rows, parts.files.append)
-            tip = None if found is None else found.tip
+            tip = next(iter(tips), None)
             deletes = self.target.write_deletes(parts, tip)
         except BaseException:
             for file in parts.files:
                 if not any(file in own.files for own in parts.staged):
                     self.files.store.remove(file.path)
             raise
-        self._counts = added(self._counts, self.target.commit(parts, properties, tip, deletes))
+        size = self.target.commit(parts, properties, tip, deletes)
+        for source, own in counts.items():
+            of_table = replace(own, rows=size.rows, deleted=size.deleted)
+            self._counts[source] = added(self._counts.get(source, Counts()), of_table)
+
+    def _apply(self, segment: Segment, found: Found | None, parts: CommitParts) -> Found | None:
+        """Collect the parts of a segment; return the rows that were looked up, if any."""
+        if lacks_columns(self.files, segment.columns):
+            raise changed_meanwhile(self.ident)
+        if found is None and (segment.merge is not None or segment.row_lookup is not None):
+            found = self._look_up(segment)
+            if found is None:
+                raise changed_meanwhile(self.ident)
+        if segment.merge is not None and segment.merge.rows and found is not None:
+            self._change_rows(segment, segment.merge, found, parts)
+        if segment.row_lookup is not None:
+            self._change_whole_rows(segment, segment.row_lookup, parts)
+        if segment.append is not None and segment.append.rows:
+            self._append(segment, segment.append, parts)
+        return found
 
     def _append(self, segment: Segment, staged: Staged, parts: CommitParts) -> None:
         parts.counts = replace(parts.counts, appended=parts.counts.appended + staged.rows)

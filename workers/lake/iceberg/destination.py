@@ -21,7 +21,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from catalog.errcodes import DuplicateTable, ObjectInUse, ReplicationError, UndefinedTable
-from catalog.pg_lsn import LSN
 from config.limits import SEGMENT_COMMITS
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
@@ -46,7 +45,7 @@ from workers.lake.iceberg.new_table import first_summary, is_unfinished
 from workers.lake.metadata.snapshots import FENCE, lake_table
 from workers.lake.metadata.table_state import TableState
 from workers.lake.refusals import main_was_moved
-from workers.lake.segment import Generated, RowsOf, Segment
+from workers.lake.segment import Generated, RowsOf, SourcePart
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.generated_check import generated_types
@@ -247,33 +246,31 @@ class IcebergDestination(Destination):
         """Remove staged files; a missing file is no error."""
         self._staging.discard(staged)
 
-    def write_branch(
-        self,
-        ident: LakeIdent,
-        branch: str,
-        segments: Sequence[Segment],
-        stamp: Stamp | None,
-        base: LSN | None = None,
-    ) -> Effect:
-        """Apply the segments in order on the branch; only the last snapshot carries ``stamp``.
+    def write_sources(
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+    ) -> list[Effect]:
+        """Apply the parts together; only the last snapshot carries their stamps.
 
-        Without segments, and with ``stamp`` on the branch already, nothing is committed.
+        Without segments, and with the stamp on the branch already, nothing is committed.
         """
-        if not segments and base is None and self._branch_positions.get((ident, branch)) == stamp:
-            return Effect(ident, branch, Counts())
+        segments = [segment for part in parts for segment in part.segments]
+        stamp = parts[-1].stamp
+        known = self._branch_positions.get((ident, branch)) == stamp
+        if len(parts) == 1 and not segments and parts[0].base is None and known:
+            return [Effect(ident, branch, Counts())]
         session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         for segment in segments:
             self._check_generated(session, ident, segment.generated)
         try:
-            effect = self._writer(session, ident, branch).write(segments, stamp, base)
+            effects = self._writer(session, ident, branch).write(parts)
         except BaseException:
             self._forget(ident)
             raise
         if stamp is not None:
             self._branch_positions[ident, branch] = stamp
         self._durability.committed(ident, 1 + SEGMENT_COMMITS * len(segments))
-        return effect
+        return effects
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
         """The effects of a batch on the branches, in at most one call; see ``merge_results``."""

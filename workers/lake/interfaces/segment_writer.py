@@ -34,15 +34,37 @@ class Commit:
     ``BranchWriter`` holds a commit back until the next step is known, because only the last commit
     of a batch may carry the table's position. ``carries_properties`` is false for TRUNCATE:
     Iceberg commits a TRUNCATE without properties.
+
+    ``work`` is what the commit does, each for another of the ``sources``, and ``together`` makes
+    one commit of the work of several. None for a commit that stays alone.
     """
 
     run: Callable[[Properties], None]
     carries_properties: bool = True
+    sources: frozenset[str] = frozenset()
+    work: tuple[Any, ...] = ()
+    together: Callable[[tuple[Any, ...]], Commit] | None = None
+
+    def joined(self, later: Commit) -> Commit | None:
+        """One commit in place of both, or None: rows of one source are changed in order."""
+        same_writer = self.together is not None and self.together == later.together
+        if self.together is None or not same_writer or self.sources & later.sources:
+            return None
+        return self.together((*self.work, *later.work))
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All commits yielded so far must be on the branch before the writer is asked to go on."""
+    """All commits yielded so far must be on the branch before the writer is asked to go on.
+
+    Commits that are known to change rows of other sources than ``source`` alone need not be.
+    """
+
+    source: str = ""
+
+    def needs(self, held_back: Commit) -> bool:
+        """Must the commit be on the branch?"""
+        return not held_back.sources or self.source in held_back.sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +164,5 @@ class SegmentWriter(Protocol):
         ``properties`` hold a name for the commit (``OPERATION``), to find the snapshot by.
         """
 
-    def effect(self) -> WriterEffect:
-        """The work of the writer so far."""
+    def effect(self, source: str = "") -> WriterEffect:
+        """The work of the writer so far, for a source of a shared table."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +20,6 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedTable,
 )
-from catalog.pg_lsn import LSN
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import read_copy
 from workers.lake.destination import Destination
@@ -36,7 +36,7 @@ from workers.lake.memory.lake import (
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
 from workers.lake.metadata.snapshots import written_by_others
 from workers.lake.refusals import check_base, main_was_moved
-from workers.lake.segment import Generated, RowsOf, Segment
+from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
 from workers.lake.table import (
     BRANCH_PREFIX,
@@ -214,32 +214,38 @@ class MemoryDestination(Destination):
         self._enter("count")
         return counts(effects, self.lake.outcomes)
 
-    def write_branch(
-        self,
-        ident: LakeIdent,
-        branch: str,
-        segments: Sequence[Segment],
-        stamp: Stamp | None,
-        base: LSN | None = None,
-    ) -> Effect:
-        """Apply the segments in order on the branch."""
+    def write_sources(
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+    ) -> list[Effect]:
+        """Apply the parts in one commit."""
         self._enter("write_branch")
         table = self._get(ident)
         if branch not in table.refs:
             raise ReplicationError(f'branch "{branch}" of lake table "{ident}" does not exist')
-        if stamp is not None:
-            check_base(ident, sources_of(table, branch).get(stamp.source), stamp, base)
-        work = Work(ident, table.columns, list(self._rows(table, branch)))
+        stamps = [part.stamp for part in parts if part.stamp is not None]
+        before = sources_of(table, branch)
+        for part in parts:
+            if part.stamp is not None:
+                check_base(ident, before.get(part.stamp.source), part.stamp, part.base)
+        known = frozenset(table.snapshots if any(stamp.source for stamp in stamps) else ())
+        rows, effects = list(self._rows(table, branch)), []
+        for part in parts:
+            work = self._applied(table, Work(ident, table.columns, rows), part.segments)
+            rows = work.rows
+            merges = tuple(merge for merge, _ in work.merges)
+            effects.append(Effect(ident, branch, Counts(work.appended), merges))
+        self.lake.commit(table, branch, rows, *stamps[::-1])
+        return [replace(effects[0], commits=1, snapshots=known), *effects[1:]]
+
+    def _applied(self, table: MemoryTable, work: Work, segments: Sequence[Segment]) -> Work:
         for segment in segments:
             if segment.from_branch is not None:
                 work.elsewhere[segment.from_branch] = self._rows(table, segment.from_branch)
         first = max((n for n, s in enumerate(segments) if s.truncate), default=0)
         for segment in segments[first:]:
             work.apply(segment)
-        self.lake.commit(table, branch, work.rows, stamp)
         self.lake.outcomes |= {merge.operation: outcome for merge, outcome in work.merges}
-        merges = tuple(merge for merge, _ in work.merges)
-        return Effect(ident, branch, Counts(work.appended), merges)
+        return work
 
     def copy(
         self,

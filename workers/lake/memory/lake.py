@@ -72,14 +72,18 @@ class MemoryLake:
         ref: str,
         rows: Iterable[Row],
         stamp: Stamp | None = None,
-        *,
+        *others: Stamp,
         foreign: bool = False,
     ) -> MemorySnapshot:
-        """Add a snapshot at the tip of a ref; ``foreign``: as another writer that adds rows."""
+        """Add a snapshot at the tip of a ref; ``foreign``: as another writer that adds rows.
+
+        ``others`` are the positions of further sources of a shared table.
+        """
         with self.lock:
             sources = None
             if stamp is not None and stamp.source:
-                sources = {**sources_of(table, ref), stamp.source: stamp}
+                now = {each.source: each for each in (*others, stamp)}
+                sources = {**sources_of(table, ref), **now}
             tip = table.refs.get(ref)
             snapshot = MemorySnapshot(next(self._ids), tip, tuple(rows), stamp, sources, foreign)
             table.snapshots[snapshot.snapshot_id] = snapshot

@@ -90,9 +90,9 @@ class MergeSegmentWriter(SegmentWriter):
     names: CommitNames
     other_writers: OtherWriters = NO_OTHER_WRITERS
     before_commit: Callable[[], None] = _do_nothing
-    _appended: int = 0
+    _appended: Counter[str] = field(default_factory=Counter)
     _merges: list[Merge] = field(default_factory=list)
-    _rows_of_others: Counter[int] = field(default_factory=Counter)
+    _rows_of_others: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     @property
     def session(self) -> LakeSession:
@@ -133,14 +133,14 @@ class MergeSegmentWriter(SegmentWriter):
         if segment.from_branch is not None:
             yield Commit(partial(self._append_branch, segment.from_branch, segment.source))
 
-    def effect(self) -> WriterEffect:
+    def effect(self, source: str = "") -> WriterEffect:
         """Appended rows, and changed rows of other writers; counts of MERGEs are read later."""
         counts = Counts(
-            appended=self._appended,
-            update_origin_differs=self._rows_of_others[UPDATE],
-            delete_origin_differs=self._rows_of_others[DELETE],
+            appended=self._appended[source],
+            update_origin_differs=self._rows_of_others[source, UPDATE],
+            delete_origin_differs=self._rows_of_others[source, DELETE],
         )
-        return WriterEffect(counts, tuple(self._merges))
+        return WriterEffect(counts, tuple(each for each in self._merges if each.source == source))
 
     def find_keys(self, segment: Segment, lookup: KeyLookup) -> pa.Table:
         """The keys that rows of the branch have: the argument of ``KeyLookup.decide``.
@@ -183,7 +183,7 @@ class MergeSegmentWriter(SegmentWriter):
             of=segment.source,
         )
         count = self._count_of_others(by_key(segment.key, bounds, segment.source))
-        merge = Merge(staged.rows, updates, segment.key)
+        merge = Merge(staged.rows, updates, segment.key, source=segment.source)
 
         def run(properties: Properties) -> None:
             with self.staging.for_spark(staged) as source:
@@ -193,7 +193,7 @@ class MergeSegmentWriter(SegmentWriter):
 
     def _whole_rows(self, segment: Segment, lookup: WholeRowLookup) -> Iterator[Step]:
         if lookup.images.rows:
-            yield Barrier()
+            yield Barrier(segment.source)
         positions, append = lookup.decide(self.queries.whole_rows(segment, lookup.images))
         if positions is not None and positions.rows:
             yield self._merge_at_positions(segment, positions)
@@ -211,7 +211,8 @@ class MergeSegmentWriter(SegmentWriter):
             updates=updates > 0,
             generated=[name for name, _ in generated],
         )
-        merge, count = Merge(positions.rows, updates), self._count_of_others(by_position())
+        merge = Merge(positions.rows, updates, source=segment.source)
+        count = self._count_of_others(by_position())
 
         def run(properties: Properties) -> None:
             rows = frame(self.session, positions)
@@ -234,7 +235,8 @@ class MergeSegmentWriter(SegmentWriter):
         if count is not None:
             what = f"looking for rows of other writers in {self._what()}"
             found = self.session.query(count, what, s=source)
-            self._rows_of_others.update({row["op"]: row["n"] for row in found.to_pylist()})
+            changed = {(merge.source, row["op"]): row["n"] for row in found.to_pylist()}
+            self._rows_of_others.update(changed)
         self.before_commit()
         merge = replace(merge, operation=self.names.next())
         self.session.set_properties({**properties, OPERATION: merge.operation})
@@ -253,7 +255,7 @@ class MergeSegmentWriter(SegmentWriter):
         if staged.own is not None:  # written as data files, which the table no longer accepts
             raise changed_meanwhile(self.ident)
         self.before_commit()
-        self._appended += staged.rows
+        self._appended[segment.source] += staged.rows
         self.session.set_properties({})
         rows = self._projected(frame(self.session, staged), segment.columns, segment)
         self.session.append(

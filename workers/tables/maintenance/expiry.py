@@ -32,6 +32,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from config.limits import FIRST_MAINTENANCE_BATCHES
 from workers.lake.destination import Destination
+from workers.lake.effects import Effect
 from workers.lake.table import LakeIdent, LakeTable
 from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.jobs import Outcome, Outcomes, RunInBackground, maintenance_job
@@ -49,7 +50,7 @@ class _Expiry:
 
 
 class SnapshotExpiry:
-    """Counts the snapshots of a worker's tables, by relid, and runs due expiries."""
+    """Counts the snapshots of a worker's lake tables, and runs due expiries."""
 
     def __init__(
         self,
@@ -76,19 +77,31 @@ class SnapshotExpiry:
         self._locks = locks
         self._files = files
         self._running: dict[LakeIdent, _Expiry] = {}
-        self._snapshots: dict[int, array[float]] = {}
-        self._batches: dict[int, int] = {}
+        self._snapshots: dict[LakeIdent, array[float]] = {}
+        self._seen: dict[LakeIdent, frozenset[int]] = {}
+        self._batches: dict[LakeIdent, int] = {}
 
-    def opened(self, relid: int, lake: LakeTable) -> None:
+    def opened(self, lake: LakeTable) -> None:
         """Begin with the table's present snapshots."""
-        self._snapshots[relid] = array("d", lake.snapshots)
-        self._batches[relid] = 0
+        self._snapshots[lake.ident] = array("d", lake.snapshots)
+        self._seen.pop(lake.ident, None)
+        self._batches[lake.ident] = 0
 
-    def published(self, relid: int) -> None:
-        """Count a batch and the batch's snapshot."""
-        self._batches[relid] += 1
+    def published(self, ident: LakeIdent, effect: Effect) -> None:
+        """Count a batch and the batch's snapshots; of a shared table also those of other workers.
+
+        Once for a lake table, and not for each of the sources that a batch changes. A shared table
+        was read before the batch: what is new since the last such read includes this worker's last
+        batch, and its present batch is counted with the next.
+        """
+        self._batches[ident] += 1
+        made = effect.commits
+        if effect.snapshots:
+            before = self._seen.get(ident, effect.snapshots)
+            made = len(effect.snapshots - before)
+            self._seen[ident] = effect.snapshots
         if self._settings().snapshot_expiry_batches:  # else no expiry would ever shorten the list
-            self._snapshots[relid].append(self._now())
+            self._snapshots[ident].extend([self._now()] * made)
 
     def note_ended(self, rels: Iterable[SubscriptionRel]) -> None:
         """Record ended expiries and removals of files, and begin a due removal, without waiting.
@@ -115,12 +128,15 @@ class SnapshotExpiry:
         if not settings.snapshot_expiry_batches:
             return
         most = -(-len(tables) // min(FIRST_MAINTENANCE_BATCHES, settings.snapshot_expiry_batches))
-        removable = [(self._removable(table.rel.srrelid, settings), table) for table in tables]
+        by_ident = {
+            table.lake.ident: table for table in tables
+        }  # a shared table has several sources
+        removable = [(self._removable(ident, settings), table) for ident, table in by_ident.items()]
         due = [each for each in removable if self._is_due(*each, settings)]
         for table in self._turns.first(due, max(most - len(self._running), 0)):
             # Forget the snapshots now: snapshots protected by a tag must not make the table due.
-            relid = table.rel.srrelid
-            del self._snapshots[relid][: self._removable(relid, settings)]
+            ident = table.lake.ident
+            del self._snapshots[ident][: self._removable(ident, settings)]
             expire = partial(self._expire, settings)
             job = maintenance_job(expire, table, "action=expire relid=%d snapshots=%d")
             self._running[table.lake.ident] = _Expiry(table, self._run_in_background(job))
@@ -142,12 +158,12 @@ class SnapshotExpiry:
             return self._dest.expire(ident, retain=retain, age=age, list_files=list_files)
 
     def _is_due(self, removable: int, table: OpenTable, settings: Settings) -> bool:
-        began = self._batches[table.rel.srrelid] >= FIRST_MAINTENANCE_BATCHES
+        began = self._batches[table.lake.ident] >= FIRST_MAINTENANCE_BATCHES
         enough = removable >= settings.snapshot_expiry_batches
         return began and enough and table.lake.ident not in self._running
 
-    def _removable(self, relid: int, settings: Settings) -> int:
+    def _removable(self, ident: LakeIdent, settings: Settings) -> int:
         """How many snapshots an expiry would remove."""
-        known, age = self._snapshots[relid], settings.snapshot_retain_age
+        known, age = self._snapshots[ident], settings.snapshot_retain_age
         old = bisect_left(known, self._now() - age) if age else len(known)
         return max(min(len(known) - settings.snapshot_retain_last, old), 0)

@@ -116,7 +116,7 @@ class Maintenance:
 
     def opened(self, relid: int, lake: LakeTable) -> None:
         """Begin the counts with the table's present files and snapshots."""
-        self.expiry.opened(relid, lake)
+        self.expiry.opened(lake)
         self._turns.opened(relid)
         most = max(self._settings().compaction_batches - FIRST_MAINTENANCE_BATCHES, 0)
         self._fragmentation[relid] = min(lake.files, most)
@@ -128,7 +128,8 @@ class Maintenance:
         relid, counts = written.table.rel.srrelid, written.counts
         self._last_change[relid] = self._clock()
         self._unpublished_rewrites.discard(relid)
-        self.expiry.published(relid)
+        if written.effect.commits:  # of several sources of a lake table the first one has them
+            self.expiry.published(written.table.lake.ident, written.effect)
         rows = counts.appended + counts.merged
         if rows:  # a batch without rows, only to publish rewrites for example, adds no files
             files = 10 if rows < SMALL_BATCH_ROWS else 1

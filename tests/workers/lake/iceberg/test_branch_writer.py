@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -28,8 +30,8 @@ from workers.lake.interfaces.segment_writer import (
     Step,
     WriterEffect,
 )
-from workers.lake.metadata.snapshots import LSN_KEY, OPERATION
-from workers.lake.segment import KeyLookup, Segment, no_keys_found
+from workers.lake.metadata.snapshots import LSN_KEY, OPERATION, SOURCES, History, Snapshot
+from workers.lake.segment import KeyLookup, Segment, SourcePart, no_keys_found
 from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.table import LakeIdent, Stamp
 
@@ -50,6 +52,7 @@ class NoteTaker(SegmentWriter):
     refuses: Sequence[str] = ()
     declines: Sequence[str] = ()
     hands_back: Sequence[str] = ()
+    joins: bool = False
     done: Counts = field(default_factory=Counts)
     merges: tuple[Merge, ...] = ()
 
@@ -67,9 +70,20 @@ class NoteTaker(SegmentWriter):
             yield Barrier()
             self.log.append(f"{self.name}: declines {name}")
             raise Declined
-        yield Commit(partial(self.note, name))
+        yield (
+            self.commit((name,), segment.source) if self.joins else Commit(partial(self.note, name))
+        )
         if name in self.hands_back:
             yield NewRows(Segment((f"rows of {name}",)))
+
+    def commit(self, work: tuple[str, ...], source: str = "") -> Commit:
+        """Of several sources; a name begins with the source."""
+        sources = frozenset(name[0] for name in work) if source else frozenset([""])
+        return replace(self.together(work), sources=sources)
+
+    def together(self, work: tuple[str, ...]) -> Commit:
+        sources = frozenset(name[0] for name in work)
+        return Commit(partial(self.note, " ".join(work)), True, sources, work, self.together)
 
     def commit_empty(self, properties: Properties) -> None:
         self.note("nothing", properties)
@@ -80,7 +94,7 @@ class NoteTaker(SegmentWriter):
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
         raise AssertionError
 
-    def effect(self) -> WriterEffect:
+    def effect(self, source: str = "") -> WriterEffect:
         return WriterEffect(self.done, self.merges)
 
     def truncate(self, source: str) -> Commit:
@@ -118,18 +132,18 @@ def writer(files: NoteTaker, spark: NoteTaker) -> BranchWriter:
 
 
 def test_only_the_last_commit_has_the_position(writer: BranchWriter, log: list[str]) -> None:
-    writer.write([segment("a"), segment("b")], STAMP)
+    writer.write([SourcePart([segment("a"), segment("b")], STAMP)])
     assert log == ["files: a", "files: b at the position"]
 
 
 def test_a_batch_of_nothing_is_an_empty_commit(writer: BranchWriter, log: list[str]) -> None:
-    writer.write([], STAMP)
+    writer.write([SourcePart([], STAMP)])
     assert log == ["files: nothing at the position"]
 
 
 def test_what_comes_before_a_truncate_is_left_out(writer: BranchWriter, log: list[str]) -> None:
     batch = [segment("a"), segment("b", truncate=True), segment("c"), segment("d", truncate=True)]
-    writer.write(batch, STAMP)
+    writer.write([SourcePart(batch, STAMP)])
     assert log == ["spark: truncate", "files: d at the position"]
 
 
@@ -137,7 +151,7 @@ def test_a_truncate_cannot_have_the_position(
     writer: BranchWriter, log: list[str], files: NoteTaker, spark: NoteTaker
 ) -> None:
     files.refuses = spark.refuses = ["a"]
-    writer.write([segment("a", truncate=True, source=" one")], STAMP)
+    writer.write([SourcePart([segment("a", truncate=True, source=" one")], STAMP)])
     assert log == ["spark: truncate one", "files: nothing at the position"]
 
 
@@ -145,7 +159,7 @@ def test_the_first_that_accepts_writes(
     writer: BranchWriter, log: list[str], files: NoteTaker
 ) -> None:
     files.refuses = ["b"]
-    writer.write([segment("a"), segment("b"), segment("c")], STAMP)
+    writer.write([SourcePart([segment("a"), segment("b"), segment("c")], STAMP)])
     assert log == ["files: a", "spark: b", "files: c at the position"]
 
 
@@ -153,7 +167,7 @@ def test_a_writer_that_declines_has_seen_all_before_it(
     writer: BranchWriter, log: list[str], files: NoteTaker
 ) -> None:
     files.declines = ["b"]
-    writer.write([segment("a"), segment("b")], STAMP)
+    writer.write([SourcePart([segment("a"), segment("b")], STAMP)])
     assert log == ["files: a", "files: declines b", "spark: b at the position"]
 
 
@@ -161,11 +175,11 @@ def test_new_rows_beside_changes_are_anybody_s(
     writer: BranchWriter, log: list[str], files: NoteTaker, spark: NoteTaker
 ) -> None:
     files.declines, spark.hands_back = ["a"], ["a"]
-    writer.write([segment("a")], STAMP)
+    writer.write([SourcePart([segment("a")], STAMP)])
     assert log == ["files: declines a", "spark: a", "files: rows of a at the position"]
     log.clear()
     files.refuses = ["rows of a"]
-    writer.write([segment("a")], STAMP)
+    writer.write([SourcePart([segment("a")], STAMP)])
     assert log == ["files: declines a", "spark: a", "spark: rows of a at the position"]
 
 
@@ -176,7 +190,7 @@ def test_keys_are_looked_up_behind_all_before_them(writer: BranchWriter, log: li
         return segment("c")
 
     lookup = KeyLookup(None, decide)
-    writer.write([segment("a"), segment("b", key_lookup=lookup)], STAMP)
+    writer.write([SourcePart([segment("a"), segment("b", key_lookup=lookup)], STAMP)])
     assert log == ["files: a", "spark: looks up keys of b", "decided", "files: c at the position"]
 
 
@@ -186,7 +200,7 @@ def test_an_error_of_a_decision_leaves_no_position(writer: BranchWriter, log: li
 
     batch = [segment("a"), segment("b", key_lookup=KeyLookup(None, decide)), segment("c")]
     with pytest.raises(ReplicationError):
-        writer.write(batch, STAMP)
+        writer.write([SourcePart(batch, STAMP)])
     assert log == ["files: a", "spark: looks up keys of b"]
 
 
@@ -195,10 +209,70 @@ def test_the_effect_is_that_of_both(
 ) -> None:
     files.done = Counts(appended=1, merged=2, rows=10, deleted=3)
     spark.done, spark.merges = Counts(appended=4, update_origin_differs=1), (Merge(5, 2),)
-    effect = writer.write([], STAMP)
+    [effect] = writer.write([SourcePart([], STAMP)])
     assert (effect.ident, effect.branch, effect.merges) == (IDENT, "b", spark.merges)
     assert effect.counts == Counts(appended=5, merged=2, update_origin_differs=1)
     assert (effect.counts.rows, effect.counts.deleted) == (10, 3)
+
+
+def of(source: str, *names: str, **more: Any) -> SourcePart:
+    """The segments of a source; each name begins with the source."""
+    segments = [segment(name, source=source, **more) for name in names]
+    return SourcePart(segments, replace(STAMP, source=source))
+
+
+@pytest.fixture
+def shared(writer: BranchWriter, files: NoteTaker) -> BranchWriter:
+    """The writer of a shared table without positions yet."""
+    files.joins = True
+    history = History({"b": 1}, {1: Snapshot(1, None, None)})
+    writer.tables = cast("Any", SimpleNamespace(history=lambda ident: history))
+    return writer
+
+
+def test_the_sources_of_a_table_share_a_commit(shared: BranchWriter, log: list[str]) -> None:
+    effects = shared.write([of("x", "x1", "x2"), of("y", "y1"), of("z", "z1", "z2")])
+    assert log == ["files: x1 y1 z1", "files: x2 z2 at the position"]
+    assert [effect.commits for effect in effects] == [2, 0, 0]
+    assert effects[0].snapshots == {1}
+
+
+def test_a_source_s_truncate_leaves_the_segments_of_others(
+    shared: BranchWriter, log: list[str]
+) -> None:
+    emptied = of("y", "y1", "y2", truncate=True)
+    shared.write([of("x", "x1"), emptied])
+    assert log == ["files: x1", "spark: truncatey", "files: y2 at the position"]
+
+
+def test_a_look_up_waits_for_its_own_source_alone(shared: BranchWriter, log: list[str]) -> None:
+    def decide(found: pa.Table) -> Segment:
+        return segment("y1", source="y")
+
+    looked_up = of("y", "y", key_lookup=KeyLookup(None, decide))
+    shared.write([of("x", "x1"), looked_up])
+    assert log == ["spark: looks up keys of y", "files: x1 y1 at the position"]
+    log.clear()
+    shared.write([replace(looked_up, segments=[segment("y0", source="y"), *looked_up.segments])])
+    assert log == ["files: y0", "spark: looks up keys of y", "files: y1 at the position"]
+
+
+def test_what_spark_commits_stays_alone(
+    shared: BranchWriter, log: list[str], files: NoteTaker
+) -> None:
+    files.refuses = ["y1"]
+    shared.write([of("x", "x1"), of("y", "y1"), of("z", "z1")])
+    assert log == ["files: x1", "spark: y1", "files: z1 at the position"]
+
+
+def test_the_position_of_every_source_is_in_the_last_commit(
+    shared: BranchWriter, files: NoteTaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Properties] = []
+    monkeypatch.setattr(NoteTaker, "note", lambda self, what, properties: seen.append(properties))
+    shared.write([of("x", "x1"), of("y", "y1")])
+    [properties] = seen
+    assert sorted(json.loads(properties[SOURCES])) == ["x", "y"]
 
 
 def test_each_commit_has_a_name_of_its_own() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from tests.workers.lake.contract import (
     stamp,
 )
 from tests.workers.lake.watched import Watched, delete, update, with_rows
-from workers.lake.effects import Counts, Effect, counts
+from workers.lake.effects import Counts, Effect, counts, joined
 from workers.lake.files.segment_writer import FileSegmentWriter
 from workers.lake.interfaces.segment_writer import Barrier, Commit, NewRows, SegmentWriter
 from workers.lake.segment import Segment
@@ -42,10 +43,12 @@ class Writing:
     branch: str
     writer: Any
     steps: list[type[object]]
+    sources: set[str] = field(default_factory=set)
 
     def apply(self, segment: Segment, **properties: str) -> None:
         """Run the segment's steps; new rows that come back are given to the same writer."""
         assert self.writer.accepts(segment)
+        self.sources.add(segment.source)
         for step in self.writer.steps(segment):
             self.steps.append(type(step))
             if isinstance(step, NewRows):
@@ -56,11 +59,11 @@ class Writing:
     def publish(self) -> Counts:
         """What the batch did; the branch is published."""
         dest: Any = self.table.dest
-        effect = self.writer.effect()
-        names = [merge.operation for merge in effect.merges]
+        effects = [self.writer.effect(source) for source in self.sources or {""}]
+        names = [merge.operation for effect in effects for merge in effect.merges]
         outcomes = read_outcomes(self.table.session, {self.table.ident: names}) if names else {}
-        whole = Effect(self.table.ident, self.branch, effect.counts, effect.merges)
-        (found,) = counts([whole], outcomes)
+        parts = [Effect(self.table.ident, self.branch, e.counts, e.merges) for e in effects]
+        (found,) = counts([reduce(joined, parts)], outcomes)
         dest._tables.fast_forward(self.table.ident, self.branch)
         return found
 

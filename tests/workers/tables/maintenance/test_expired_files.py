@@ -13,7 +13,7 @@ from catalog.errcodes import IoError, LakeBroken, ReplicationError
 from config.guc import Settings
 from config.limits import FILE_REMOVAL_POLL_SECONDS, LIST_GIVEN_UP_SECONDS
 from tests.workers.subscribed import Subscribed
-from workers.lake.effects import ListFiles
+from workers.lake.effects import Counts, Effect, ListFiles
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import Identity, LakeIdent
@@ -177,7 +177,7 @@ def test_an_expiry_lists_its_files_unless_there_is_no_grace(worker: Worker, grac
     opened: Any = SimpleNamespace(rel=table, lake=lake, source=None, branch=None)
     maintenance.opened(table.srrelid, lake)
     for _ in range(11):
-        maintenance.expiry.published(table.srrelid)
+        maintenance.expiry.published(A, Effect(A, "b", Counts(), commits=1))
     maintenance.expiry.begin_due([opened])
     assert worker.dest.listed == [bool(grace)]
     assert worker.removal.listed(A) == ({"of an expiry"} if grace else set())

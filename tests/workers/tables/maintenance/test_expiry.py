@@ -12,12 +12,12 @@ from catalog.lake_maintenance import EXPIRY
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
 from tests.workers.maintained import A, Expiring, RecordingLake, branches, is_free, play, recorded
-from tests.workers.sharing import Make
+from tests.workers.sharing import Make, insert
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, row
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
-from workers.lake.table import Identity
+from workers.lake.table import Identity, LakeIdent
 from workers.proto.messages import Insert
 from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.table_locks import TableLocks
@@ -150,6 +150,32 @@ def test_a_shared_table_s_snapshots_go_while_no_other_source_has_its_turn(
     assert free
     assert not any(free)
     assert all(map(is_free, (tmp_path / "locks").iterdir()))
+
+
+def test_snapshots_of_a_shared_table_count_whoever_made_them(
+    lake: MemoryLake, sharing: Make, tmp_path: Path
+) -> None:
+    """Ten batches of one worker's, and eight times as many of another's."""
+    kept: list[int] = []
+
+    class Watched(MemoryDestination):
+        def expire(self, ident: LakeIdent, **given: Any) -> int:
+            kept.append(len(self.lake.tables[ident].snapshots))
+            return super().expire(ident, **given)
+
+    dest = Watched(lake, identity=Identity(1))
+    one, other = sharing("1", data_dir=tmp_path), sharing("2", data_dir=tmp_path)
+    few, many = one.worker(dest), other.worker()
+    asked = Settings(snapshot_expiry_batches=80, snapshot_retain_last=1)
+    few.writer.maintenance = Maintenance(dest, settings=lambda: asked, locks=TableLocks(tmp_path))
+    for key in range(12):
+        for n in range(8):
+            number = 8 * key + n
+            many.apply_batch(batch([A, insert(number, 1)], after=100 * number))
+        few.apply_batch(batch([A, insert(key, 1)], after=100 * key))
+        few.writer.maintain_changed_tables(few.rels.values())
+    assert len(kept) == 1
+    assert 80 <= kept[0] <= 100
 
 
 def test_their_turn_is_over_before_anything_is_tended(

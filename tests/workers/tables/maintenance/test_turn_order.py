@@ -31,9 +31,9 @@ class Many:
             cast("Any", self), settings=lambda: in_force, new_place=itertools.count().__next__
         )
         self.tables = [self._table(relid, shared) for relid in range(tables)]
-        lake = cast("Any", SimpleNamespace(snapshots=[0.0] * snapshots, files=0))
-        for relid in range(tables):
-            self.maintenance.opened(relid, lake)
+        for relid, table in enumerate(self.tables):
+            lake = SimpleNamespace(ident=table.lake.ident, snapshots=[0.0] * snapshots, files=0)
+            self.maintenance.opened(relid, cast("Any", lake))
 
     def _table(self, relid: int, shared: bool) -> Any:
         rel = SimpleNamespace(srrelid=relid, srsubid=1, srsubstate=SubRelState.READY)
@@ -66,7 +66,12 @@ class Many:
         """Which branches must not be used any more after a batch that changed these tables."""
         self.turns.append([])
         tables = [self.tables[relid] for relid in changed] or self.tables
-        written = [SimpleNamespace(table=table, counts=Counts(appended=1)) for table in tables]
+        idents: set[LakeIdent] = set()
+        written = []
+        for table in tables:
+            effect = SimpleNamespace(commits=int(table.lake.ident not in idents), snapshots=())
+            written.append(SimpleNamespace(table=table, counts=Counts(appended=1), effect=effect))
+            idents.add(table.lake.ident)
         for each in written:
             self.maintenance.published(cast("Any", each))
         return self.maintenance.maintain_changed_tables(tables, self.together)
@@ -121,11 +126,11 @@ def test_snapshots_of_many_tables_go_in_turns_too() -> None:
     assert sorted(relid for turn in many.turns for relid in turn) == list(range(25))
 
 
-def test_a_shared_table_s_snapshots_are_dropped_by_one_source_at_a_time() -> None:
+def test_a_shared_table_s_snapshots_are_counted_once_for_all_sources() -> None:
     many = Many(25, snapshots=390, shared=True)
     for _ in range(14):
         many.batch()
-    assert many.turns[9:] == [[0]] * 5
+    assert many.turns[9:] == [[0], [], [], [], []]
 
 
 @pytest.mark.parametrize(("batches", "turns"), [(1, 25), (5, 5), (10, 3), (300, 3)])
