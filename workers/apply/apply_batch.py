@@ -160,7 +160,7 @@ class Applier:
                 raise
             self._attempts += 1
             self._forget_part(relmap)
-            self.writer.read_again()
+            self.writer.read_again(self.rels.values())
             return [part]
         except ReplicationError as error:
             if self.holds_back_until_synced or policy(error.code) is not Policy.DATA:

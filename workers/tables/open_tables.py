@@ -22,7 +22,12 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
-from catalog.errcodes import InternalError, ReplicationError, UndefinedTable
+from catalog.errcodes import (
+    InternalError,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+    UndefinedTable,
+)
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
@@ -141,20 +146,35 @@ class OpenTables:
             )
         return lake
 
-    def read_again(self) -> None:
+    def read_again(self, rels: Iterable[SubscriptionRel]) -> None:
         """Read the lake tables again, after another writer changed one of them beside a batch.
 
-        The tables have new columns or new positions; the next batch begins new branches.
+        The tables have new columns or new positions; the next batch begins new branches. ``rels``
+        are the subscription's tables: a table that left, or was copied again, is forgotten. The
+        error of a table that the batch may not touch waits for the table's next change.
         """
+        present = {table.rel.srrelid for table in self.current(rels)}
         tables = [table for table in self._tables.values() if not table.own_branch]
-        wait_for_all([self._threads.submit(self._read_again, table) for table in tables])
+        for table in tables:
+            if table.rel.srrelid not in present:
+                self.close(table.rel.srrelid)
+        staying = [table for table in tables if table.rel.srrelid in present]
+        wait_for_all([self._threads.submit(self._read_again, table) for table in staying])
 
     def _read_again(self, table: OpenTable) -> None:
-        lake = self.read(table.rel)
-        stamp = check_position(table.expected_row, lake, self._sub.subname, table.source)
+        relid = table.rel.srrelid
+        try:
+            lake = self.read(table.rel)
+            stamp = check_position(table.expected_row, lake, self._sub.subname, table.source)
+        except UndefinedTable:
+            self.close(relid)  # ``open`` raises the error again
+            return
+        except ObjectNotInPrerequisiteState:
+            self.abandon_branch(relid)  # ``with_branch`` raises the error again
+            return
         lake = replace(lake, snapshots=())
-        self._tables[table.rel.srrelid] = replace(table, lake=lake, lsn=stamp.lsn, branch=None)
-        self._branches_abandoned.add(table.rel.srrelid)
+        self._tables[relid] = replace(table, lake=lake, lsn=stamp.lsn, branch=None)
+        self._branches_abandoned.add(relid)
 
     # -- inserted keys ------------------------------------------------------------------------
 

@@ -113,9 +113,12 @@ class LakeWriter:
         """``open`` for several tables at a time, reading in parallel."""
         return self._tables.open_all(rels)
 
-    def read_again(self) -> None:
-        """Read the lake tables again, after another writer changed one of them beside a batch."""
-        self._tables.read_again()
+    def read_again(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Read the lake tables again, after another writer changed one of them beside a batch.
+
+        ``rels`` are the subscription's tables.
+        """
+        self._tables.read_again(rels)
 
     def adopt_branch(self, rel: SubscriptionRel, lake: LakeTable, branch: str, at: LSN) -> None:
         """Open a sync worker's table with the branch of the copy, at position ``at``."""

@@ -374,3 +374,39 @@ def test_a_batch_beside_another_writer_is_written_again(
         assert caught.value.code == code
         assert left == 99 - 1 - PUBLISH_ATTEMPTS
     assert dest.staged == 0
+
+
+@pytest.mark.parametrize("harm", ["left", "dropped", "set back"])
+def test_a_batch_is_written_again_whatever_became_of_a_table_that_it_does_not_touch(
+    world: Subscribed, harm: str
+) -> None:
+    """Table b left the subscription and was dropped, or was dropped or set back alone."""
+    armed = False
+
+    class Changed(MemoryDestination):
+        def write_sources(self, ident: LakeIdent, *given: Any, **more: Any) -> list[Effect]:
+            nonlocal armed
+            if armed:
+                armed = False
+                raise changed_meanwhile(ident)
+            return super().write_sources(ident, *given, **more)
+
+    worker = world.worker(Changed(world.lake))
+    b = world.lake.tables[LakeIdent("public", "b")]
+    empty = b.refs["main"]
+    worker.apply_batch(batch(both(0)))
+    if harm == "left":
+        world.store.delete_rel(world.sub.oid, world.rel("b").srrelid)
+        worker.read_rels()
+    if harm == "set back":
+        b.refs["main"] = empty
+    else:
+        del world.lake.tables[LakeIdent("public", "b")]
+    armed = True
+    worker.apply_batch(batch([A, Insert(1, row("1", "0"))], after=100))
+    assert not armed
+    assert keys(world, "a") == [0, 1]
+    if harm != "left":
+        with pytest.raises(ReplicationError) as caught:
+            worker.apply_batch(batch([B, Insert(2, row("1", "0"))], after=200))
+        assert caught.value.code == {"dropped": "42P01", "set back": "55000"}[harm]
