@@ -162,6 +162,11 @@ class Subscription:
         same_database = self.datoid in (None, later.datoid)
         return same_database and (self.sysid, self.timeline) == (later.sysid, later.timeline)
 
+    def has_other_database(self, later: Subscription) -> bool:
+        """Whether the later row's database is another one: then oids of tables mean nothing."""
+        pairs = ((self.sysid, later.sysid), (self.datoid, later.datoid))
+        return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+
 
 PG_SUBSCRIPTION_COLUMNS: Final = (
     "oid",

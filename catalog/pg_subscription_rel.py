@@ -113,6 +113,8 @@ class SubscriptionRel:
     under the present copy id brought the rows; ``fingerprint`` describes the publications and
     the key columns at the time of the copy. ``recopy`` says that the next copy replaces the rows; a
     first copy adds rows.
+    ``remote_relid`` is the publisher's table that was copied, ``other_relid`` another table that
+    has had the name since.
     A change with a part of the key sets ``fingerprint`` to ``KEY_UNSURE`` until the next copy.
     """
 
@@ -133,6 +135,7 @@ class SubscriptionRel:
     fingerprint: str | None = None
     remote_relid: int | None = None
     recopy: bool = False
+    other_relid: int | None = None
 
     @property
     def key_unsure(self) -> bool:

@@ -67,14 +67,15 @@ SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid AND srrelid = :srreli
 INSERT INTO pg_subscription_rel VALUES (
     :srsubid, :srrelid, :srsubstate, :srsublsn, :nspname, :relname, :lake_schema, :lake_table,
     :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid,
-    :recopy)
+    :recopy, :other_relid)
 
 -- name: update_rel
 UPDATE pg_subscription_rel SET
     nspname = :nspname, relname = :relname, lake_schema = :lake_schema,
     lake_table = :lake_table, epoch = :epoch, attempt = :attempt,
     base_snapshot = :base_snapshot, floor = :floor, lake_lsn = :lake_lsn, copied = :copied,
-    fingerprint = :fingerprint, remote_relid = :remote_relid, recopy = :recopy
+    fingerprint = :fingerprint, remote_relid = :remote_relid, recopy = :recopy,
+    other_relid = :other_relid
 WHERE srsubid = :srsubid AND srrelid = :srrelid
 
 -- name: set_rel_state

@@ -133,6 +133,18 @@ MAINTENANCE_FAILED: Final = (
 )
 """Maintenance could not join files or remove snapshots of a lake table."""
 
+SLOT_WAITS: Final = (
+    "The publisher creates a slot once every transaction has ended that was open before. Commit or "
+    "roll back the transaction, or end its session with pg_terminate_backend."
+)
+"""The creation of a replication slot waits for an old transaction."""
+
+OTHER_TABLE: Final = (
+    "pgsub refresh {name} copies the table that has the name now; until then readers see the "
+    "present rows."
+)
+"""Another table has a subscribed table's name: a staging table was renamed into place."""
+
 
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a failed connection, with a hint."""

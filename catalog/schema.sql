@@ -73,6 +73,7 @@ CREATE TABLE pg_subscription_rel (
     fingerprint   TEXT,
     remote_relid  INTEGER,
     recopy        INTEGER NOT NULL,
+    other_relid   INTEGER,
     PRIMARY KEY (srrelid, srsubid),
     UNIQUE (srsubid, nspname, relname)
 ) STRICT;

@@ -97,6 +97,9 @@ class CatalogStore(ExpiredFileLists):
             self._write("update_subscription", subscription_values(row))
             if not old.has_same_publisher(row):
                 self.forget_sync_progress(subid)
+            if old.has_other_database(row):
+                for rel in self.rels(subid):  # the oids of tables belong to the old database
+                    self.update_rel(subid, rel.srrelid, remote_relid=None, other_relid=None)
         return row
 
     def clear_skip_lsn(self, subid: int, skiplsn: LSN) -> bool:

@@ -54,6 +54,16 @@ takes less time between the file and the row."""
 
 LAUNCHER_CLIENTS: Final = 512
 """Connections at a time: one for a worker, one for a command during a question."""
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""Pause of the launcher's loop when no descriptor is free for a waiting client."""
+SYNC_STANDSTILL_SECONDS: Final = 900.0
+"""A sync worker that the apply worker waits for is stopped when it gives no sign for this long."""
+STILL_WAITING_SECONDS: Final = 60.0
+"""Time between two looks of a waiting slot creation for the transaction that holds it up."""
+TABLE_LOCK_SECONDS: Final = 1800.0
+"""A worker waits this long for its turn at a shared table: longer than any batch of others."""
+TABLE_LOCK_POLL_SECONDS: Final = 0.02
+"""Time between two tries of a worker to get its turn at a shared table."""
 LAUNCHER_BACKLOG_CLIENTS: Final = 64
 """Connections before their acceptance: the workers of all tables may start together."""
 SOCKET_CHUNK_BYTES: Final = 64 * _KB

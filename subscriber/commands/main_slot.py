@@ -116,7 +116,21 @@ def create_main_slot(
     """Create the slot; the consistent point. On a standby a time-out ends the attempt."""
     timeout = stored_settings(context.store.settings()).create_slot_timeout
     limit = timeout if timeout and is_in_recovery(conn) else None
-    with error_context(f'creating replication slot "{name}" on the publisher'):
+    # Only a command that creates a slot loads the connections of workers.
+    from workers.publisher.slot_wait import telling_waits
+
+    said: set[str] = set()
+
+    def tell(text: str) -> None:
+        what = text.partition(", open for")[0]
+        if what not in said:
+            said.add(what)
+            context.notify(notice(text))
+
+    with (
+        error_context(f'creating replication slot "{name}" on the publisher'),
+        telling_waits(sub, conn, name, tell),
+    ):
         try:
             point = conn.create_slot(
                 name,

@@ -24,24 +24,23 @@ step no row has a position, and every table is copied under a snapshot later tha
 from __future__ import annotations
 
 import shlex
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from catalog.errcodes import ObjectInUse, ObjectNotInPrerequisiteState, UndefinedTable
 from catalog.namespace import qualified_name, string_to_qualified_name
-from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SubscriptionRel
 from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
 from subscriber.commands.row_security import row_security_warnings
-from subscriber.commands.subscription_row import must_be_ready
+from subscriber.commands.subscription_row import mark_for_recopy, must_be_ready
 from subscriber.messages import notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
@@ -49,8 +48,6 @@ from workers.publisher.replication_slots import fetch_slot
 
 if TYPE_CHECKING:
     from workers.publisher.interfaces import SystemIdentity
-
-_ONCE_COPIED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,46 +153,9 @@ def _mark(
     *,
     anew: bool = False,
 ) -> list[int]:
-    """Mark the tables to be copied again; the oids of tables with a running copy.
-
-    In ``d`` a position tells the next attempt that a publication may be in flight
-    (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
-
-    A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
-    A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
-    """
-    store, copying = context.store, []
-    with store.transaction():
-        for rel in _present_rows(sub, chosen, context):
-            in_flight = rel.srsubstate is SubRelState.DATASYNC
-            if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
-                store.set_rel_state(
-                    sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
-                )
-            if rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
-                copying.append(rel.srrelid)
-            store.update_rel(
-                sub.oid,
-                rel.srrelid,
-                recopy=True,
-                epoch=str(uuid.uuid4()),
-                lake_lsn=rel.lake_lsn if in_flight and not anew else InvalidXLogRecPtr,
-                copied=False,
-            )
-            store.forget_last_error(sub.oid, rel.srrelid)
-            store.forget_maintenance_errors(sub.oid, rel.srrelid)
+    copying = mark_for_recopy(sub, chosen, context.store, anew=anew)
     failpoints.reach("recopy.marked")
     return copying
-
-
-def _present_rows(
-    sub: Subscription, chosen: Sequence[SubscriptionRel], context: CommandContext
-) -> Iterator[SubscriptionRel]:
-    """The rows as of the present transaction; a refresh may have removed some."""
-    for rel in chosen:
-        now = context.store.rel(sub.oid, rel.srrelid)
-        if now is not None:
-            yield now
 
 
 def _begin_anew(

@@ -33,7 +33,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.lake_branches import drop_lake_branches
@@ -44,7 +44,12 @@ from subscriber.commands.leaked_slots import (
     sync_slots_left,
 )
 from subscriber.commands.row_security import row_security_warnings
-from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
+from subscriber.commands.subscription_row import (
+    mark_for_recopy,
+    must_be_ready,
+    must_have,
+    wait_for_workers,
+)
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
@@ -54,7 +59,7 @@ from subscriber.commands.table_mapping import (
 )
 from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import delete_rows, source_of
-from workers.publisher.fingerprint import published_as
+from workers.publisher.fingerprint import TableName, published_as
 from workers.publisher.interfaces import ReplicationConn
 
 _WORKERS_COLUMNS: Final = (
@@ -166,6 +171,7 @@ class _Difference:
     removed: list[SubscriptionRel]
     sync_slots: list[str]
     distrusted: int
+    replaced: list[SubscriptionRel]
 
 
 def refresh_tables(
@@ -193,7 +199,7 @@ def refresh_tables(
         with context.workers_stopped(sub.oid):
             floor = _applied_lsn(sub, context)
             rels = [_create_lake_table(sub, table, floor, context) for table in new]
-            found = _store(before, columns, mapped, rels, context)
+            found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
     else:
         for error in privilege_findings(conn, new):
             # Only a warning: readable tables must not wait for an unreadable table.
@@ -201,9 +207,10 @@ def refresh_tables(
         for message in row_security_warnings(conn, published_names(new)):
             context.notify(message)
         rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
-        found = _store(before, columns, mapped, rels, context)
+        found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
     _clean_up(found, conn, context)
-    return found.sub, bool(columns or found.added or found.removed or found.distrusted)
+    changed = found.added or found.removed or found.distrusted or found.replaced
+    return found.sub, bool(columns or changed)
 
 
 def _store(
@@ -212,6 +219,8 @@ def _store(
     mapped: Sequence[MappedTable],
     rels: Sequence[SubscriptionRel],
     context: CommandContext,
+    *,
+    copy_data: bool,
 ) -> _Difference:
     """Store the result in a single transaction, by the rows as of the transaction."""
     store, subid = context.store, before.oid
@@ -236,7 +245,38 @@ def _store(
             # The published part differs from the copy: inserted keys may exist already.
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)
             distrusted += 1
-    return _Difference(changed, added, removed, sync_slots, distrusted)
+        replaced = _store_replaced(changed, known, published, context, copy_data=copy_data)
+    return _Difference(changed, added, removed, sync_slots, distrusted, replaced)
+
+
+def _store_replaced(
+    sub: Subscription,
+    known: Mapping[TableName, SubscriptionRel],
+    published: Mapping[TableName, MappedTable],
+    context: CommandContext,
+    *,
+    copy_data: bool,
+) -> list[SubscriptionRel]:
+    """Have tables copied again whose name another table has on the publisher; return their rows.
+
+    PostgreSQL knows a table by its oid: there the other table is a new table of the publication.
+    Without ``copy_data`` the rows stay, and the other table is the subscribed table from now on.
+    """
+    replaced = [
+        (rel, published[name].remote.relid)
+        for name, rel in known.items()
+        if name in published
+        and rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY)
+        and rel.remote_relid is not None
+        and (rel.other_relid is not None or published[name].remote.relid != rel.remote_relid)
+    ]
+    if copy_data:
+        mark_for_recopy(sub, [rel for rel, _ in replaced], context.store)
+    for rel, relid in replaced:
+        context.store.update_rel(
+            sub.oid, rel.srrelid, remote_relid=relid, other_relid=None, copied=False
+        )
+    return [rel for rel, _ in replaced] if copy_data else []
 
 
 def _clean_up(found: _Difference, conn: ReplicationConn, context: CommandContext) -> None:
@@ -249,6 +289,13 @@ def _clean_up(found: _Difference, conn: ReplicationConn, context: CommandContext
         # An unstopped copy would be published beside a new copy if the table returns.
         context.stop_sync_worker(sub.oid, rel.srrelid)
         context.notify(_removal_notice(sub, rel))
+    for rel in found.replaced:
+        context.notify(
+            notice(
+                f'table "{qualified_name(rel.nspname, rel.relname)}" is another one on the '
+                "publisher and will be copied again"
+            )
+        )
     drop_sync_slots(sub, found.sync_slots, conn, context)
     retry_leaked_slots(sub, conn, context)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from catalog.errcodes import ObjectInUse, ObjectNotInPrerequisiteState, UndefinedObject
+from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from config.limits import WORKER_EXIT_POLL_SECONDS, WORKER_EXIT_SECONDS
 from subscriber.commands.context import CommandContext
 from workers.publisher.password_required import check_privilege
@@ -49,3 +54,55 @@ def wait_for_workers(sub: Subscription, context: CommandContext) -> None:
                 hint="Look into the log for what they are waiting for, then try again.",
             )
         time.sleep(WORKER_EXIT_POLL_SECONDS)
+
+
+_ONCE_COPIED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
+
+
+def mark_for_recopy(
+    sub: Subscription,
+    chosen: Sequence[SubscriptionRel],
+    store: CatalogStore,
+    *,
+    anew: bool = False,
+) -> list[int]:
+    """Mark the tables to be copied again; the oids of tables with a running copy.
+
+    In ``d`` a position tells the next attempt that a publication may be in flight
+    (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
+
+    A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
+    A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
+    """
+    copying = []
+    with store.transaction():
+        for rel in _present_rows(sub, chosen, store):
+            in_flight = rel.srsubstate is SubRelState.DATASYNC
+            if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
+                store.set_rel_state(
+                    sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
+                )
+            if rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
+                copying.append(rel.srrelid)
+            store.update_rel(
+                sub.oid,
+                rel.srrelid,
+                recopy=True,
+                epoch=str(uuid.uuid4()),
+                lake_lsn=rel.lake_lsn if in_flight and not anew else InvalidXLogRecPtr,
+                copied=False,
+                other_relid=None,
+            )
+            store.forget_last_error(sub.oid, rel.srrelid)
+            store.forget_maintenance_errors(sub.oid, rel.srrelid)
+    return copying
+
+
+def _present_rows(
+    sub: Subscription, chosen: Sequence[SubscriptionRel], store: CatalogStore
+) -> Iterator[SubscriptionRel]:
+    """The rows as of the present transaction; a refresh may have removed some."""
+    for rel in chosen:
+        now = store.rel(sub.oid, rel.srrelid)
+        if now is not None:
+            yield now

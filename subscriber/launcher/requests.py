@@ -109,6 +109,7 @@ class Requests:
             "find": self._find,
             "workers": self._workers,
             "launch_sync": self._launch_sync,
+            "stop_sync": self._stop_sync,
             "set_relstate": self._set_relstate,
             "wakeup": self._wakeup,
             "forget_start_time": self._forget_start_time,
@@ -203,6 +204,13 @@ class Requests:
     def _launch_sync(self, _client: Client, message: Mapping[str, Any]) -> Answer:
         refusal = self._launcher.launch_sync(int(message["subid"]), int(message["relid"]))
         return {"launched": refusal is None, "refusal": refusal}
+
+    def _stop_sync(self, _client: Client, message: Mapping[str, Any]) -> Answer:
+        workers, relid = self._launcher.workers, int(message["relid"])
+        row = workers.slots.find(int(message["subid"]), relid) if relid else None
+        if row is not None:
+            workers.stop(row.tenant)
+        return {}
 
     def _set_relstate(self, _client: Client, message: Mapping[str, Any]) -> Answer:
         subid, relid = message["subid"], message["relid"]

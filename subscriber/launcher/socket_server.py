@@ -7,10 +7,12 @@ therefore holds a few kilobytes and no more.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from catalog.errcodes import IoError, ProtocolViolation
-from config.limits import LAUNCHER_BACKLOG_CLIENTS, LAUNCHER_CLIENTS, SOCKET_CHUNK_BYTES
+from config.limits import (
+    ACCEPT_PAUSE_SECONDS,
+    LAUNCHER_BACKLOG_CLIENTS,
+    LAUNCHER_CLIENTS,
+    SOCKET_CHUNK_BYTES,
+)
 from workers.process.launcher_socket import LineReader, encode
 from workers.process.worker_slots import Tenant
 
@@ -145,8 +152,11 @@ class LocalServer:
     def _accept(self, _mask: int) -> None:
         try:
             sock, _ = self._sock.accept()
-        except OSError:
-            return  # the client has hung up already, or no descriptor is free
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                # The client still waits, so the socket is ready at once: do not spin.
+                time.sleep(ACCEPT_PAUSE_SECONDS)
+            return  # or the client has hung up already
         if len(self._clients) >= LAUNCHER_CLIENTS:
             sock.close()
             return

@@ -1,19 +1,24 @@
 """``pgsub status`` without a view's name: two or three views, and the problems below.
 
-A problem is a paused receive, failed maintenance, or an error; each is printed in psql's form.
+A problem is a paused receive, failed maintenance, a slot that waits for a transaction, a replaced
+table, or an error; each is printed in psql's form.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from catalog.namespace import printable
-from catalog.remedies import MAINTENANCE_FAILED, SPOOL_FULL
+from catalog.namespace import printable, qualified_name
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.remedies import MAINTENANCE_FAILED, OTHER_TABLE, SLOT_WAITS, SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
 from subscriber.printing import Row, as_text_table, timestamptz
 from subscriber.status.views import OVERVIEW, VIEWS, Workers
+from workers.process.worker_slots import LogicalRepWorker
 
 
 def overview(store: CatalogStore, workers: Workers) -> str:
@@ -26,6 +31,8 @@ def overview(store: CatalogStore, workers: Workers) -> str:
     parts = [f"{name}\n{as_text_table(VIEWS[name].columns, rows(name))}" for name in names]
     parts += [_pause_lines(row) for row in rows("spools") if row["paused_since"]]
     parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]
+    parts += [_wait_lines(store, worker) for worker in workers if worker.phase]
+    parts += [_other_table_lines(sub, rel) for sub, rel in _other_tables(store)]
     parts += [_error_lines(row) for row in rows("last_errors")]
     return "\n".join(parts)
 
@@ -52,6 +59,39 @@ def _upkeep_lines(row: Row) -> str:
     text = f'WARNING:  upkeep of lake table "{lake}" failed: {row["upkeep_error"]}'
     lines = [text, f"HINT:  {MAINTENANCE_FAILED}"]
     return _message_lines({**row, "relation": None}, row["last_failed_time"], lines, "at")
+
+
+def _wait_lines(store: CatalogStore, worker: LogicalRepWorker) -> str:
+    """A sync worker that waits for the publisher."""
+    sub, rel = store.subscription(worker.subid), store.rel(worker.subid, worker.relid)
+    if sub is None or rel is None:
+        return ""
+    name = qualified_name(rel.nspname, rel.relname)
+    lines = [f'table "{name}" of subscription "{sub.subname}":', f"WARNING:  {worker.phase}"]
+    lines.append(f"HINT:  {SLOT_WAITS}")
+    return printable("\n".join(lines)) + "\n"
+
+
+def _other_tables(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]]:
+    return [
+        (sub, rel)
+        for sub in store.subscriptions()
+        for rel in store.rels(sub.oid)
+        if rel.other_relid is not None
+    ]
+
+
+def _other_table_lines(sub: Subscription, rel: SubscriptionRel) -> str:
+    """A table whose name another table has on the publisher."""
+    name = qualified_name(rel.nspname, rel.relname)
+    lines = [
+        f'table "{name}" of subscription "{sub.subname}":',
+        f'WARNING:  table "{name}" is another one on the publisher than the one that was copied',
+        f"DETAIL:  The lake has rows of both. Its OID was {rel.remote_relid}, and is "
+        f"{rel.other_relid}.",
+        f"HINT:  {OTHER_TABLE.format(name=shlex.quote(sub.subname))}",
+    ]
+    return printable("\n".join(lines)) + "\n"
 
 
 def _message_lines(row: Row, since: datetime, lines: Sequence[str], when: str = "since") -> str:

@@ -62,6 +62,8 @@ _REL_EXTRA: Final = (
     "lake_lsn",
     "copied",
     "recopy",
+    "remote_relid",
+    "other_relid",
 )
 
 

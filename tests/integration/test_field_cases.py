@@ -113,3 +113,99 @@ def _articles(flow: Flow) -> list[tuple[object, ...]]:
         'SELECT id, tags, "tags.element", "ID" FROM articles ORDER BY 1'
     )
     return ours
+
+
+# github.com/sequinstream/sequin/issues/1257, github.com/pgpartman/pg_partman/issues/502: ALTER
+# TABLE root REPLICA IDENTITY FULL reaches no partition; a change has what the partition logs.
+def test_a_root_under_full_whose_partitions_log_their_key(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "root_full")
+    flow.both(
+        "CREATE TABLE metrics (id int, day date, v text, PRIMARY KEY (id, day))"
+        " PARTITION BY RANGE (day)",
+        "CREATE TABLE metrics_24 PARTITION OF metrics"
+        " FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')",
+        "CREATE TABLE metrics_25 PARTITION OF metrics"
+        " FOR VALUES FROM ('2025-01-01') TO ('2026-01-01')",
+        "ALTER TABLE metrics REPLICA IDENTITY FULL",
+    )
+    flow.pub.run(
+        "INSERT INTO metrics VALUES (1, '2024-02-01', 'a'), (2, '2024-02-01', 'b'),"
+        " (3, '2025-02-01', 'c'), (4, '2025-02-01', 'd')",
+        "CREATE PUBLICATION pub FOR TABLE metrics WITH (publish_via_partition_root = true)",
+    )
+    flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "metrics")
+    flow.same("copied", "metrics")
+    flow.pub.run(
+        "UPDATE metrics SET id = 20 WHERE id = 2",
+        "DELETE FROM metrics WHERE id = 3",
+        "UPDATE metrics SET day = '2024-03-01' WHERE id = 4",
+        "UPDATE metrics SET v = 'A' WHERE id = 1",
+    )
+    flow.checkpoint("changed", "metrics")
+    found = [(row[0], str(row[1]), row[2]) for row in flow.same("changed", "metrics")]
+    assert sorted(found) == [
+        (1, "2024-02-01", "A"),
+        (4, "2024-03-01", "d"),
+        (20, "2024-02-01", "b"),
+    ]
+    # A partition under FULL beside the other: whole rows and keys in one transaction.
+    flow.both("ALTER TABLE metrics_24 REPLICA IDENTITY FULL")
+    flow.pub.execute(
+        "BEGIN; INSERT INTO metrics VALUES (5, '2025-05-05', 'e'); "
+        "UPDATE metrics SET v = 'B' WHERE id = 20; DELETE FROM metrics WHERE id = 1; "
+        "UPDATE metrics SET id = 50 WHERE id = 5; COMMIT"
+    )
+    flow.checkpoint("mixed", "metrics")
+    found = [(row[0], str(row[1]), row[2]) for row in flow.same("mixed", "metrics")]
+    assert sorted(found) == [
+        (4, "2024-03-01", "d"),
+        (20, "2024-02-01", "B"),
+        (50, "2025-05-05", "e"),
+    ]
+
+
+# github.com/estuary/connectors/issues/2279, github.com/viggy28/streambed/issues/5: a nightly job
+# fills a staging table and renames it into place; no row event says that the rows are others.
+def test_a_staging_table_that_is_swapped_in_is_told_and_copied_by_refresh(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "swapped")
+    flow.both("CREATE TABLE orders (id int PRIMARY KEY, note text)")
+    flow.pub.run(
+        "INSERT INTO orders VALUES (1, 'old'), (2, 'old'), (3, 'old')",
+        "CREATE PUBLICATION pub FOR TABLES IN SCHEMA swapped",
+    )
+    name = flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "orders")
+    swap = (
+        "BEGIN; ALTER TABLE orders RENAME TO orders_old;"
+        " ALTER TABLE orders_new RENAME TO orders; DROP TABLE orders_old; COMMIT"
+    )
+    flow.both("CREATE TABLE orders_new (id int PRIMARY KEY, note text)")
+    flow.pub.run("INSERT INTO orders_new VALUES (1, 'new'), (2, 'new'), (10, 'new')")
+    flow.catch_up()
+    flow.pub.execute(swap)
+    flow.sub.execute(swap)
+    flow.pub.run(
+        "INSERT INTO orders VALUES (11, 'after')",
+        "UPDATE orders SET note = 'changed' WHERE id = 10",
+    )
+    flow.catch_up()
+    said = flow.pgsub.command("status").stdout
+    assert 'table "swapped.orders" is another one on the publisher than the one that was' in said
+    assert f"pgsub refresh {name}" in said
+    flow.alter(name, "REFRESH PUBLICATION")
+    assert 'table "swapped.orders" is another one on the publisher and will' in flow.said[name]
+    flow.checkpoint("refreshed", "orders")
+    assert sorted(flow.same("refreshed", "orders")) == [
+        (1, "new"),
+        (2, "new"),
+        (10, "changed"),
+        (11, "after"),
+    ]
+    assert "another one on the publisher" not in flow.pgsub.command("status").stdout
+    flow.alter(name, "REFRESH PUBLICATION")
+    assert "copied again" not in flow.said[name]

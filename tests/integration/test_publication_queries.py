@@ -213,7 +213,8 @@ def test_what_a_replica_identity_has(conn: WalReceiverConn) -> None:
     assert found["by_index"] == {"b": True}
     assert found["with_g"] == {"g": False, "a": True}
     assert found["parent"] == found["leaf1"] == {"id": True}
-    assert not found.keys() & {"whole_rows", "plain"}
+    assert found["whole_rows"] == {"a": True}  # by which rows are found under FULL, too
+    assert "plain" not in found
     remote = fetch_remote_table_info(conn, "public", "with_g", ["identities"])
     assert (remote.identity, remote.key) == (2, ())
     remote = fetch_remote_table_info(conn, "public", "by_index", ["identities"])

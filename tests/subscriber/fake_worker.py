@@ -126,9 +126,27 @@ def copies(link: LauncherLink, subid: int, relid: int) -> int:
     return 0
 
 
+def stopsync(link: LauncherLink, subid: int, relid: int) -> int:
+    """Stops its sync worker, as one that gives no sign."""
+    if relid:
+        return steady(link, subid, relid)
+    link.launch_sync(subid, 1)
+    while link.find(subid, 1) is None and not link.shutdown_requested.is_set():
+        link.latch.wait(NAP)
+    link.stop_sync(subid, 1)
+    link.stop_sync(subid, 2)  # a table without a sync worker
+    while link.find(subid, 1) is not None and not link.shutdown_requested.is_set():
+        link.latch.wait(NAP)
+    link.report(phase="stopped")
+    return steady(link, subid, relid)
+
+
 BEHAVIOURS: dict[str, Callable[[LauncherLink, int, int], int]] = {
     work.__name__: work
-    for work in (steady, works, fails, lost, repeats, quits, stubborn, lake, syncs, crowded, copies)
+    for work in (
+        *(steady, works, fails, lost, repeats, quits, stubborn, lake),
+        *(syncs, crowded, copies, stopsync),
+    )
 }
 
 

@@ -42,6 +42,8 @@ class Subscribed:
     identity: dict[str, bool] | None = field(default_factory=lambda: {"id": True})
     delimiters: dict[int, str] = field(default_factory=dict)
     asked_types: list[set[int]] = field(default_factory=list)
+    key_under_full: dict[str, bool] | None = None
+    applier: Applier | None = None
 
     def __post_init__(self) -> None:
         row = Subscription("mysub", "host=db", ("pub",), subuuid="u", subslotname="mysub")
@@ -97,11 +99,16 @@ class Subscribed:
         checks = TableChecks(lambda: self.published, self.identities, self.delimiters_of)
         applier = Applier(self.store, self.sub, self.writer, checks)
         applier.read_rels()
+        self.applier = applier
         return applier
 
     def identities(self, relids: Collection[int]) -> Identities:
-        """What the publisher says of relations."""
-        return {relid: self.identity for relid in relids if self.identity is not None}
+        """What the publisher says of relations; under FULL there is a primary key if it is said."""
+        found = {relid: self.identity for relid in relids if self.identity is not None}
+        if self.key_under_full is not None:
+            return dict.fromkeys(relids, self.key_under_full)
+        full = {relid for relid in relids if self.applier and is_full(self.applier, relid)}
+        return {relid: identity for relid, identity in found.items() if relid not in full}
 
     def delimiters_of(self, oids: Collection[int]) -> dict[int, str]:
         """What separates elements on the publisher."""
@@ -135,3 +142,9 @@ class Subscribed:
         if self.writer is not None:
             self.writer.close()
         self.store.close()
+
+
+def is_full(applier: Applier, relid: int) -> bool:
+    """Is the relation announced under REPLICA IDENTITY FULL?"""
+    relation = applier.relmap.get(relid)
+    return relation is not None and relation.replident == "f"

@@ -262,6 +262,7 @@ class Applier:
     def _checked(self, runs: dict[RelName, list[Run]]) -> Slice:
         """Check the tables of the runs; return the runs as the lake gets them."""
         announced = self.relmap.take_announced()
+        runs = self.checks.by_key_under_full(runs, self.rels, announced)
         for changed in self.checks.changed_tables(runs, self.rels, announced):
             self._look_up_inserted_keys(changed)
         for rel in self.checks.with_first_keys(runs, self.rels):

@@ -21,7 +21,7 @@ and the sync worker in front::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from catalog.pg_lsn import LSN
@@ -63,11 +63,12 @@ Action = SetReady | AnswerCatchup | LaunchSync | AwaitSyncDone
 
 @dataclass(frozen=True, slots=True)
 class SyncWorkerState:
-    """The worker slot of a running sync worker."""
+    """The worker slot of a running sync worker; ``sign`` changes with each report."""
 
     relid: int
     relstate: SubRelState | None
     relstate_lsn: LSN | None
+    sign: Hashable = None
 
 
 def process_syncing_tables_for_apply(

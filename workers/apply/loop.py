@@ -23,6 +23,7 @@ from workers.apply.handover import (
     process_syncing_tables_for_apply,
 )
 from workers.apply.reload import reload_settings, reread_subscription
+from workers.apply.standstill import StandstillWatch
 from workers.process import failpoints
 from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SyncTracker:
-    """The time of the last request for a sync worker, by relid.
+    """The time of the last request for a sync worker, by relid, and signs of awaited workers.
 
     ``errors`` are the errors that the tables had then, and ``repeats`` counts the attempts in turn
     that brought the error of the attempt before.
@@ -44,6 +45,7 @@ class SyncTracker:
     last_start: dict[int, float] = field(default_factory=dict)
     errors: dict[int, LastError] = field(default_factory=dict)
     repeats: dict[int, int] = field(default_factory=dict)
+    standstill: StandstillWatch = field(default_factory=StandstillWatch)
 
     def begin(self, relid: int, error: LastError | None) -> None:
         """Note a request for a table that ``error`` has stopped so far."""
@@ -152,6 +154,7 @@ def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWor
             worker.relid,
             SubRelState(worker.relstate) if worker.relstate else None,
             worker.relstate_lsn,
+            (worker.pid, worker.relstate, worker.last_lsn, worker.last_recv_time, worker.flush_lsn),
         )
         for worker in process.link.workers(applier.sub.oid)
         if worker.relid
@@ -197,8 +200,16 @@ def _process_syncing_tables(
             case AnswerCatchup(relid, lsn):
                 link.set_relstate(subid, relid, SubRelState.CATCHUP, lsn)
                 waiting = True
-            case AwaitSyncDone():
+            case AwaitSyncDone(relid):
                 waiting = True
+                if tracker.standstill.stands_still(relid, workers[relid].sign, time.monotonic()):
+                    log.warning(
+                        "action=sync_standstill subid=%d relid=%d the sync worker gives no sign "
+                        "while it catches up; it is stopped, and the table is synchronised again",
+                        subid,
+                        relid,
+                    )
+                    link.stop_sync(subid, relid)
     return waiting
 
 

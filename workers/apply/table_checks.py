@@ -11,6 +11,9 @@ A table on the publisher may have changed since the copy. The checks, in this or
    the table says ``copied = false`` before the batch is written.
 4. The columns that a Relation message flags as key may be only a part of the replica identity.
 
+Before the third check, a table under REPLICA IDENTITY FULL gets its primary key as key
+(``workers.apply.key_under_full``).
+
 A trace: table a was copied whole, with fingerprint F. The publication's row filter is dropped, and
 the publisher announces a again. The fingerprint is G now::
 
@@ -32,10 +35,17 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.limits import CACHED_KEY_DIGESTS
+from workers.apply.key_under_full import flagged_under_full
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
-from workers.changes.relation_map import RelName, flagged_key, flags_key, name_of
+from workers.changes.relation_map import (
+    REPLICA_IDENTITY_FULL,
+    RelName,
+    flagged_key,
+    flags_key,
+    name_of,
+)
 from workers.columnar.binary.forms import FIRST_NORMAL_OID
 from workers.lake.sources import delete_rows, source_of
 from workers.lake.table import LakeTable
@@ -75,7 +85,8 @@ def subscribed_as(
     """Return the catalog row of the table with the name, or of the table before a renaming."""
     if (rel := rels.get(target)) is not None:
         return rel
-    return next((rel for rel in rels.values() if rel.remote_relid in relids), None)
+    own = (rel for rel in rels.values() if (rel.other_relid or rel.remote_relid) in relids)
+    return next(own, None)
 
 
 def check_not_renamed(
@@ -113,9 +124,14 @@ def check_not_renamed(
 def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) -> str:
     """Return the hint for a user whose table was renamed."""
     lake = f'lake table "{rel.lake_schema}.{rel.lake_table}"'
-    refresh = f"pgsub refresh {shlex.quote(sub.subname)} copies it under its new name"
+    pgsub_refresh = f"pgsub refresh {shlex.quote(sub.subname)}"
+    refresh = f"{pgsub_refresh} copies it under its new name"
     if not source_of(sub, rel):
-        return f"{refresh}; {lake} stays as it is."
+        old = shlex.quote(qualified_name(rel.nspname, rel.relname))
+        return (
+            f"{refresh}; {lake} stays as it is. If the table has its old name again, "
+            f"{pgsub_refresh} --recopy {old} goes on."
+        )
     new, name = _options(target, sub.tables), ".".join(target)
     if not new.shared or (new.to or target) != (rel.lake_schema, rel.lake_table):
         refresh = (
@@ -149,6 +165,7 @@ class TableChecks:
     delimiters: Callable[[Collection[int]], Mapping[int, str]]
     _coverage: dict[Relation, Coverage] = field(default_factory=dict)
     uncompared: set[RelName] = field(default_factory=set)
+    _keys_under_full: dict[Relation, Mapping[str, bool]] = field(default_factory=dict)
     _lock_logged: bool = False
     _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
 
@@ -180,6 +197,29 @@ class TableChecks:
             if delimiter != ",":
                 raise FailedTransaction(int(changes.txn[0]), no_list(lake_column, delimiter, ident))
 
+    def by_key_under_full(
+        self,
+        runs: Runs,
+        rels: Mapping[RelName, SubscriptionRel],
+        announced: Collection[Relation],
+    ) -> dict[RelName, list[Run]]:
+        """Return the runs; where a primary key finds rows under FULL, the relation flags the key.
+
+        The publisher is asked about a relation once, and again after each new announcement.
+        """
+        for relation in announced:
+            self._keys_under_full.pop(relation, None)
+        every = {run.relation for own in runs.values() for run in own}
+        full = {each for each in every if each and each.replident == REPLICA_IDENTITY_FULL}
+        if unknown := full - self._keys_under_full.keys():
+            identities = self.identities({relation.relid for relation in unknown})
+            for relation in unknown:
+                self._keys_under_full[relation] = identities.get(relation.relid, {})
+        return {
+            target: [flagged_under_full(run, rels[target], self._keys_under_full) for run in own]
+            for target, own in runs.items()
+        }
+
     def changed_tables(
         self,
         runs: Runs,
@@ -202,8 +242,8 @@ class TableChecks:
         for target, own in runs.items():
             rel = rels[target]
             if (relid := _other_relid(rel, own)) is not None:
-                now = replace(rel, copied=False, remote_relid=relid)
-                changed.append(ChangedTable(now, {"remote_relid": relid}))
+                now = replace(rel, copied=False, other_relid=relid)
+                changed.append(ChangedTable(now, {"other_relid": relid}))
             elif rel.copied and _has_other_key(rel, own):
                 changed.append(ChangedTable(replace(rel, copied=False)))
             elif rel.copied and target in self.uncompared:
@@ -253,8 +293,9 @@ class TableChecks:
 
         The publisher is asked about a relation once, and again after each new announcement.
         """
-        for relation in announced:
-            self._coverage.pop(relation, None)
+        told = {relation.relid for relation in announced}
+        for relation in [each for each in self._coverage if each.relid in told]:
+            del self._coverage[relation]  # also the relation that flags the key under FULL
         every = [run.relation for own in runs.values() for run in own]
         keyed = {relation for relation in every if relation and flags_key(relation)}
         unknown = keyed - self._coverage.keys()
@@ -283,11 +324,11 @@ def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
     already. The fingerprints of old and new table may be equal, for example with FOR ALL TABLES.
     """
     relids = [run.relation.relid for run in runs if run.relation is not None]
-    if rel.remote_relid is None or {rel.remote_relid}.issuperset(relids):
+    if rel.remote_relid is None or {rel.remote_relid, rel.other_relid}.issuperset(relids):
         return None
-    log.info(
-        'action=other_relation subid=%d relid=%d table "%s.%s" is another one on the '
-        "publisher; inserted keys are looked for",
+    log.warning(
+        'action=other_relation subid=%d relid=%d table "%s.%s" is another one on the publisher '
+        "than the copied one; pgsub refresh copies it; inserted keys are looked for until then",
         rel.srsubid,
         rel.srrelid,
         rel.nspname,

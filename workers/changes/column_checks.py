@@ -49,7 +49,9 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
             f'logical replication target relation "{table.ident}" is missing replicated {columns}',
             hint="Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub "
             "sql, map it to another column with columns: {COLUMN: {to: NAME}} of the table in the "
-            "configuration, or leave it out of the publication.",
+            "configuration, or leave it out of the publication. In an added column the rows that "
+            "are there have NULL: if the publisher's column has a default, copy the table again "
+            "with pgsub refresh NAME --recopy TABLE.",
         )
     check_generated(published, generated, table.ident)
     absent = [name for name, _ in generated if name not in known]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from catalog.errcodes import (
+    SERIALIZATION_FAILURE,
     ObjectNotInPrerequisiteState,
+    ReplicationError,
     SerializationFailure,
     UniqueViolation,
 )
@@ -27,6 +29,23 @@ def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | 
         hint="Set the lake table to the snapshot it had, or copy it again from each of its sources "
         "with pgsub refresh NAME --recopy TABLE.",
     )
+
+
+def check_not_overtaken(ident: LakeIdent, found: LSN, known: LSN) -> None:
+    """40001 unless the lake table stands where the worker left it: changes would come twice.
+
+    A second worker of the subscription published a part of the same transactions: its data
+    directory is a copy, or came back.
+    """
+    if found != known:
+        raise ReplicationError(
+            f'another worker of this subscription published to lake table "{ident}"',
+            detail=f"The table stood at {known} when its changes were chosen, and stands at "
+            f"{found}.",
+            hint="The worker starts again from there. If the message comes again, stop the second "
+            "data directory of the subscription.",
+            sqlstate=SERIALIZATION_FAILURE,
+        )
 
 
 def key_not_unique(

@@ -200,6 +200,10 @@ class LauncherLink:
         """Start a sync worker for a table; False if a limit is reached, or the worker runs."""
         return bool(self._request("launch_sync", subid=subid, relid=relid)["launched"])
 
+    def stop_sync(self, subid: int, relid: int) -> None:
+        """Stop a table's sync worker, without waiting for the end."""
+        self._request("stop_sync", subid=subid, relid=relid)
+
     def set_relstate(self, subid: int, relid: int, state: str | None, lsn: LSN | None) -> bool:
         """Set the state in the slot of a table's sync worker, and set the worker's latch.
 

@@ -43,7 +43,12 @@ from catalog.errcodes import (
 )
 from catalog.namespace import escape_identifier, quote_identifier
 from catalog.pg_lsn import LSN
-from config.limits import RECEIVE_BUFFER_BYTES, WAIT_SLICE_SECONDS
+from config.limits import (
+    RECEIVE_BUFFER_BYTES,
+    STILL_WAITING_SECONDS,
+    WAIT_NOTICE_SECONDS,
+    WAIT_SLICE_SECONDS,
+)
 from workers.publisher.interfaces import Row, SystemIdentity
 
 _DATABASE: Final = (
@@ -96,6 +101,9 @@ class WalReceiverConn:
         self.patience: float | None = None
         """Seconds that a statement may take; None for a connection without a limit."""
         self._give_up = math.inf
+        self.on_wait: Callable[[], None] | None = None
+        """Called when a statement has waited for some seconds, and then once a minute."""
+        self._on_wait_at = math.inf
         self._datoid: int | None = None
 
     @property
@@ -140,6 +148,9 @@ class WalReceiverConn:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._deadline = None
                 self.pgconn.get_cancel().cancel()
+            if self.on_wait is not None and time.monotonic() > self._on_wait_at:
+                self._on_wait_at = time.monotonic() + STILL_WAITING_SECONDS
+                self.on_wait()
             if time.monotonic() > self._give_up:
                 raise ConnectionFailure("the publisher does not answer")
             ready, _, _ = select.select([self.pgconn.socket], [], [], WAIT_SLICE_SECONDS)
@@ -160,6 +171,7 @@ class WalReceiverConn:
     def _run(self, sql: str) -> pq.abc.PGresult:
         """Send one statement and read all results; raise an error, or return the last result."""
         self._give_up = time.monotonic() + self.patience if self.patience else math.inf
+        self._on_wait_at = time.monotonic() + WAIT_NOTICE_SECONDS
         try:
             self.pgconn.send_query(sql.encode())
         except Exception as error:
@@ -241,7 +253,8 @@ class WalReceiverConn:
 
         ``snapshot`` is ``use`` (first command of a REPEATABLE READ transaction) or ``nothing``.
         ``timeout`` is for a standby, which waits for a record that only its primary can write:
-        raises 55000 after ``timeout`` seconds, and leaves no slot behind.
+        raises 55000 after ``timeout`` seconds, and leaves no slot behind. SIGTERM and Ctrl-C leave
+        none either.
         """
         options = ["FAILOVER"] if failover else []  # a server that is too old refuses the option
         if self.server_version >= 15:
@@ -253,7 +266,15 @@ class WalReceiverConn:
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         command = f"CREATE_REPLICATION_SLOT {escape_identifier(name)} {kind} pgoutput {tail}"
         with self._cancelled_after(timeout, name):
-            row = self.exec(command)[0]
+            try:
+                row = self.exec(command)[0]
+            except (AdminShutdown, KeyboardInterrupt):
+                # Without a cancel the publisher would go on and create a slot without an owner.
+                with suppress(Exception):  # a lost connection ends the statement, too
+                    self.pgconn.get_cancel().cancel()
+                    while self.pgconn.get_result() is not None:
+                        pass  # the connection is free for the next statement
+                raise
         return LSN.parse(row[1] or "0/0")
 
     @contextmanager

@@ -99,16 +99,28 @@ LEFT JOIN pg_catalog.pg_index i
 WHERE a.attnum > 0::pg_catalog.int2 AND NOT a.attisdropped AND a.attrelid = :relid
 ORDER BY a.attnum
 
--- The columns of the replica identities of relations, and whether each is sent. No table is opened
--- for it (pg_get_replica_identity_index would): who has locked one may be waiting for us.
+-- The columns of the replica identities of relations, and whether each is sent. Under FULL the
+-- columns of the primary key, by which the native subscriber finds a row; a row without a column
+-- says that some partition logs another identity. No table is opened for it
+-- (pg_get_replica_identity_index would): who has locked one may be waiting for us.
 -- name: identities
 SELECT c.oid, a.attname, :sent
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_index i ON i.indrelid = c.oid
   AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident
-                          ELSE false END
+                          WHEN 'f' THEN i.indisprimary AND i.indimmediate ELSE false END
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (:key)
 WHERE c.oid IN (:relids)
+UNION ALL
+SELECT c.oid, NULL, false
+FROM pg_catalog.pg_class c
+WHERE c.oid IN (:relids) AND c.relkind = 'p' AND c.relreplident = 'f' AND EXISTS (
+    WITH RECURSIVE tree (oid) AS (
+        SELECT h.inhrelid FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid
+        UNION ALL
+        SELECT h.inhrelid FROM pg_catalog.pg_inherits h JOIN tree ON h.inhparent = tree.oid)
+    SELECT 1 FROM tree JOIN pg_catalog.pg_class l ON l.oid = tree.oid
+    WHERE l.relkind = 'r' AND l.relreplident <> 'f')
 
 -- name: key_10
 i.indkey
@@ -326,3 +338,15 @@ SELECT CASE
 FROM pg_catalog.pg_replication_slots s
      LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.slot_name = :slot
+
+-- What a backend waits for: the transaction, and the session or the prepared transaction behind it.
+-- name: waited_transactions
+SELECT w.transactionid, h.pid, a.application_name, x.gid,
+       pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()
+                                           - coalesce(a.xact_start, x.prepared)))::pg_catalog.int8
+FROM pg_catalog.pg_locks w
+LEFT JOIN pg_catalog.pg_locks h
+  ON h.locktype = 'transactionid' AND h.transactionid = w.transactionid AND h.granted
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = h.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts x ON x.transaction = w.transactionid
+WHERE w.pid = :pid AND w.locktype = 'transactionid' AND NOT w.granted

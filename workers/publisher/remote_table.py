@@ -22,9 +22,11 @@ from workers.publisher.fingerprint import (
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import different_column_lists
 from workers.publisher.queries import newest, query, to_number, to_text
+from workers.publisher.replica_identity import fetch_identities, key_under_full
 
 PLAIN_TABLE: Final = "r"
 PARTITIONED_TABLE: Final = "p"
+REPLICA_IDENTITY_FULL: Final = "f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class RemoteTable:
     ``row_filters`` are combined by OR; an empty tuple stands for every row. ``versions`` has a text
     for each publication of the table; the text changes with every change of the publication, or of
     the table's membership. ``identity`` counts the columns of the replica identity index, published
-    or not.
+    or not. ``key_under_full`` is the primary key that finds rows under REPLICA IDENTITY FULL.
     """
 
     nspname: str
@@ -82,6 +84,7 @@ class RemoteTable:
     actions: PublishedActions
     versions: tuple[str, ...] = ()
     identity: int = 0
+    key_under_full: frozenset[str] = frozenset()
 
     @property
     def publishes_everything(self) -> bool:
@@ -111,8 +114,9 @@ class RemoteTable:
 
     @property
     def fingerprint_at_copy(self) -> str:
-        """The fingerprint with the digest of the key columns that Relation messages flag."""
-        key = [(c.name, c.atttypid, c.atttypmod) for c in self.columns if c.in_key]
+        """The fingerprint with the digest of the key columns that find rows."""
+        found = [c for c in self.columns if c.in_key or c.name in self.key_under_full]
+        key = [(c.name, c.atttypid, c.atttypmod) for c in found]
         return with_key_digest(self.fingerprint, key_digest(key))
 
 
@@ -143,6 +147,8 @@ def fetch_remote_table_info(
     listed = _column_list(conn, (nspname, relname), values) if has_lists else None
     columns, identity = _columns(conn, relid, listed)
     qualified = conn.exec(query("row_filters", **values)) if has_lists else []  # Q7
+    full = relreplident == REPLICA_IDENTITY_FULL
+    keys = fetch_identities(conn, publications, [relid]) if full else {}
     return RemoteTable(
         nspname=nspname,
         relname=relname,
@@ -154,6 +160,7 @@ def fetch_remote_table_info(
         actions=combine_actions(parts),
         versions=versions_of(parts),
         identity=identity,
+        key_under_full=key_under_full(keys.get(relid), [column.name for column in columns]),
     )
 
 

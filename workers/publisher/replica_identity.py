@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from catalog.namespace import quote_literal_list
 from workers.proto.messages import Relation
@@ -26,7 +27,13 @@ from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query
 
 Identities = Mapping[int, Mapping[str, bool]]
-"""Oid of a relation → column of the replica identity → True if the column is sent."""
+"""Oid of a relation → column of the replica identity → True if the column is sent.
+
+Under REPLICA IDENTITY FULL the columns of the primary key, if the key is checked at once."""
+
+OTHER_LEAF: Final = ""
+"""Stands among the columns of a partitioned table under REPLICA IDENTITY FULL: some partition logs
+another identity, so an old row may have nothing but the partition's key. No column has the name."""
 
 
 class Coverage(Enum):
@@ -62,15 +69,25 @@ def fetch_identities(
     return found
 
 
+def key_under_full(identity: Mapping[str, bool] | None, columns: Collection[str]) -> frozenset[str]:
+    """The primary key of a table under REPLICA IDENTITY FULL, if all of the key is sent; or empty.
+
+    The native subscriber finds a row by the primary key of its own table, before whole rows.
+    """
+    key = {name: sent for name, sent in (identity or {}).items() if name != OTHER_LEAF}
+    return frozenset(key) if all(key.values()) and key.keys() <= set(columns) else frozenset()
+
+
 def coverage(relation: Relation, identity: Mapping[str, bool] | None) -> Coverage:
     """Compare a relation's key flags with the identity that the publisher reports."""
     flagged = {column.name for column in relation.columns if column.key}
-    if not identity:
+    whole = (identity or {}).keys() - {OTHER_LEAF}
+    if not identity or not whole:
         return Coverage.UNKNOWN
-    if flagged == identity.keys():
+    if flagged == whole:
         return Coverage.WHOLE
     sent = {name for name, is_sent in identity.items() if is_sent}
     # A column that is in the message but is not sent now was sent then, and was not in the key.
     announced = {column.name for column in relation.columns}
-    part = flagged == sent and announced.isdisjoint(identity.keys() - sent)
+    part = flagged == sent and announced.isdisjoint(whole - sent)
     return Coverage.PART if part else Coverage.UNKNOWN

@@ -21,10 +21,9 @@ Trace: the machine of a sync worker loses power. Its successor on another machin
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import Final
 
-from catalog.errcodes import DUPLICATE_OBJECT, AdminShutdown, ObjectInUse, ReplicationError
+from catalog.errcodes import DUPLICATE_OBJECT, ObjectInUse, ReplicationError
 from catalog.namespace import quote_literal
 from catalog.pg_lsn import LSN
 from workers.publisher.connection import WalReceiverConn
@@ -53,15 +52,9 @@ def create_sync_slot(
 
     def create() -> LSN:
         conn.command(_BEGIN)
-        try:
-            return conn.create_slot(
-                slot, temporary=temporary, snapshot="use", failover=failover, timeout=limit
-            )
-        except AdminShutdown:
-            # Without a cancel the publisher would go on and create a slot without an owner.
-            with suppress(Exception):  # a lost connection ends the statement, too
-                conn.pgconn.get_cancel().cancel()
-            raise
+        return conn.create_slot(
+            slot, temporary=temporary, snapshot="use", failover=failover, timeout=limit
+        )
 
     try:
         return create()

@@ -58,6 +58,7 @@ from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import catchup_forms
 from workers.publisher.fingerprint import published_as
 from workers.publisher.identify import check_own_server
+from workers.publisher.slot_wait import telling_waits
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync import permanent_slot
 from workers.sync.attempt import begin_attempt, store_publication
@@ -173,13 +174,15 @@ def _copy(
     failpoints.reach("tablesync.datasync_stored")
     process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
     permanent = sub.sync_slot is SyncSlot.PERMANENT
-    start = create_sync_slot(
-        conn,
-        slot,
-        process.settings.create_slot_timeout,
-        temporary=not permanent,
-        failover=permanent and sub.subfailover,
-    )
+    with telling_waits(sub, conn, slot, lambda text: process.link.report(phase=text)):
+        start = create_sync_slot(
+            conn,
+            slot,
+            process.settings.create_slot_timeout,
+            temporary=not permanent,
+            failover=permanent and sub.subfailover,
+        )
+    process.link.report(phase=None)
     failpoints.reach("tablesync.slot_created")
     rel, lake = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")

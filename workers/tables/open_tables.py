@@ -34,6 +34,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
+from workers.lake.refusals import check_not_overtaken
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable, Stamp
 from workers.process import failpoints
@@ -244,7 +245,9 @@ class OpenTables:
             # The branch begins at the present main. Another writer may have set main back or added
             # rows since the table was opened, and the next fast-forward would not notice.
             lake = self.read(table.rel)
-            check_position(table.expected_row, lake, self._sub.subname, table.source)
+            stamp = check_position(table.expected_row, lake, self._sub.subname, table.source)
+            if not table.source:
+                check_not_overtaken(ident, stamp.lsn, table.lsn)
             self._branches_abandoned.discard(table.rel.srrelid)
             self._check_no_other_writer(lake, [table])
         failpoints.reach("apply.branch_created")
@@ -288,5 +291,5 @@ class OpenTables:
         name = self._sub.subname
         stamps = [check_position(table.expected_row, lake, name, table.source) for table in tables]
         self._check_no_other_writer(lake, tables)
-        fresh = self.with_branch(replace(first, lake=lake, branch=None))
+        fresh = self.with_branch(replace(first, lake=lake, lsn=stamps[0].lsn, branch=None))
         return [replace(table, lake=lake, branch=fresh.branch) for table in tables], stamps

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import InternalError
+from catalog.errcodes import LOCK_NOT_AVAILABLE, InternalError, ReplicationError
+from config.limits import TABLE_LOCK_POLL_SECONDS, TABLE_LOCK_SECONDS
 from workers.lake.table import LakeIdent
 
 _DIRECTORY: Final = "locks"
@@ -41,10 +43,21 @@ class TableLocks:
                 name = hashlib.sha256(repr((ident.schema, ident.table)).encode()).hexdigest()
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
                 self._held.append(os.open(self._directory / name[:32], flags, 0o600))
-                fcntl.flock(self._held[-1], fcntl.LOCK_EX)
+                self._lock(self._held[-1], ident)
         except BaseException:
             self.release()
             raise
+
+    def _lock(self, descriptor: int, ident: LakeIdent) -> None:
+        """Wait for the lock; 55P03 after ``TABLE_LOCK_SECONDS``: the holder stands still."""
+        until = time.monotonic() + TABLE_LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise _holder_stands_still(ident) from None
+                time.sleep(TABLE_LOCK_POLL_SECONDS)
 
     def release(self) -> None:
         """Release all locks. The files stay for waiting workers."""
@@ -59,3 +72,13 @@ class TableLocks:
             yield
         finally:
             self.release()
+
+
+def _holder_stands_still(ident: LakeIdent) -> ReplicationError:
+    return ReplicationError(
+        f'no turn at shared lake table "{ident}" in {TABLE_LOCK_SECONDS:.0f} s',
+        detail="Another worker of the data directory holds the turn and does not end the batch.",
+        hint="pgsub status pg_stat_subscription shows the workers. End a worker that stands still; "
+        "the launcher starts it again.",
+        sqlstate=LOCK_NOT_AVAILABLE,
+    )

@@ -41,6 +41,7 @@ from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
 from workers.lake.destination import Destination
 from workers.lake.effects import Effect, joined
+from workers.lake.refusals import check_not_overtaken
 from workers.lake.segment import SourcePart
 from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
@@ -328,6 +329,9 @@ class BatchWriter:
         tables, stamps = self._tables.branch_again([each.table for each in unit])
         again = [replace(each, table=table) for each, table in zip(unit, tables, strict=True)]
         visible = all(stamp.lsn >= each.stamp.lsn for stamp, each in zip(stamps, unit, strict=True))
+        if not visible:
+            for stamp, table in zip(stamps, tables, strict=True):
+                check_not_overtaken(table.lake.ident, stamp.lsn, table.lsn)
         return again, visible
 
     def write_again(self, unit: Sequence[Written]) -> list[Written]:

@@ -22,7 +22,7 @@ from catalog.pg_subscription import (
     sync_slot_name,
     system_identifier,
 )
-from catalog.pg_subscription_rel import KEY_UNSURE
+from catalog.pg_subscription_rel import KEY_UNSURE, Setter, SubRelState
 from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.refresh import refresh_publication
@@ -203,6 +203,31 @@ def test_publication_publishes_something_else(world: Around) -> None:
     bring_in_line(row(world), statement(), world.context)
     (rel,) = world.store.rels(row(world).oid)
     assert (rel.copied, (rel.fingerprint or "")[:17]) == (False, "iudt- OR (id > 5)")
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("copy_data", [True, False])
+def test_another_table_under_the_name_is_copied_again(
+    world: Around, noticed: bool, copy_data: bool
+) -> None:
+    """As by PostgreSQL, which knows tables by oid; noticed by a worker before, or not."""
+    (rel,) = world.store.rels(row(world).oid)
+    key = rel.srsubid, rel.srrelid
+    world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    world.store.set_rel_state(*key, SubRelState.SYNCDONE, LSN(1), Setter.TABLESYNC)
+    world.store.set_rel_state(*key, SubRelState.READY, LSN(1), Setter.APPLY)
+    relid = rel.remote_relid
+    assert relid is not None
+    world.store.update_rel(*key, copied=True)
+    bring_in_line(row(world), statement(with_={"copy_data": copy_data}), world.context)
+    assert names(world) == [("a", "r")]
+    other = relid if noticed else None
+    world.store.update_rel(*key, remote_relid=relid + 1, other_relid=other)
+    bring_in_line(row(world), statement(with_={"copy_data": copy_data}), world.context)
+    (rel,) = world.store.rels(row(world).oid)
+    assert rel.srsubstate is (SubRelState.INIT if copy_data else SubRelState.READY)
+    assert (rel.remote_relid, rel.other_relid, rel.copied) == (relid, None, False)
+    assert rel.recopy is copy_data
 
 
 def test_a_key_that_may_be_a_part_stays_one_until_the_table_is_copied(world: Around) -> None:

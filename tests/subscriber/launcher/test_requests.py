@@ -147,3 +147,9 @@ def test_a_wrong_request_gets_an_error(family: Family, message: dict[str, Any]) 
     family.start()
     assert "error" in ask(family, message)
     assert family.status().phase == "running"
+
+
+def test_an_apply_worker_stops_a_sync_worker_and_goes_on(family: Family) -> None:
+    (subid,) = family.subscribe("stopsync")
+    family.start()
+    reported(family, subid, "phase", "stopped")

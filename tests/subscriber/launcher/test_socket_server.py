@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import selectors
 import signal
 import socket
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
+from subscriber.launcher.socket_server import LocalServer
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import notify_launcher
 from workers.process.launcher_socket import dial, encode, read_lock_file
@@ -66,3 +74,24 @@ def test_many_clients_come_and_go(family: Family) -> None:
         for sock in held:
             sock.close()
     assert family.status().phase == "running"
+
+
+def test_the_loop_rests_when_no_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waiting client makes the socket ready at once, for as long as no descriptor is free."""
+    rests: list[float] = []
+    monkeypatch.setattr(time, "sleep", rests.append)
+    with selectors.DefaultSelector() as selector:
+        server = LocalServer(selector, tmp_path / "socket", lambda *_: None, lambda _: None)
+        listening = server._sock
+
+        def refuse(number: int) -> Any:
+            raise OSError(number, "refused")
+
+        for number, rested in ((errno.EMFILE, 1), (errno.ENFILE, 2), (errno.ECONNABORTED, 2)):
+            server._sock = cast("Any", SimpleNamespace(accept=partial(refuse, number)))
+            server._accept(selectors.EVENT_READ)
+            assert len(rests) == rested
+        server._sock = listening
+        server.close()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_slot import LeakedSlot
-from catalog.remedies import MAINTENANCE_FAILED, SPOOL_FULL
+from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.overview import overview
 from tests.subscriber.status.subscribed import rows, subscribed
@@ -117,3 +117,25 @@ HINT:  {MAINTENANCE_FAILED}
     store.add_lake_upkeep(LakeUpkeep(*of, EXPIRY, 1, at + 2 * 10**6))
     assert shown() == (None, None)
     assert "WARNING" not in overview(store, ())
+
+
+def test_what_a_slot_waits_for_is_told_while_it_waits(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    sync = LogicalRepWorker(1, 1, WorkerType.TABLESYNC, sub.oid, rel.srrelid, pid=77)
+    assert "WARNING" not in overview(store, (sync,))
+    waiting = replace(sync, phase='replication slot "x" waits for the end of transaction 7')
+    assert overview(store, (waiting,)).endswith(
+        f"""
+table "public.a" of subscription "mysub":
+WARNING:  replication slot "x" waits for the end of transaction 7
+HINT:  {SLOT_WAITS}
+"""
+    )
+
+
+def test_another_table_under_the_name_is_told(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    store.update_rel(sub.oid, rel.srrelid, remote_relid=5, other_relid=6)
+    text = overview(store, ())
+    assert 'WARNING:  table "public.a" is another one on the publisher' in text
+    assert "HINT:  pgsub refresh mysub copies the table that has the name now" in text

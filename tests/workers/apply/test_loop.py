@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,11 +18,13 @@ from tests.workers.looping import A, B, LinkTwin, Loop, inserts
 from tests.workers.standby_twin import StandbyTwin
 from tests.workers.subscribed import EPOCH, Subscribed
 from tests.workers.transactions import batch, put, row
+from workers.apply import standstill
 from workers.apply.loop import SyncTracker, _is_enough, _set_ready
 from workers.lake.effects import Orphans
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
+from workers.process.worker_slots import LogicalRepWorker, WorkerType
 from workers.proto.messages import Insert, Message
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
@@ -275,7 +276,7 @@ class Copying(LinkTwin):
             if not self.turns:
                 self._done(rel.srsubid, rel.srrelid, self.caught)
                 return []
-        return [SimpleNamespace(relid=rel.srrelid, relstate=state[0], relstate_lsn=state[1])]
+        return [_sync_worker(rel, *state)]
 
     def set_relstate(self, _subid: int, _relid: int, state: SubRelState, lsn: LSN) -> None:
         assert (state, self.caught) == (SubRelState.CATCHUP, None)
@@ -289,6 +290,11 @@ class Copying(LinkTwin):
         world.lake.commit(world.lake.tables[LakeIdent("public", "a")], MAIN, rows, stamp)
         world.store.set_rel_state(subid, relid, SubRelState.SYNCDONE, at, Setter.TABLESYNC)
         world.store.update_rel(subid, relid, lake_lsn=at, floor=at)
+
+
+def _sync_worker(rel: SubscriptionRel, state: str, lsn: LSN | None) -> LogicalRepWorker:
+    kind, key = WorkerType.TABLESYNC, (rel.srsubid, rel.srrelid)
+    return LogicalRepWorker(1, 1, kind, *key, relstate=state, relstate_lsn=lsn)
 
 
 @pytest.mark.parametrize(
@@ -348,3 +354,30 @@ def test_a_table_with_the_error_of_the_attempt_before_waits_longer() -> None:
     assert tracker.intervals(5.0, [said]) == {}
     tracker.begin(7, failed("no route", "08006"))
     assert tracker.intervals(5.0, [failed("no route", "08006")]) == {}
+
+
+def test_a_sync_worker_without_a_sign_is_stopped(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen in c: all tables would wait for ever."""
+    monkeypatch.setattr(standstill, "SYNC_STANDSTILL_SECONDS", 0.01)
+    rel = loop.world.rel("a")
+    key = rel.srsubid, rel.srrelid
+    loop.world.store.delete_rel(*key)
+    loop.world.store.insert_rel(replace(rel, srsubstate=SubRelState.INIT))
+    loop.world.store.set_rel_state(*key, SubRelState.DATASYNC, None, Setter.TABLESYNC)
+    frozen = _sync_worker(rel, "c", LSN(5))
+    stopped: list[tuple[int, int]] = []
+
+    class Frozen(LinkTwin):
+        def workers(self, _subid: int) -> list[LogicalRepWorker]:
+            return [frozen]
+
+        def stop_sync(self, subid: int, relid: int) -> None:
+            stopped.append((subid, relid))
+            self.shutdown_requested.set()
+
+    link = Frozen(shutdown_requested=loop.process.link.shutdown_requested)
+    loop.process.link = cast("Any", link)
+    loop.run()
+    assert stopped == [key]

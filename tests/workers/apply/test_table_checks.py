@@ -98,7 +98,7 @@ def test_another_relation_under_the_name_may_have_keys_that_are_there(world: Sub
     world.worker().apply_batch(batch([A, insert(1, 1)]))
     error = refused(world, [A, insert(1, 1)], [ANOTHER, insert(3, 2)], [insert(3, 1)])
     assert (error.code, keys(world, "a")) == ("23505", [1, 2])
-    assert (world.rel("a").copied, world.rel("a").remote_relid) == (False, 3)
+    assert (world.rel("a").copied, world.rel("a").other_relid) == (False, 3)
     moved: list[Message] = [relation(3, "moved", "id", "v"), insert(3, 4)]
     assert refused(world, [A, insert(1, 1)], [ANOTHER, insert(3, 2)], moved).code == "55000"
 

@@ -24,7 +24,13 @@ from workers.proto.messages import (
     TupleColumn,
     Update,
 )
-from workers.publisher.replica_identity import Coverage, Identities, coverage, fetch_identities
+from workers.publisher.replica_identity import (
+    OTHER_LEAF,
+    Coverage,
+    Identities,
+    coverage,
+    fetch_identities,
+)
 
 A = relation(1, "a", "id", "v")
 NULL = TupleColumn(ColumnStatus.NULL)
@@ -43,6 +49,8 @@ def i(key: int, value: int) -> Message:
     [
         ("abc", "a", {"a": True}, Coverage.WHOLE),
         ("abc", "ab", {"b": True, "a": True}, Coverage.WHOLE),
+        ("abc", "ab", {"a": True, "b": True, OTHER_LEAF: False}, Coverage.WHOLE),
+        ("abc", "a", {OTHER_LEAF: False}, Coverage.UNKNOWN),
         ("abc", "a", {"a": False}, Coverage.WHOLE),  # the list has come to leave it out since
         ("ac", "a", {"a": True, "b": False}, Coverage.PART),
         ("abc", "ab", {"a": True, "b": True, "g": False}, Coverage.PART),
@@ -280,7 +288,7 @@ def test_it_is_asked_when_a_relation_with_a_key_is_announced(asked: Asked) -> No
     worker = asked.worker()
     for txn in range(received.ntxns):
         worker.apply_batch(received.part(txn, txn + 1))
-    assert asked.relids == [{1}, {1}]
+    assert asked.relids == [{1}, {2}, {1}]
 
 
 def test_and_again_though_the_announcement_is_the_same(asked: Asked) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from catalog.errcodes import AdminShutdown, DuplicateObject, ObjectInUse, ReplicationError
+from catalog.errcodes import DuplicateObject, ObjectInUse, ReplicationError
 from catalog.pg_lsn import LSN
 from tests.workers.publisher.scripted import ScriptedPublisher
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
@@ -27,8 +27,6 @@ class Publisher(ScriptedPublisher):
         self.errors = list(errors)
         self.commands: list[str] = []
         self.created: list[dict[str, Any]] = []
-        self.cancelled = 0
-        self.pgconn = self
 
     def command(self, sql: str) -> None:
         self.commands.append(sql.partition(" ")[0])
@@ -39,12 +37,6 @@ class Publisher(ScriptedPublisher):
         if self.errors:
             raise self.errors.pop(0)
         return POINT
-
-    def get_cancel(self) -> Publisher:
-        return self
-
-    def cancel(self) -> None:
-        self.cancelled += 1
 
 
 def create(publisher: Publisher, timeout: float = 0.0) -> LSN:
@@ -76,13 +68,6 @@ def test_the_name_of_a_dead_session_is_freed() -> None:
 def test_another_error_is_passed_on() -> None:
     with pytest.raises(ReplicationError, match="no slots left"):
         create(Publisher(ReplicationError("no slots left", sqlstate="53400")))
-
-
-def test_a_worker_that_is_told_to_stop_cancels_the_creation() -> None:
-    publisher = Publisher(AdminShutdown("told to stop"))
-    with pytest.raises(AdminShutdown):
-        create(publisher)
-    assert publisher.cancelled == 1
 
 
 def test_a_name_that_another_session_holds_is_refused() -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.pg_lsn import LSN
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.lake.memory.destination import MemoryDestination
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.table import MAIN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Delete, Insert, Update
 
 A = relation(1, "a", "id", "v")
 
 
 B = relation(2, "b", "id", "v")
+A_TABLE = LakeIdent("public", "a")
 
 
 def missing(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -59,6 +62,32 @@ def test_what_somebody_took_away_at_the_last_moment_was_not_found(
     stats = world.store.subscription_stats(world.sub.oid)
     assert (stats.confl_update_missing, stats.confl_delete_missing) == (1, 1)
     assert (world.rows("a"), world.rows("b")) == ([(2, 2)], [])
+
+
+@pytest.mark.parametrize("when", ["publish", "create_branch"])
+def test_what_a_second_worker_published_meanwhile_is_not_applied_twice(
+    world: Subscribed, when: str
+) -> None:
+    """Both chose the transactions when the table stood before them."""
+    done: list[str] = []
+
+    def overtake(operation: str) -> None:
+        if operation == when and not done:
+            done.append(operation)
+            table = MemoryDestination(world.lake).table(A_TABLE)
+            assert table is not None
+            assert table.stamp is not None
+            first = replace(table.stamp, lsn=LSN(100))
+            world.lake.commit(world.lake.tables[A_TABLE], MAIN, [{"id": 1, "v": 1}], first)
+
+    dest = MemoryDestination(world.lake, identity=Identity(1), failpoint=overtake)
+    received = batch([A, Insert(1, row("1", "1"))], [Insert(1, row("2", "2"))])
+    with pytest.raises(ReplicationError, match="another worker of this subscription") as caught:
+        world.worker(dest).apply_batch(received)
+    assert caught.value.code == "40001"
+    assert world.rows("a") == [(1, 1)]
+    world.worker().apply_batch(received)
+    assert world.rows("a") == [(1, 1), (2, 2)]
 
 
 def test_a_second_row_that_came_at_the_last_moment_is_not_published(world: Subscribed) -> None:

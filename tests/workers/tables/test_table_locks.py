@@ -15,6 +15,7 @@ from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import LakeIdent, Stamp
 from workers.proto.messages import Insert
+from workers.tables import table_locks
 from workers.tables.table_locks import TableLocks
 
 OTHER = LakeIdent("public", "another")
@@ -116,3 +117,21 @@ def test_locks_are_taken_in_one_order(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert len(done) == 2 * rounds
+
+
+def test_a_holder_that_stands_still_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch never ends: who waits says so, and leaves no lock behind."""
+    monkeypatch.setattr(table_locks, "TABLE_LOCK_SECONDS", 0.05)
+    frozen, waiting = TableLocks(tmp_path), TableLocks(tmp_path)
+    frozen.take([TARGET])
+    with pytest.raises(ReplicationError, match="no turn at shared lake table") as caught:
+        waiting.take([OTHER, TARGET])
+    assert caught.value.code == "55P03"
+    third = TableLocks(tmp_path)
+    third.take([OTHER])
+    third.release()
+    frozen.release()
+    waiting.take([OTHER, TARGET])
+    waiting.release()
