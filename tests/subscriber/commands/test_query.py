@@ -27,7 +27,9 @@ TABLE = pa.table(
 
 @pytest.fixture
 def _lake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.lake.connect.user_query.run_query", lambda url, query: TABLE)
+    monkeypatch.setattr(
+        "workers.lake.connect.user_query.run_query", lambda url, query, close: TABLE
+    )
 
 
 @pytest.mark.usefixtures("_lake")
@@ -61,7 +63,7 @@ def test_statement_without_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "workers.lake.connect.user_query.run_query", lambda url, query: pa.table({})
+        "workers.lake.connect.user_query.run_query", lambda url, query, close: pa.table({})
     )
     run_sql("sc://x", "DROP TABLE x", Format.TABLE)
     assert capsys.readouterr().out == ""
