@@ -64,10 +64,16 @@ class TableLayout:
         copy = f"copy-{copy_id}-" if copy_id else ""
         return f"{self.location}/data/pgsub-{copy}{uuid.uuid4()}{suffix}.{ending}"
 
+    def copied(self, copy_id: str) -> list[str]:
+        """The files that a copy wrote, committed or not."""
+        if not copy_id:
+            return []
+        return self.store.list_prefix(f"{self.location}/data", f"pgsub-copy-{copy_id}-")
+
     def remove(self, copy_id: str) -> None:
-        """Remove the files that a copy wrote."""
-        if copy_id:
-            self.store.remove_prefix(f"{self.location}/data", f"pgsub-copy-{copy_id}-")
+        """Remove the files of a copy that has committed nothing."""
+        for path in self.copied(copy_id):
+            self.store.remove(path)
 
 
 def read_layout(metadata: Mapping[str, Any]) -> TableLayout | None:

@@ -165,10 +165,14 @@ class FileTables(SparkTables):
         return went
 
     def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
-        """Remove the files that a failed copy wrote, committed or not."""
+        """Remove the files that a failed copy wrote, committed or not.
+
+        A file that a snapshot names stays: a user may have committed on top of the copy.
+        """
         files = self.files(ident)
-        if files is not None:
-            files.remove(copy_id)
+        copied = [] if files is None else files.copied(copy_id)
+        if copied:
+            self._commits.remove_files(ident, copied)
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:

@@ -249,3 +249,8 @@ class FileCommits(Protocol):
 
         Late: the branch belongs to a dead worker's generation, and no worker publishes the branch.
         """
+
+    def remove_files(
+        self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
+    ) -> int:
+        """Remove the files that no snapshot of the table names; see ``TableApi``."""

@@ -94,11 +94,11 @@ class LocalStore(TableStore):
         with self.errors():
             local_path(path).unlink(missing_ok=True)
 
-    def remove_prefix(self, folder: str, prefix: str) -> None:
-        """Remove the files of a folder with ``prefix``."""
+    def list_prefix(self, folder: str, prefix: str) -> list[str]:
+        """The paths of a folder's files with ``prefix``."""
         with self.errors():
-            for each in local_path(folder).glob(f"{glob.escape(prefix)}*"):
-                each.unlink(missing_ok=True)
+            found = list(local_path(folder).glob(f"{glob.escape(prefix)}*"))
+        return [f"{folder}/{each.name}" for each in found]
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder; files that cannot be removed stay, without an error."""

@@ -102,11 +102,10 @@ class ObjectStore(TableStore):
         with _logged():
             self._system.delete_file(_key(path))
 
-    def remove_prefix(self, folder: str, prefix: str) -> None:
-        """Remove the objects of a folder with ``prefix``."""
-        for each in self._listed(folder, prefix):
-            if each.type is fs.FileType.File:
-                self.remove(f"{folder}/{each.base_name}")
+    def list_prefix(self, folder: str, prefix: str) -> list[str]:
+        """The paths of a folder's objects with ``prefix``."""
+        found = self._listed(folder, prefix)
+        return [f"{folder}/{each.base_name}" for each in found if each.type is fs.FileType.File]
 
     def remove_folder(self, folder: str) -> None:
         """Remove all objects of a folder."""

@@ -57,8 +57,8 @@ class TableStore(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file; no error if the file is missing."""
 
-    def remove_prefix(self, folder: str, prefix: str) -> None:
-        """Remove the files of a folder with names that begin with ``prefix``."""
+    def list_prefix(self, folder: str, prefix: str) -> list[str]:
+        """The paths of a folder's files with names that begin with ``prefix``."""
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder with all files in the folder; no error if the folder is missing."""

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import IoError
 from tests.workers.lake.two_columns import append, count, published, stamp
+from workers.lake.segment import RowsOf, Segment
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.local_path import local_path
@@ -119,3 +121,33 @@ def test_a_copy_that_was_published_and_taken_back_leaves_nothing(
     dest.discard_copy(lake_ident, "the copy")
     assert (snapshots(dest, lake_ident), files(dest, lake_ident)) == before
     assert count(dest, lake_ident) == 3
+
+
+def test_what_a_user_committed_on_top_of_a_copy_keeps_its_files(
+    dest: Any, lake_ident: LakeIdent
+) -> None:
+    """The copy was taken back; the user may still set ``main`` to the own commit."""
+    dest.drop_branches(lake_ident)
+    base = dest.table(lake_ident).snapshot_id
+    copied, rows = stamp(50, "the copy"), 50_000
+    of_copy = RowsOf(lake_ident, ("id", "v"), copy_id="the copy")
+    table = pa.table({"c0": pa.array(range(rows), pa.int64()), "c1": ["x"] * rows})
+    staged = dest.stage(table.to_batches(), table.schema, of_copy)
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    segment = Segment(("id", "v"), ("id",), append=staged)
+    dest.write(lake_ident, "pgsub_1_1_1", [segment], copied)
+    dest.publish(lake_ident, "pgsub_1_1_1", copied)
+    assert any("pgsub-copy-the copy-" in path.name for path in files(dest, lake_ident))
+    session = dest._sessions.get()
+    values = sql_text("INSERT INTO", table_path(lake_ident), "VALUES (99999, 'the user')")
+    session.command(values, "preparing a test")
+    of_user = dest.table(lake_ident).snapshot_id
+    dest.drop_branches(lake_ident)
+    dest.rollback(lake_ident, base)
+    dest.discard_copy(lake_ident, "the copy")
+    dest.discard_copy(lake_ident, "the copy")
+    assert count(dest, lake_ident) == 3
+    dest.rollback(lake_ident, of_user)
+    read = sql_text("SELECT sum(id) FROM", table_path(lake_ident))
+    assert session.query(read, "reading").column(0)[0].as_py() is not None
+    assert count(dest, lake_ident) == 3 + rows + 1
