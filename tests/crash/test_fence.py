@@ -26,6 +26,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from tests.crash.family import Family
 from tests.waiting import wait_until
@@ -449,6 +450,6 @@ def test_a_copy_that_is_taken_back_cannot_be_published_late(
         base_snapshot=base.snapshot_id,
     )
     sub = Subscription("fence", "host=nowhere", ("pub",), oid=rel.srsubid)
-    attempt.undo_published_attempt(sub, rel, base, heir)
+    attempt.undo_published_attempt(sub, rel, base, heir, CatalogStore.open(":memory:"))
     assert len(refused) == 1
     assert ids_in(family, table) == []

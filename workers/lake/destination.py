@@ -85,11 +85,15 @@ class Destination(Protocol):
         error.
         """
 
-    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+    def discard_copy(
+        self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
+    ) -> None:
         """Remove what a failed copy left: snapshots that no ref leads to, and uncommitted files.
 
         The copy's branches are dropped, and ``main`` does not hold the copy, or holds it in a
-        shared table: then nothing is removed by name.
+        shared table: then nothing is removed by name. If readers may have seen the copy on
+        ``main``, the caller gives ``list_files``, as to ``expire``: no file is removed then, and
+        uncommitted files are left to orphan removal.
         """
 
     def stage(

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import logging
 import uuid
+from functools import partial
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
+from workers.lake.effects import ListFiles
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.sync import permanent_slot
 from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.sync.context import SyncContext
+from workers.tables.maintenance.expired_files import list_expired
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
     store, sub = context.store, context.sub
     lake = context.dest.table(LakeIdent(rel.lake_schema, rel.lake_table))
     if lake is not None:
-        lake = undo_published_attempt(sub, rel, lake, context.dest)
+        lake = undo_published_attempt(sub, rel, lake, context.dest, store)
         # After a power cut main would have the old copy, and no row the old copy's id any more.
         context.dest.make_durable([lake.ident])
     with store.transaction():
@@ -56,7 +60,11 @@ def begin_attempt(context: SyncContext, rel: SubscriptionRel) -> SubscriptionRel
 
 
 def undo_published_attempt(
-    sub: Subscription, rel: SubscriptionRel, lake: LakeTable, dest: Destination
+    sub: Subscription,
+    rel: SubscriptionRel,
+    lake: LakeTable,
+    dest: Destination,
+    store: CatalogStore,
 ) -> LakeTable:
     """Undo a published copy that was never stored as s, or that a worker in f cannot use.
 
@@ -76,12 +84,13 @@ def undo_published_attempt(
         dest.drop_branches(lake.ident, prefix=prefix)
         _discard(rel, dest, lake.ident)
         return lake
+    list_files = partial(list_expired, store, rel.srsubid, lake.ident)
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
     failpoints.reach("tablesync.fenced")
     dest.drop_branches(lake.ident, prefix=prefix)
     if source_of(sub, rel):
-        _discard(rel, dest, lake.ident)
+        _discard(rel, dest, lake.ident, list_files)
         return fenced
     copied = fenced.stamp
     while _is_published(rel, fenced) and fenced.stamp == copied:
@@ -95,18 +104,26 @@ def undo_published_attempt(
         # From the base a late fast-forward could land again, if the lake's catalog compares only
         # the current snapshot of main.
         fenced = dest.fence(lake.ident)
-    _discard(rel, dest, lake.ident)
+    _discard(rel, dest, lake.ident, list_files)
     return fenced
 
 
-def _discard(rel: SubscriptionRel, dest: Destination, ident: LakeIdent) -> None:
+def _discard(
+    rel: SubscriptionRel,
+    dest: Destination,
+    ident: LakeIdent,
+    list_files: ListFiles | None = None,
+) -> None:
     """Remove the files of the attempt before, whatever ended the attempt.
+
+    ``list_files`` stores a list of the files of a copy that ``main`` may have been at: a query may
+    still read the files, and they go when the grace of readers is over.
 
     A table that is in ``i`` has no attempt, or a command has stored a new copy id, or the table was
     copied whole and is to be copied again: the files are files of ``main``.
     """
     if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
-        dest.discard_copy(ident, rel.epoch)
+        dest.discard_copy(ident, rel.epoch, list_files)
 
 
 def _may_be_publishing(rel: SubscriptionRel, lake: LakeTable) -> bool:

@@ -16,6 +16,7 @@ from catalog.pg_subscription import SyncSlot
 from catalog.pg_subscription_rel import SubscriptionRel
 from tests.workers.copied_table import BRANCH, context, copied
 from tests.workers.subscribed import EPOCH, Subscribed
+from workers.lake.effects import ListFiles
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import ancestors_of
 from workers.lake.segment import Segment
@@ -152,3 +153,25 @@ def test_a_copy_that_was_published_and_taken_back_leaves_no_snapshot(world: Subs
     main = [each.snapshot_id for each in ancestors_of(table, "main")]
     assert set(table.snapshots) == set(main)
     assert base in main
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_files_of_a_copy_that_readers_may_have_seen_are_listed_for_the_grace(
+    world: Subscribed, published: bool
+) -> None:
+    rel, _ = copied(world)
+    if published:
+        rel = world.store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=S_LSN)
+
+    class Listing(MemoryDestination):
+        def discard_copy(
+            self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
+        ) -> None:
+            super().discard_copy(ident, copy_id, list_files)
+            if list_files is not None:
+                list_files("the table", ["a file"])
+
+    begin(world, rel, Listing(world.lake))
+    lists = world.store.expired_files_of_table("public", "a")
+    found = [(each.subid, each.table_uuid, each.files) for each in lists]
+    assert found == ([(rel.srsubid, "the table", ["a file"])] if published else [])

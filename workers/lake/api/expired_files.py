@@ -16,7 +16,7 @@ file of the list, and 1,900 files go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from workers.lake.api.java_api import JavaApi
@@ -32,11 +32,37 @@ def expire(
     api: JavaApi, ident: LakeIdent, older_than: float, retain_last: int, list_files: ListFiles
 ) -> None:
     """See ``TableApi.expire_snapshots`` with ``list_files``."""
+
+    def choose(update: Any) -> None:
+        update.expireOlderThan(int(older_than * 1000)).retainLast(retain_last)
+        update.expireSnapshotId(_NO_SNAPSHOT)
+
+    _expire(api, ident, choose, list_files)
+
+
+def expire_named(
+    api: JavaApi, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles
+) -> None:
+    """See ``TableApi.expire_named`` with ``list_files``."""
+
+    def choose(update: Any) -> None:
+        update.expireOlderThan(0)
+        for snapshot_id in snapshot_ids:
+            update.expireSnapshotId(snapshot_id)
+
+    _expire(api, ident, choose, list_files)
+
+
+def _expire(
+    api: JavaApi, ident: LakeIdent, choose: Callable[[Any], None], list_files: ListFiles
+) -> None:
+    """Expire the snapshots that ``choose`` tells the expiry, and list the files before."""
     table = api.load(ident)
     transaction = table.newTransaction()
     files = api.collector()
-    update = transaction.expireSnapshots().expireOlderThan(int(older_than * 1000))
-    update.retainLast(retain_last).expireSnapshotId(_NO_SNAPSHOT).deleteWith(files)
+    update = transaction.expireSnapshots()
+    choose(update)
+    update.deleteWith(files)
     update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
     found = _paths(api, files)
     if found:

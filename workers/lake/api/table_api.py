@@ -267,9 +267,14 @@ class GatewayTableApi(TableApi, FileCommits):
                 return 0
             raise
 
-    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
+    def expire_named(
+        self, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles | None = None
+    ) -> None:
         """Drop exactly these snapshots. If the caller dies while waiting, the expiry goes on."""
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
+            if list_files is not None:
+                expired_files.expire_named(api, ident, snapshot_ids, list_files)
+                return
             update = api.load(ident).expireSnapshots().expireOlderThan(0)
             for snapshot_id in snapshot_ids:
                 update.expireSnapshotId(snapshot_id)

@@ -221,13 +221,16 @@ class IcebergDestination(Destination):
             self._branch_positions.pop((ident, name), None)
             self._durability.committed(ident, 2)
 
-    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+    def discard_copy(
+        self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
+    ) -> None:
         """Remove what a failed copy left; see ``discard``.
 
         ``main`` was set back from a published copy: before the copy's files go, that is on disk.
         """
         self._durability.make_durable([ident])
-        if discard_copied_snapshots(self._tables, ident, copy_id):
+        gone = discard_copied_snapshots(self._tables, ident, copy_id, list_files)
+        if gone and list_files is None:
             self._file_tables.remove_copied(ident, copy_id)
 
     # -- writing ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection
 
 from catalog.errcodes import ReplicationError, RequiredProcessGone
+from workers.lake.effects import ListFiles
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.left_behind import left_behind, names_copy
 from workers.lake.metadata.snapshots import History
@@ -37,11 +38,17 @@ def discard_branches(
     return names
 
 
-def discard_copied_snapshots(tables: TableApi, ident: LakeIdent, copy_id: str) -> bool:
-    """Drop the snapshots of a copy that ``main`` no longer holds; is the copy gone for good?"""
+def discard_copied_snapshots(
+    tables: TableApi, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
+) -> bool:
+    """Drop the snapshots of a copy that ``main`` no longer holds; is the copy gone for good?
+
+    ``list_files``: as in ``TableApi.expire_snapshots``.
+    """
     before = tables.history(ident)
     if _maybe_left(before, ()):
-        _expire(tables, ident, left_behind(before, (), tables.once_on_main(ident), copy_id))
+        left = left_behind(before, (), tables.once_on_main(ident), copy_id)
+        _expire(tables, ident, left, list_files)
         before = tables.history(ident)
     return MAIN in before.refs and not names_copy(before, copy_id)
 
@@ -57,11 +64,16 @@ def _maybe_left(history: History, dropped: Collection[str]) -> bool:
     return not kept >= history.snapshots.keys()
 
 
-def _expire(tables: TableApi, ident: LakeIdent, snapshot_ids: list[int]) -> None:
+def _expire(
+    tables: TableApi,
+    ident: LakeIdent,
+    snapshot_ids: list[int],
+    list_files: ListFiles | None = None,
+) -> None:
     if not snapshot_ids:
         return
     try:
-        tables.expire_named(ident, snapshot_ids)
+        tables.expire_named(ident, snapshot_ids, list_files)
     except RequiredProcessGone:
         raise
     except ReplicationError as error:

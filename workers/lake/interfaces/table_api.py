@@ -177,9 +177,12 @@ class TableApi(Protocol):
         Late: a file that a snapshot names stays.
         """
 
-    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
+    def expire_named(
+        self, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles | None = None
+    ) -> None:
         """Drop exactly these snapshots, and the files that only these snapshots used.
 
+        ``list_files``: as in ``expire_snapshots``.
         Iceberg refuses the call if a ref is at one of the snapshots.
         Late: no ref ever leads to one of the snapshots again.
         """

@@ -179,9 +179,12 @@ class MemoryDestination(Destination):
                 del table.refs[name]
             forget_left_behind(table)
 
-    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+    def discard_copy(
+        self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
+    ) -> None:
         """Forget the snapshots of a copy that no ref leads to."""
         self._enter("discard_copy")
+        del list_files  # the twin has no files
         with self.lake.lock:
             forget_left_behind(self._get(ident), copy_id)
 

@@ -242,11 +242,14 @@ class SqlTableApi(TableApi):
         del ident, files, table_uuid
         return 0
 
-    def expire_named(self, ident: LakeIdent, snapshot_ids: Sequence[int]) -> None:
-        """Drop exactly these snapshots; Spark runs a job for that.
+    def expire_named(
+        self, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles | None = None
+    ) -> None:
+        """Drop exactly these snapshots, with the files; Spark runs a job for that.
 
         The procedure's own age limit would drop more: no snapshot is older than 1970.
         """
+        del list_files
         session = self._sessions.get()
         session.set_properties({})
         ids = [exp.Literal.number(snapshot_id) for snapshot_id in snapshot_ids]

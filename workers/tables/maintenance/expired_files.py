@@ -63,9 +63,7 @@ class FileRemoval:
 
     def list_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> None:
         """Store the list of an expiry of ``ident``. Any thread may call."""
-        self._store.add_expired_files(
-            ExpiredFiles(self._subid, ident.schema, ident.table, table_uuid, self._now(), files)
-        )
+        list_expired(self._store, self._subid, ident, table_uuid, files, self._now())
 
     def listed(self, ident: LakeIdent) -> set[str]:
         """All files on lists of the table. Any thread may call."""
@@ -126,3 +124,18 @@ class FileRemoval:
             return False
         self._failed.add(removed.id)
         return False
+
+
+def list_expired(
+    store: CatalogStore,
+    subid: int,
+    ident: LakeIdent,
+    table_uuid: str,
+    files: Sequence[str],
+    now: float | None = None,
+) -> None:
+    """Store the list of an expiry. ``now`` is Unix time."""
+    expired = time.time() if now is None else now
+    store.add_expired_files(
+        ExpiredFiles(subid, ident.schema, ident.table, table_uuid, expired, files)
+    )

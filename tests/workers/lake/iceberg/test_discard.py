@@ -151,3 +151,31 @@ def test_what_a_user_committed_on_top_of_a_copy_keeps_its_files(
     read = sql_text("SELECT sum(id) FROM", table_path(lake_ident))
     assert session.query(read, "reading").column(0)[0].as_py() is not None
     assert count(dest, lake_ident) == 3 + rows + 1
+
+
+def test_readers_of_a_copy_that_was_taken_back_keep_its_files_for_the_grace(
+    dest: Any, lake_ident: LakeIdent, here: bool
+) -> None:
+    """``main`` was at the copy for hours; only Spark knows no expiry that leaves the files."""
+    dest.drop_branches(lake_ident)
+    base = dest.table(lake_ident).snapshot_id
+    before = snapshots(dest, lake_ident), files(dest, lake_ident)
+    copied = stamp(50, "the copy")
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    dest.write(lake_ident, "pgsub_1_1_1", [append(dest, 100, 50)], copied)
+    dest.publish(lake_ident, "pgsub_1_1_1", copied)
+    dest.drop_branches(lake_ident)
+    with_copy = files(dest, lake_ident)
+    of_copy = next(iter(before[1])).parent.parent / "data" / "pgsub-copy-the copy-1.parquet"
+    of_copy.write_bytes(b"a query reads it")
+    dest.rollback(lake_ident, base)
+    lists: list[tuple[str, list[str]]] = []
+    for _ in range(2):  # the worker was killed behind the expiry
+        dest.discard_copy(lake_ident, "the copy", lambda *given: lists.append(given))
+    assert snapshots(dest, lake_ident) == before[0]
+    assert of_copy.exists()
+    of_copy.unlink()
+    assert files(dest, lake_ident) == (with_copy if here else before[1])
+    for table_uuid, listed in lists:
+        dest.remove_files(lake_ident, table_uuid, listed)
+    assert (len(lists), files(dest, lake_ident)) == (int(here), before[1])
