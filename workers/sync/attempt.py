@@ -1,8 +1,9 @@
 """Begin an attempt to copy a table, and undo the attempt before.
 
 An attempt may fail again and again, so an attempt leaves nothing for long: the next attempt drops
-the branches, the snapshots that only the branches led to, and the files, committed or not. ``main``
-gets a snapshot (the fence) only if the attempt before may have been publishing. For that, an
+the branches, the snapshots that only the branches led to, and the files, committed or not. Files of
+a copy that readers may have seen on ``main`` go when the grace of readers is over. ``main`` gets a
+snapshot (the fence) only if the attempt before may have been publishing. For that, an
 attempt stores the position of its copy (``lake_lsn``) before the fast-forward::
 
     d, lake_lsn 0/0    killed in the copy             branch, snapshots and files go; main stays
