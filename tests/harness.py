@@ -290,7 +290,8 @@ class Pgsub:
                 uri=f"sqlite:///{self.lake_catalog_file()}",
                 warehouse=f"file://{self.lake_dir}/warehouse",
             )
-            return catalog.load_table((schema, table))
+            with closing(catalog):  # SQLite removes a log by its name when a connection ends
+                return catalog.load_table((schema, table))
 
     def rows(
         self, schema: str, table: str, columns: Sequence[str] | None = None
