@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
 
 from config.limits import IDLE_DELETE_FILES
+from workers.lake.connect.errors import LakeFailure
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
@@ -172,7 +174,8 @@ class FileTables(SparkTables):
         files = self.files(ident)
         copied = [] if files is None else files.copied(copy_id)
         if copied:
-            self._commits.remove_files(ident, copied)
+            with suppress(LakeFailure):  # no attempt waits for the removal; orphan removal follows
+                self._commits.remove_files(ident, copied)
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:
