@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.choose_store import store_for
 from workers.lake.table import LakeIdent
+
+_DELETES: Final = "DELETES"
+"""The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
 
 
 class JavaApi:
@@ -88,11 +91,21 @@ class JavaApi:
 
     def live_paths(self, table: Any, manifest: Any) -> Any:
         """The paths of the data or delete files that a manifest names, as a Java set."""
-        paths = self._manifests.readPaths(manifest, table.io(), table.specs())
+        if str(manifest.content().toString()) != _DELETES:
+            paths = self._manifests.readPaths(manifest, table.io(), table.specs())
+            try:
+                return self._sets.newHashSet(paths)
+            finally:
+                paths.close()
+        found = self.new_set()
+        reader = self._manifests.readDeleteManifest(manifest, table.io(), table.specs())
         try:
-            return self._sets.newHashSet(paths)
+            files = reader.iterator()
+            while files.hasNext():
+                found.add(files.next().location())
         finally:
-            paths.close()
+            reader.close()
+        return found
 
     def delete_files(self, table: Any, paths: Any) -> None:
         """Delete files. Iceberg logs a file that cannot be deleted; orphan removal finds it."""

@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 
 from catalog.errcodes import ReplicationError
 from tests.fix_lake import Lake
-from tests.workers.lake.two_columns import append, count, published, stamp
+from tests.workers.lake.two_columns import append, count, delete, published, stamp
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import FileSizes
@@ -103,6 +103,27 @@ def test_a_listed_file_that_a_snapshot_names_stays(
     assert lists.files
     assert dest.remove_files(lake_ident, lists.uuid, lists.files) == 0
     assert all(lists.there())
+
+
+def test_the_files_of_a_table_with_deletes_go_and_its_delete_files_stay(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """A manifest of delete files is read in another way than a manifest of data files."""
+    dest, branch = published(iceberg, lake_ident, batches=3)
+    lists = Lists()
+    grow(dest, lake_ident, branch, 3, 3)
+    dest.write(lake_ident, branch, [delete(dest, 1)], stamp(30))
+    dest.publish(lake_ident, branch, stamp(30))
+    assert dest.expire(lake_ident, retain=1, list_files=lists.keep) > 0
+    expired = list(lists.files)
+    (folder,) = {local_path(file).parent.parent for file in expired}
+    living = [f"file:{each}" for each in folder.rglob("*") if each.is_file()]
+    living = [each for each in living if local_path(each) not in set(map(local_path, expired))]
+    named = [each for each in living if each.endswith((".avro", ".parquet"))]
+    assert dest.remove_files(lake_ident, lists.uuid, [*expired, *named]) == len(expired)
+    assert not any(lists.there())
+    assert all(local_path(each).exists() for each in named)
+    assert count(dest, lake_ident) == 6
 
 
 def test_the_files_of_another_table_of_the_name_stay(iceberg: Make, lake_ident: LakeIdent) -> None:
