@@ -60,6 +60,8 @@ class GatewayTableApi(TableApi, FileCommits):
     ``sessions`` are the worker's Spark sessions; a successor closes them to stop the worker.
     """
 
+    lists_expiries = True
+
     def __init__(self, gateway: Gateway, sql: SqlTableApi, sessions: Sessions) -> None:
         self._gateway = gateway
         self._sql = sql

@@ -405,7 +405,8 @@ class IcebergDestination(Destination):
     ) -> Orphans:
         """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""
         session = self._maintenance_sessions.get()
-        kept = KeptFiles(listed, partial(self._tables.remove_files, ident))
+        remove = partial(self._tables.remove_files, ident)
+        kept = KeptFiles(listed, remove, lists_expiries=self._tables.lists_expiries)
         return remove_orphans(session, ident, owner=owner, older_than=older_than, kept=kept)
 
     def idle_session(self) -> tuple[str, str] | None:

@@ -39,6 +39,9 @@ class TableApi(Protocol):
     * Any thread may call; every thread has a Spark session.
     """
 
+    lists_expiries: bool
+    """Can ``expire`` list the files of snapshots, so that the files stay for a while?"""
+
     # -- reading ----------------------------------------------------------------------------------
 
     def describe(self, ident: LakeIdent) -> TableState | None:

@@ -18,7 +18,8 @@ is removed. The procedure cannot notice some dangers, so this module checks firs
   branch at the end. All remaining files are written and committed within the minimum age, and
   Iceberg refuses a minimum age below a day.
 - A file of an expired snapshot waits on a list until readers have ended, and the file may be old.
-  So with a list the procedure only names orphan files, and the files outside the list are removed.
+  Another worker may begin a list at any time. So where expiries list files, the procedure only
+  names orphan files, and then the files outside the lists are removed.
 
 Trace: a source of a shared table is copied for four days, into a branch. On the third day the first
 files are older than the minimum age; the branch exists, so no file is removed. On the fifth day the
@@ -64,11 +65,13 @@ class KeptFiles:
     """``listed`` returns the orphan files to keep; ``remove`` removes files, and returns how many.
 
     An expiry by another worker adds to the list before the expiry commits. So the list is read
-    after the orphan files are named.
+    after the orphan files are named. ``lists_expiries`` is False if no expiry adds to the list:
+    then, without a list, the procedure removes the orphan files itself.
     """
 
     listed: Callable[[], Collection[str]] = tuple
     remove: Callable[[Sequence[str]], int] = len
+    lists_expiries: bool = False
 
 
 _NOTHING_KEPT: Final = KeptFiles()
@@ -107,7 +110,7 @@ def _remove(
     )
     if left is not None:
         return Orphans(left=left)
-    only_name = bool(kept.listed())
+    only_name = kept.lists_expiries or bool(kept.listed())
     before = datetime.fromtimestamp(int(older_than), UTC).isoformat(" ")
     found = session.call(
         call(
@@ -116,7 +119,8 @@ def _remove(
             location=folder,  # exactly the folder that was checked
             older_than=exp.Var(this=f"TIMESTAMP '{before}'"),
             prefix_listing=exp.Boolean(this=lists_by_prefix(folder)),
-            # The answer names 20,000 files at most; the call removes all.
+            # The answer names 20,000 files at most. The call removes all, or else the next removal
+            # names the rest.
             stream_results=exp.true(),
             dry_run=exp.Boolean(this=only_name),
         ),

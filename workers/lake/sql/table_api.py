@@ -41,6 +41,8 @@ from workers.lake.table import MAIN, LakeColumn, LakeIdent
 class SqlTableApi(TableApi):
     """``TableApi`` in Spark SQL; a thread uses the thread's session of ``sessions``."""
 
+    lists_expiries = False
+
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 

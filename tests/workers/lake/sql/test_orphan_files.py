@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from workers.lake.sources import branches_of
 from workers.lake.sql.orphan_files import (
     _COPYING,
     _KNOWN,
+    KeptFiles,
     _elsewhere,
     _not_ours,
     lists_by_prefix,
@@ -359,6 +360,36 @@ def test_what_another_worker_expires_meanwhile_is_waited_for_once(
     session = cast("Any", SimpleNamespace(limit_parallelism=lambda: None, query=query, call=call))
     found = remove_orphans(session, LakeIdent("s", "t"), owner="me", older_than=0)
     assert (found.files, (found.left or "").partition(",")[0]) == (done.files, done.left or "")
+
+
+def test_a_list_that_another_worker_begins_meanwhile_is_kept() -> None:
+    """The table had no list when the removal began; the procedure must not remove by itself."""
+    answers = [
+        pa.table({"file": ["/w/s/7-t-01234567/metadata/v1"]}),
+        pa.table({"name": []}),
+        pa.table({"n": [0]}),
+    ]
+    listed: list[str] = []
+    removed: list[str] = []
+
+    def call(sql: str, _what: str) -> pa.Table:
+        if sql.startswith("SHOW"):
+            return pa.table({"key": [OWNER], "value": ["me"]})
+        listed.append("file:/w/expired")
+        names = ["/w/expired", "/w/orphan"]
+        if "dry_run => TRUE" not in sql:
+            removed.extend(names)
+        return pa.table({"orphan_file_location": names})
+
+    def remove(files: Sequence[str]) -> int:
+        removed.extend(files)
+        return len(files)
+
+    query = lambda *_: answers.pop(0)  # noqa: E731 - the steps in order
+    session = cast("Any", SimpleNamespace(limit_parallelism=lambda: None, query=query, call=call))
+    kept = KeptFiles(lambda: listed, remove, lists_expiries=True)
+    found = remove_orphans(session, LakeIdent("s", "t"), owner="me", older_than=0, kept=kept)
+    assert (found, removed) == (Orphans(1), ["/w/orphan"])
 
 
 def test_a_table_that_has_lost_a_file_is_left_alone(dest: Any, lake_ident: LakeIdent) -> None:
