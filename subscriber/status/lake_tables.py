@@ -56,7 +56,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid", "datoid"),
         "oid",
     ),
-    **dict.fromkeys(("roident", "local_id"), "oid"),
+    **dict.fromkeys(("roident", "local_id", "remote_relid", "other_relid"), "oid"),
     **dict.fromkeys(("pid", "leader_pid", "timeline", "attempt"), "int4"),
     **dict.fromkeys(
         (

@@ -80,7 +80,8 @@ class Round:
 # makes tables ready, so nothing that comes first may need it once it is held: it comes to ``READY``
 # last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing.
 # Until it is held, tables go on to s and are gone for the rounds that follow: all sync workers but
-# one stand still meanwhile.
+# one stand still meanwhile. One successor comes to ``UNDO``, that of the worker in caught_up: the
+# worker in published needs no lake to go on. So the places of ``UNDO`` are in two rounds.
 TOGETHER: Final = (
     Round(
         (
@@ -112,9 +113,9 @@ TOGETHER: Final = (
             "apply.before_feedback",
         ),
     ),
-    Round((*FENCE, *UNDO, "apply.branch_created")),
+    Round((*FENCE, UNDO[0], "apply.branch_created")),
     Round(
-        ("apply.ready_stored", "tablesync.range_copied"),
+        ("apply.ready_stored", "tablesync.range_copied", UNDO[1]),
         ("apply.flush_remembered", "apply.feedback_sent", "apply.branch_rewritten"),
     ),
 )

@@ -34,7 +34,7 @@ OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "pg_subscription_rel": (
         "nspname", "relname", "lake_schema", "lake_table", "relstate", "attempt", "floor",
-        "lake_lsn", "copied", "recopy",
+        "lake_lsn", "copied", "recopy", "remote_relid", "other_relid",
     ),
     "pg_stat_progress_copy": ("ranges_done", "ranges_total"),
 }  # fmt: skip

@@ -60,7 +60,12 @@ from workers.lake.sql.statements import (
     text,
 )
 from workers.lake.sql.table_api import SqlTableApi
-from workers.lake.sql.table_metadata import read_history, read_location, read_properties
+from workers.lake.sql.table_metadata import (
+    read_history,
+    read_location,
+    read_once_on_main,
+    read_properties,
+)
 from workers.lake.storage.staging import Staging
 from workers.lake.table import Identity, LakeColumn, LakeIdent, Stamp
 
@@ -261,6 +266,10 @@ BUILDERS: dict[str, Build] = {
     "properties": lambda n: asked(lambda session: read_properties(session, ident(n))),
     "location": lambda n: asked(lambda session: read_location(session, ident(n))),
     "history": lambda n: asked(lambda session: read_history(session, ident(n))),
+    "once on main": lambda n: asked(lambda session: read_once_on_main(session, ident(n))),
+    "expire what is named": lambda n: asked(
+        lambda session: sql_tables(session).expire_named(ident(n), [7, 8])
+    ),
     "outcomes": lambda n: asked(lambda session: read_outcomes(session, {ident(n): n[2:]})),
     "all others": lambda n: asked(lambda session: all_others(session, ident(n)), LINEAGE),
     "others": lambda n: asked(lambda session: look_for_others(session, ident(n), None), LINEAGE),

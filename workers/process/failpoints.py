@@ -33,7 +33,6 @@ APPLY: Final = (
     "apply.batch_taken",
     "apply.branch_created",
     "apply.table_written",
-    "apply.slice_written",
     "apply.branches_written",
     "apply.in_flight_stored",
     "apply.one_table_published",
@@ -49,6 +48,9 @@ APPLY: Final = (
 ``branch_created`` comes only with a worker's first batch of a table, ``branch_rewritten`` after a
 compaction behind a batch has rewritten files that the next batch publishes.
 """
+
+SLICES: Final = ("apply.slice_written",)
+"""Behind each slice of a transaction that ``apply_work_mem`` does not hold."""
 
 FENCE: Final = ("apply.before_fence", "apply.fenced")
 """Reached by the successor of a worker that died while publishing."""
