@@ -228,7 +228,7 @@ def test_a_remote_lake_has_no_server_of_ours(family: Family) -> None:
 def test_a_lake_that_cannot_be_started_ends_the_family(family: Family) -> None:
     family.subscribe("steady")
     launcher = family.begin(no_java=True)
-    _, said = launcher.communicate(timeout=20)
+    _, said = launcher.communicate(timeout=60)
     assert launcher.returncode == 1
     assert "sqlstate=55000 no Java" in said
     assert "HINT:  Install one." in said
