@@ -456,11 +456,11 @@ def test_the_file_system_of_a_table_is_synchronised(
     """Also if this worker has not read the table yet."""
     other = iceberg()
     if not here:
-        monkeypatch.setattr(other, "_tables", SqlTableApi(other._sessions))
+        monkeypatch.setattr(other._durability, "_tables", SqlTableApi(other._sessions))
     calls: list[int] = []
     monkeypatch.setattr(FileSystem, "synchronise", lambda each: calls.append(each.descriptor))
     other.make_durable([])
     other.make_durable([lake_ident])
     assert len(calls) == 1
-    (folder,) = other._folders[lake_ident]
+    (folder,) = other._durability._folders[lake_ident]
     assert local_path(folder).stat().st_dev == os.fstat(calls[0]).st_dev
