@@ -49,8 +49,11 @@ APPLY: Final = (
 compaction behind a batch has rewritten files that the next batch publishes.
 """
 
-SLICES: Final = ("apply.slice_written",)
-"""Behind each slice of a transaction that ``apply_work_mem`` does not hold."""
+SLICE_WRITTEN: Final = "apply.slice_written"
+"""Behind each slice of a transaction that ``apply_work_mem`` does not hold.
+
+The place is apart from ``APPLY``: the transactions of most workloads fit, and no slice is written.
+"""
 
 FENCE: Final = ("apply.before_fence", "apply.fenced")
 """Reached by the successor of a worker that died while publishing."""

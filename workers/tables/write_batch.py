@@ -130,7 +130,7 @@ class BatchWriter:
                 touched |= each.work.keys()
                 self._write_slice(each, written, end_lsn)
                 del each  # the slice must not stay in memory beside the next slice
-                failpoints.reach("apply.slice_written")
+                failpoints.reach(failpoints.SLICE_WRITTEN)
             if not written:
                 self.end_turn()  # every table skipped the transaction: nothing is published
             return self._counted(self._with_positions(list(written.values())))
