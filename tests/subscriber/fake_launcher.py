@@ -15,7 +15,7 @@ from config.lake import LakeConfig, SparkConfig
 from config.load import Config
 from subscriber.launcher import lake_process
 from subscriber.launcher.launcher import Launcher
-from workers.parent_death import child_dies_with_parent
+from workers.parent_death import child_dies_with_parent, die_with_parent
 from workers.process.worker_slots import LogicalRepWorker
 
 IDLE = "import signal; signal.pause()"
@@ -111,4 +111,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    die_with_parent()  # nothing is left behind by a killed test run
     sys.exit(main())

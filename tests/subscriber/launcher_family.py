@@ -17,7 +17,6 @@ import psutil
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from tests.waiting import wait_until
-from workers.parent_death import die_with_parent
 from workers.process.launcher_client import LauncherStatus, query_launcher
 from workers.process.worker_slots import LogicalRepWorker
 
@@ -80,7 +79,6 @@ class Family:
             text=True,
             cwd=options.get("cwd", ROOT),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            preexec_fn=die_with_parent,  # nothing is left behind by a killed test run
         )
         self.launchers.append(launcher)
         return launcher
