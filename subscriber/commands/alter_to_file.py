@@ -31,12 +31,8 @@ from subscriber.commands.create_drop import (
     new_row,
     raise_first,
 )
-from subscriber.commands.refresh import (
-    altering,
-    drop_branches_of_removed,
-    refresh_tables,
-    store_columns,
-)
+from subscriber.commands.lake_branches import drop_lake_branches
+from subscriber.commands.refresh import altering, refresh_tables, store_columns
 from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import lake_ident
 from subscriber.messages import notice, warning
@@ -132,7 +128,7 @@ def _store_and_refresh(
     context: CommandContext,
 ) -> Subscription:
     changed, has_table_change = sub, False
-    rels = context.store.rels(sub.oid)
+    removed: list[SubscriptionRel] = []
     conn = _connect(replace(sub, **columns), context) if stmt.options.connect else None
     if conn is None:
         if columns:
@@ -141,7 +137,7 @@ def _store_and_refresh(
             _notify_changes(changed, columns, context)
     else:
         with closing(conn):
-            changed, has_table_change = refresh_tables(
+            changed, has_table_change, removed = refresh_tables(
                 sub,
                 conn,
                 context,
@@ -154,7 +150,8 @@ def _store_and_refresh(
         note_changed_slot(sub, changed, context)
     if columns or has_table_change:
         wait_for_reload(changed, context)
-        drop_branches_of_removed(changed, rels, context)
+    if removed:
+        drop_lake_branches(changed, removed, context)
     return changed
 
 

@@ -87,24 +87,14 @@ def refresh_publication(
     ``columns`` of the row are stored in the same transaction. Missing publications among
     ``validate`` are a warning. Returns after the workers have reloaded.
     """
-    rels = context.store.rels(sub.oid)
-    refreshed, changed = refresh_tables(
+    refreshed, changed, removed = refresh_tables(
         sub, conn, context, copy_data=copy_data, columns=columns or {}, validate=validate
     )
     if changed:
         await_workers(refreshed, context)
-        drop_branches_of_removed(refreshed, rels, context)
-    return refreshed
-
-
-def drop_branches_of_removed(
-    sub: Subscription, before: Sequence[SubscriptionRel], context: CommandContext
-) -> None:
-    """Drop the branches of the tables that a refresh removed, once no worker writes the tables."""
-    kept = {rel.srrelid for rel in context.store.rels(sub.oid)}
-    removed = [rel for rel in before if rel.srrelid not in kept]
     if removed:
-        drop_lake_branches(sub, removed, context)
+        drop_lake_branches(refreshed, removed, context)  # no worker writes the tables any more
+    return refreshed
 
 
 def await_workers(sub: Subscription, context: CommandContext) -> None:
@@ -182,8 +172,12 @@ def refresh_tables(
     copy_data: bool,
     columns: Mapping[str, Any],
     validate: Sequence[str],
-) -> tuple[Subscription, bool]:
-    """Store ``columns`` and the tables published now; the row, and whether anything changed."""
+) -> tuple[Subscription, bool, list[SubscriptionRel]]:
+    """Store ``columns`` and the tables published now.
+
+    Returns the row, whether anything changed, and the removed tables. The caller waits for the
+    workers and then drops the branches of the removed tables.
+    """
     sub = replace(before, **columns)
     mapped = published_tables(conn, sub, context, validate=validate)
     known = {(rel.nspname, rel.relname) for rel in context.store.rels(sub.oid)}
@@ -210,7 +204,7 @@ def refresh_tables(
         found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
     _clean_up(found, conn, context)
     changed = found.added or found.removed or found.distrusted or found.replaced
-    return found.sub, bool(columns or changed)
+    return found.sub, bool(columns or changed), found.removed
 
 
 def _store(
