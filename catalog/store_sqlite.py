@@ -325,23 +325,25 @@ class CatalogStore(ExpiredFileLists):
             self.forget_spark_session(**ids)
 
     def take_spark_session(
-        self,
-        subid: int,
-        relid: int,
-        generation: int,
-        *,
-        since: float = 0.0,
-        before: float = math.inf,
+        self, subid: int, relid: int, generation: int, *, since: float = 0, before: float = math.inf
     ) -> tuple[str, str] | None:
-        """Take the newest handed-over session, as (user_id, session_id).
+        """Take the newest handed-over session into the worker's list, for the successor to close.
 
-        At any time a session is in exactly one of two lists: of the unused sessions, or of a
-        worker's sessions, which the worker's successor will close.
+        At any time a session is in at most one list: of the unused sessions, or of a worker's.
         """
+        with self.transaction():
+            taken = self.take_idle_spark_session(since=since, before=before)
+            if taken is not None:
+                self.put_spark_session(subid, relid, generation, *taken)
+            return taken
+
+    def take_idle_spark_session(
+        self, *, since: float = 0, before: float = math.inf
+    ) -> tuple[str, str] | None:
+        """Take the newest handed-over session, (user_id, session_id); the session is in no list."""
         with self.transaction():
             taken = self._one("idle_spark_session", _pair, since=since, before=before)
             if taken is not None:
-                self.put_spark_session(subid, relid, generation, *taken)
                 ids = {"user_id": taken[0], "session_id": taken[1]}
                 self._write("forget_idle_spark_session", ids)
             return taken

@@ -151,21 +151,13 @@ def write_views(
     write_status_tables(
         url,
         tables,
-        session=_take_session(store),
+        session=store.take_idle_spark_session(since=time.time() - SESSION_IDLE_SECONDS),
         leave=lambda user_id, session_id: store.hand_over_spark_session(
             user_id, session_id, time.time()
         ),
         close_catalogs=partial(close_catalogs_of, url),
     )
     _store_digests(data_dir, digests)
-
-
-def _take_session(store: CatalogStore) -> tuple[str, str] | None:
-    with store.transaction():
-        ids = store.take_spark_session(0, 0, 0, since=time.time() - SESSION_IDLE_SECONDS)
-        if ids is not None:
-            store.forget_spark_session(*ids)
-        return ids
 
 
 def status_table(view: View, rows: Sequence[Row]) -> StatusTable:

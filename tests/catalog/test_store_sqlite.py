@@ -216,6 +216,15 @@ def test_a_session_is_handed_over_to_one_worker(store: CatalogStore) -> None:
     assert store.all_spark_sessions() == []
 
 
+def test_a_session_taken_for_no_worker_is_in_no_list(store: CatalogStore) -> None:
+    store.hand_over_spark_session("u", "one", 100.0)
+    assert store.take_idle_spark_session(since=100.5) is None
+    assert store.take_idle_spark_session(before=100.0) is None
+    assert store.take_idle_spark_session(since=100.0) == ("u", "one")
+    assert store.take_idle_spark_session() is None
+    assert store.all_spark_sessions() == []
+
+
 LEFT = LeakedSlot("mysub", "host=db", "mysub", None, "connection refused", "7", 16400)
 
 
