@@ -21,8 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
-from config.guc import Settings
-from config.load import from_stored
+from config.guc import Settings, stored_settings
 from config.monitor_limits import (
     HEALTH_ANSWER_SECONDS,
 )
@@ -100,7 +99,7 @@ class Pages:
         return Page(200, content_type, encode(snapshot))
 
     def _settings(self) -> Settings:
-        return from_stored(self._store.settings()).settings
+        return stored_settings(self._store.settings())
 
 
 _VIEWS: Final = (
