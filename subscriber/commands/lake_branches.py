@@ -22,6 +22,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from config.limits import FENCE_AT_ONCE_TABLES
 from subscriber.commands.context import CommandContext
 from subscriber.messages import warning
+from workers.lake.sources import all_branches_of
 from workers.lake.table import BRANCH_PREFIX, SHARED, LakeIdent, LakeTable
 
 
@@ -43,11 +44,10 @@ def drop_lake_branches(
     def drop(table: LakeTable) -> ReplicationError | None:
         try:
             if table.owner == SHARED:
-                shared = f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_"
-                lake.drop_branches(table.ident, prefix=shared)
+                lake.drop_branches(table.ident, prefix=all_branches_of(sub))
             else:
                 lake.fence(table.ident)
-                lake.drop_branches(table.ident, prefix=BRANCH_PREFIX)
+                lake.drop_branches(table.ident)
         except ReplicationError as refused:
             return refused
         return None

@@ -22,7 +22,7 @@ from subscriber.commands.context import CommandContext
 from subscriber.messages import Notice
 from workers.lake.destination import Destination
 from workers.lake.segment import Generated, Segment
-from workers.lake.table import LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.publisher.interfaces import Row, SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
@@ -285,7 +285,7 @@ class LakeTwin:
     def create_branch(self, ident: LakeIdent, branch: str) -> None:
         """Nothing is ever on one."""
 
-    def drop_branches(self, ident: LakeIdent, *, prefix: str) -> None:
+    def drop_branches(self, ident: LakeIdent, *, prefix: str = BRANCH_PREFIX) -> None:
         if "drop_branches" in self.fail:
             raise self.fail["drop_branches"]
         self.unbranched.append((ident.table, prefix))

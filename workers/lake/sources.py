@@ -23,12 +23,17 @@ def owner_of(sub: Subscription, rel: SubscriptionRel) -> str:
     return SHARED if source_of(sub, rel) else sub.subuuid
 
 
-def branches_of(sub: Subscription, relid: int = 0) -> str:
-    """The prefix of a worker's branches; ``relid`` is a sync worker's table.
+def all_branches_of(sub: Subscription) -> str:
+    """The prefix of the branches of a subscription's workers.
 
     Not from the subscription's oid: another data directory gives the oid to another subscription.
     """
-    return f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_{relid}_"
+    return f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_"
+
+
+def branches_of(sub: Subscription, relid: int = 0) -> str:
+    """The prefix of a worker's branches; ``relid`` is a sync worker's table."""
+    return f"{all_branches_of(sub)}{relid}_"
 
 
 def delete_rows(sub: Subscription, rel: SubscriptionRel) -> str:
