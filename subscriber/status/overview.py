@@ -66,10 +66,8 @@ def _wait_lines(store: CatalogStore, worker: LogicalRepWorker) -> str:
     sub, rel = store.subscription(worker.subid), store.rel(worker.subid, worker.relid)
     if sub is None or rel is None:
         return ""
-    name = qualified_name(rel.nspname, rel.relname)
-    lines = [f'table "{name}" of subscription "{sub.subname}":', f"WARNING:  {worker.phase}"]
-    lines.append(f"HINT:  {SLOT_WAITS}")
-    return printable("\n".join(lines)) + "\n"
+    row = {"subname": sub.subname, "relation": qualified_name(rel.nspname, rel.relname)}
+    return _message_lines(row, None, [f"WARNING:  {worker.phase}", f"HINT:  {SLOT_WAITS}"])
 
 
 def _other_tables(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]]:
@@ -85,19 +83,21 @@ def _other_table_lines(sub: Subscription, rel: SubscriptionRel) -> str:
     """A table whose name another table has on the publisher."""
     name = qualified_name(rel.nspname, rel.relname)
     lines = [
-        f'table "{name}" of subscription "{sub.subname}":',
         f'WARNING:  table "{name}" is another one on the publisher than the one that was copied',
         f"DETAIL:  The lake has rows of both. Its OID was {rel.remote_relid}, and is "
         f"{rel.other_relid}.",
         f"HINT:  {OTHER_TABLE.format(name=shlex.quote(sub.subname))}",
     ]
-    return printable("\n".join(lines)) + "\n"
+    return _message_lines({"subname": sub.subname, "relation": name}, None, lines)
 
 
-def _message_lines(row: Row, since: datetime, lines: Sequence[str], when: str = "since") -> str:
-    """A message about a subscription or a table, below a line with the name and the time."""
+def _message_lines(
+    row: Row, since: datetime | None, lines: Sequence[str], when: str = "since"
+) -> str:
+    """A message about a subscription or a table, below a line with the name and any time."""
     subject = f'subscription "{row["subname"]}"'
     if row["relation"]:
         subject = f'table "{row["relation"]}" of {subject}'
-    head = f"{subject}, {when} {timestamptz(since.replace(microsecond=0))}:"
-    return printable("\n".join([head, *lines])) + "\n"
+    if since is not None:
+        subject += f", {when} {timestamptz(since.replace(microsecond=0))}"
+    return printable("\n".join([f"{subject}:", *lines])) + "\n"
