@@ -16,14 +16,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.errcodes import ReplicationError
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import Subscription
 from config.guc import Settings
 from config.monitor_limits import (
     SLOT_ASK_SECONDS,
     SLOT_FRESH_SECONDS,
     SLOT_WAIT_SECONDS,
 )
+from workers.process.worker_slots import is_wanted
 from workers.publisher.slot_lag import SlotLag, fetch_slot_lag
 
 Ask = Callable[[Subscription], SlotLag | None]
@@ -50,7 +50,7 @@ class PublisherSlots:
 
     def answers(self, subs: Sequence[Subscription]) -> dict[int, SlotAnswer]:
         """Ask again about every enabled subscription; the answers that are there in a moment."""
-        wanted = [sub for sub in subs if _has_slot(sub)]
+        wanted = [sub for sub in subs if is_wanted(sub) and sub.subslotname is not None]
         threads = [self._start(sub) for sub in wanted]
         until = self._clock() + SLOT_WAIT_SECONDS
         for thread in threads:
@@ -83,10 +83,6 @@ class PublisherSlots:
             self._answers[sub.oid] = SlotAnswer(answered, lag, self._clock())
 
 
-def _has_slot(sub: Subscription) -> bool:
-    return sub.subenabled and sub.subcreate is SubCreate.READY and sub.subslotname is not None
-
-
 def ask_publisher(sub: Subscription, settings: Settings) -> SlotLag | None:
     """Connect, ask and hang up; raises after ``SLOT_ASK_SECONDS``."""
     from workers.publisher.connect import connect_publisher
@@ -99,6 +95,4 @@ def ask_publisher(sub: Subscription, settings: Settings) -> SlotLag | None:
     )
     with closing(conn):
         check_connected(conn, sub, settings)
-        if sub.subslotname is None:
-            raise ReplicationError(f'subscription "{sub.subname}" has no slot')
-        return fetch_slot_lag(conn, sub.subslotname)
+        return fetch_slot_lag(conn, sub.subslotname or "")
