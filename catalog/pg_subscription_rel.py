@@ -32,6 +32,10 @@ class SubRelState(StrEnum):
     READY = "r"
 
 
+SYNCED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
+"""The states in which a table's position counts."""
+
+
 class Setter(Enum):
     """The maker of a move."""
 

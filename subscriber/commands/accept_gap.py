@@ -54,7 +54,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import SubCreate, Subscription
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, Setter, SubRelState, SubscriptionRel
 from config.limits import ACCEPT_GAP_AT_ONCE_TABLES
 from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
@@ -68,13 +68,7 @@ from workers.process import failpoints
 from workers.publisher.identify import fetch_history
 from workers.publisher.interfaces import ReplicationConn, SystemIdentity
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
-from workers.publisher.same_server import (
-    SYNCED,
-    ServerMisfit,
-    highest_lsn,
-    judge_server,
-    judge_slot,
-)
+from workers.publisher.same_server import ServerMisfit, highest_lsn, judge_server, judge_slot
 from workers.tables.position import check_position, recopy_command
 
 T = TypeVar("T")

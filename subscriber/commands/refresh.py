@@ -33,7 +33,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.lake_branches import drop_lake_branches
@@ -260,7 +260,7 @@ def _store_replaced(
         (rel, published[name].remote.relid)
         for name, rel in known.items()
         if name in published
-        and rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY)
+        and rel.srsubstate in SYNCED
         and rel.remote_relid is not None
         and (rel.other_relid is not None or published[name].remote.relid != rel.remote_relid)
     ]

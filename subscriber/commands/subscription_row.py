@@ -10,7 +10,7 @@ from typing import Final
 from catalog.errcodes import ObjectInUse, ObjectNotInPrerequisiteState, UndefinedObject
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.limits import WORKER_EXIT_POLL_SECONDS, WORKER_EXIT_SECONDS
 from subscriber.commands.context import CommandContext
@@ -56,9 +56,6 @@ def wait_for_workers(sub: Subscription, context: CommandContext) -> None:
         time.sleep(WORKER_EXIT_POLL_SECONDS)
 
 
-_ONCE_COPIED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
-
-
 def mark_for_recopy(
     sub: Subscription,
     chosen: Sequence[SubscriptionRel],
@@ -78,7 +75,7 @@ def mark_for_recopy(
     with store.transaction():
         for rel in _present_rows(sub, chosen, store):
             in_flight = rel.srsubstate is SubRelState.DATASYNC
-            if rel.srsubstate in (*_ONCE_COPIED, SubRelState.FINISHEDCOPY):
+            if rel.srsubstate in (*SYNCED, SubRelState.FINISHEDCOPY):
                 store.set_rel_state(
                     sub.oid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS
                 )

@@ -34,7 +34,6 @@ from workers.process.launcher_client import LauncherStatus
 from workers.process.work_done import BUCKETS, DURATIONS, OPERATIONS, total
 
 _WAL_STATUS: Final = ("reserved", "extended", "unreserved", "lost")
-_SYNC_STATES: Final = ("i", "d", "f", "w", "c", "s", "r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +250,7 @@ def _tables(of: Snapshot) -> Iterator[Metric]:
         if of.per_table and row["srsubid"] in names:
             state.add_metric([names[row["srsubid"]], relation, found], 1)
     for subid, name in names.items():
-        for word in _SYNC_STATES:
+        for word in SubRelState:
             tables.add_metric([name, word], counts[subid, word])
     yield tables
     if of.per_table:

@@ -25,19 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationGap
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.remedies import after_a_gap
 from workers.publisher.interfaces import SystemIdentity
 from workers.publisher.replication_slots import RemoteSlot
 from workers.publisher.timeline import TimeLineHistory, tli_switch_point
-
-SYNCED: Final = (SubRelState.SYNCDONE, SubRelState.READY)
-"""The states in which a table's position counts."""
 
 
 @dataclass(frozen=True, slots=True)
