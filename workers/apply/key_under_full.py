@@ -26,11 +26,11 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.by_table import Run
 from workers.changes.failed_transaction import failed_at
-from workers.changes.relation_map import REPLICA_IDENTITY_FULL, flagged_key
+from workers.changes.relation_map import flagged_key
 from workers.columnar.tuples import INSERT
 from workers.proto.messages import Relation
 from workers.publisher.fingerprint import key_digest, stored_key_digest
-from workers.publisher.replica_identity import OTHER_LEAF, key_under_full
+from workers.publisher.replica_identity import OTHER_LEAF, REPLICA_IDENTITY_FULL, key_under_full
 
 _DEFAULT = "d"
 

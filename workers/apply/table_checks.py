@@ -40,7 +40,6 @@ from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import (
-    REPLICA_IDENTITY_FULL,
     RelName,
     flagged_key,
     flags_key,
@@ -56,7 +55,7 @@ from workers.publisher.fingerprint import (
     stored_key_digest,
     with_key_digest,
 )
-from workers.publisher.replica_identity import Coverage, Identities, coverage
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage, Identities, coverage
 from workers.stream.batch import Batch
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
 from catalog.pg_subscription import TableOptions
-from workers.changes.relation_map import REPLICA_IDENTITY_FULL
 from workers.lake.segment import Generated
 from workers.lake.table import LakeIdent, LakeTable
 from workers.lake.typemap import PgType
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 
 
 def check_keys(

@@ -10,12 +10,12 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
-from workers.changes.relation_map import REPLICA_IDENTITY_FULL, key_ordinals, name_of
+from workers.changes.relation_map import key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
 from workers.lake.table import SOURCE_COLUMN, LakeTable
 from workers.proto.messages import Relation
-from workers.publisher.replica_identity import Coverage
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
 
 
 class PartOfIdentity(ObjectNotInPrerequisiteState):

@@ -9,13 +9,9 @@ type of the subscriber's column.
 
 from __future__ import annotations
 
-from typing import Final
-
 from catalog.errcodes import ProtocolViolation
 from workers.proto.messages import Relation
-from workers.publisher.replica_identity import Coverage
-
-REPLICA_IDENTITY_FULL: Final = "f"
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
 
 RelName = tuple[str, str]
 """(schema, table) on the publisher."""

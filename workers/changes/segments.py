@@ -34,7 +34,6 @@ from workers.changes.by_table import Run
 from workers.changes.failed_transaction import failed_at, value_error
 from workers.changes.key_lookups import look_up_every_key, look_up_identity
 from workers.changes.layout import LaidOutRun, check_updatable, layout_for, other_keys
-from workers.changes.relation_map import REPLICA_IDENTITY_FULL
 from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import Changes, UnreadableValue, UnrepresentableValue
 from workers.columnar.fold.after_lookup import gives_keys
@@ -46,7 +45,7 @@ from workers.lake.segment import Segment, WholeRowLookup
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
-from workers.publisher.replica_identity import Coverage
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
 
 
 def build_segments(

@@ -22,11 +22,14 @@ from workers.publisher.fingerprint import (
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import different_column_lists
 from workers.publisher.queries import newest, query, to_number, to_text
-from workers.publisher.replica_identity import fetch_identities, key_under_full
+from workers.publisher.replica_identity import (
+    REPLICA_IDENTITY_FULL,
+    fetch_identities,
+    key_under_full,
+)
 
 PLAIN_TABLE: Final = "r"
 PARTITIONED_TABLE: Final = "p"
-REPLICA_IDENTITY_FULL: Final = "f"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ from workers.proto.messages import Relation
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query
 
+REPLICA_IDENTITY_FULL: Final = "f"
+"""``relreplident`` of a table whose old rows are whole."""
+
 Identities = Mapping[int, Mapping[str, bool]]
 """Oid of a relation → column of the replica identity → True if the column is sent.
 
@@ -74,20 +77,26 @@ def key_under_full(identity: Mapping[str, bool] | None, columns: Collection[str]
 
     The native subscriber finds a row by the primary key of its own table, before whole rows.
     """
-    key = {name: sent for name, sent in (identity or {}).items() if name != OTHER_LEAF}
+    key = _columns(identity)
     return frozenset(key) if all(key.values()) and key.keys() <= set(columns) else frozenset()
 
 
 def coverage(relation: Relation, identity: Mapping[str, bool] | None) -> Coverage:
     """Compare a relation's key flags with the identity that the publisher reports."""
     flagged = {column.name for column in relation.columns if column.key}
-    whole = (identity or {}).keys() - {OTHER_LEAF}
-    if not identity or not whole:
+    known = _columns(identity)
+    whole = known.keys()
+    if not whole:
         return Coverage.UNKNOWN
     if flagged == whole:
         return Coverage.WHOLE
-    sent = {name for name, is_sent in identity.items() if is_sent}
+    sent = {name for name, is_sent in known.items() if is_sent}
     # A column that is in the message but is not sent now was sent then, and was not in the key.
     announced = {column.name for column in relation.columns}
     part = flagged == sent and announced.isdisjoint(whole - sent)
     return Coverage.PART if part else Coverage.UNKNOWN
+
+
+def _columns(identity: Mapping[str, bool] | None) -> dict[str, bool]:
+    """The columns of an identity, without ``OTHER_LEAF``."""
+    return {name: sent for name, sent in (identity or {}).items() if name != OTHER_LEAF}
