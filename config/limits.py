@@ -56,14 +56,6 @@ LAUNCHER_CLIENTS: Final = 512
 """Connections at a time: one for a worker, one for a command during a question."""
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 """Pause of the launcher's loop when no descriptor is free for a waiting client."""
-SYNC_STANDSTILL_SECONDS: Final = 900.0
-"""A sync worker that the apply worker waits for is stopped when it gives no sign for this long."""
-STILL_WAITING_SECONDS: Final = 60.0
-"""Time between two looks of a waiting slot creation for the transaction that holds it up."""
-TABLE_LOCK_SECONDS: Final = 1800.0
-"""A worker waits this long for its turn at a shared table: longer than any batch of others."""
-TABLE_LOCK_POLL_SECONDS: Final = 0.02
-"""Time between two tries of a worker to get its turn at a shared table."""
 LAUNCHER_BACKLOG_CLIENTS: Final = 64
 """Connections before their acceptance: the workers of all tables may start together."""
 SOCKET_CHUNK_BYTES: Final = 64 * _KB
@@ -168,6 +160,14 @@ SMALL_TRANSACTION_CHANGES: Final = 20
 BATCH_DELAY_QUIET_SECONDS: Final = 0.1
 """Silence of this length ends the pause. The time is longer than a turn of the receive thread: the
 thread reports received bytes after a turn only."""
+SYNC_STANDSTILL_SECONDS: Final = 900.0
+"""A sync worker that the apply worker waits for is stopped when it gives no sign for this long."""
+STILL_WAITING_SECONDS: Final = 60.0
+"""Time between two looks of a waiting slot creation for the transaction that holds it up."""
+TABLE_LOCK_SECONDS: Final = 1800.0
+"""A worker waits this long for its turn at a shared table: longer than any batch of others."""
+TABLE_LOCK_POLL_SECONDS: Final = 0.02
+"""Time between two tries of a worker to get its turn at a shared table."""
 
 # -- connections to the publisher ------------------------------------------------------------------
 
@@ -278,6 +278,12 @@ DICTIONARY_PAGE_BYTES: Final = 16 * _KB
 PAGE_BYTES: Final = 128 * _KB
 """A page: the amount that a reader unpacks at a time. With Arrow's 1 MB a scan of 3 M rows took 8 %
 longer, and writing was not measurably cheaper."""
+OPEN_COMMITS: Final = 10
+"""The number of commits of a lake table that a power cut may take, before they are synchronised.
+
+Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
+SEGMENT_COMMITS: Final = 3
+"""The most commits for a segment of a batch, or for a compaction."""
 
 # -- looking up keys -------------------------------------------------------------------------------
 
@@ -333,6 +339,8 @@ bounds."""
 OTHER_WRITERS_COMMITS: Final = 1_000
 """Remembered commits of other writers, the newest first: a table property is read and written whole
 with the table's metadata."""
+CACHED_KEY_DIGESTS: Final = 4096
+"""Relations whose key's digest a worker remembers."""
 
 # -- maintenance -----------------------------------------------------------------------------------
 
@@ -394,12 +402,6 @@ LAKE_SERVER_POLL_SECONDS: Final = 0.05
 """Time between two looks at the output of a starting lake server."""
 LAKE_CATALOG_BUSY_SECONDS: Final = 30.0
 """Time for the lock on the lake's SQLite catalog: while its tables are made, or are set back."""
-OPEN_COMMITS: Final = 10
-"""The number of commits of a lake table that a power cut may take, before they are synchronised.
-
-Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
-SEGMENT_COMMITS: Final = 3
-"""The most commits for a segment of a batch, or for a compaction."""
 CLASS_DUMP_SECONDS: Final = 60.0
 """Time for Java to write a class archive."""
 CLASS_DUMP_STALE_SECONDS: Final = 600.0
@@ -442,7 +444,5 @@ CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
 thread of Spark."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release or to touch a session, and to close the catalogs before."""
-CACHED_KEY_DIGESTS: Final = 4096
-"""Relations whose key's digest a worker remembers."""
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that Iceberg refused because the table changed."""
