@@ -81,7 +81,7 @@ class TableOptions:
     columns: tuple[tuple[str, str], ...] = ()
 
     def lake_column(self, published: str) -> str:
-        """The lake column of a published column: the only place where a name changes."""
+        """The lake column of a published column."""
         return dict(self.columns).get(published, published)
 
     def lake_columns(self, published: Sequence[str], lake_table: object) -> dict[str, str]:

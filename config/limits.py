@@ -415,7 +415,7 @@ WARM_SERVER_MEMORY_BYTES: Final = 1024 * _MB
 WARM_ARCHIVE_SECONDS: Final = 300.0
 """Time to write the class archive at build time, on however slow a machine."""
 GATEWAY_SECRET_BYTES: Final = 24
-"""Random bytes in the secret of a process's gateway, and in the name."""
+"""Random bytes in the secret of a process's gateway, and in the name of the gateway."""
 SHARED_SESSION_SECONDS: Final = 20.0
 """Time for the lake server to clone a session."""
 LAKE_BUDGET_SOON_SHARE: Final = 0.75
@@ -431,7 +431,8 @@ SESSION_FORGET_SECONDS: Final = 3600.0
 """The watch of the lake server closes a session without a request for this time. No worker uses a
 session again after ``SESSION_IDLE_SECONDS``."""
 MODEL_FOLDER_SECONDS: Final = 60.0
-"""Age of an empty folder of a session from which the session would be listed."""
+"""The watch removes an empty session folder of this age if the server lists no session with the
+folder's name: a new session is listed sooner."""
 SESSION_IDLE_SECONDS: Final = 1800.0
 """A session idle for this time is replaced: servers forget a session after an hour by default."""
 SESSION_TOUCH_SECONDS: Final = 60.0

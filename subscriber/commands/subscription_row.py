@@ -65,11 +65,11 @@ def mark_for_recopy(
 ) -> list[int]:
     """Mark the tables to be copied again; the oids of tables with a running copy.
 
-    In ``d`` a position tells the next attempt that a publication may be in flight
-    (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
-
     A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
     A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
+
+    In ``d`` the column ``lake_lsn`` tells the next attempt that a publication may be in flight
+    (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
     """
     copying = []
     with store.transaction():

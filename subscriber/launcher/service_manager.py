@@ -114,8 +114,8 @@ def service_state(
     except ReplicationError as error:
         return False, f"the catalog cannot be read: SQLSTATE {error.code}"
     tables = ", ".join(f"{states[state]} {state}" for state in sorted(states, reverse=True))
-    oldest = [row.applying_commit_time for row in workers if row.applying_commit_time]
-    lag = max((now_microseconds - each for each in oldest), default=0)
+    commit_times = [row.applying_commit_time for row in workers if row.applying_commit_time]
+    lag = max((now_microseconds - each for each in commit_times), default=0)
     text = f"tables: {tables or 'none'}; lag {max(lag, 0) / 1e6:.1f} s"
     waiting = [check.name for check in checks if not check.ok]
     if waiting:

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from catalog.errcodes import ReplicationError
@@ -123,6 +124,10 @@ def subscription_checks(
             yield Check(name, False, "has no apply worker, and no error says why")
 
 
+_SPARK_CONNECT: Final = 15002
+"""Spark Connect's port where a URL names none."""
+
+
 def accepts_connections(url: str) -> bool:
     """Does the host of a Spark Connect URL accept connections?"""
     found = urlsplit(url)
@@ -132,7 +137,3 @@ def accepts_connections(url: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-_SPARK_CONNECT = 15002
-"""Spark Connect's port where a URL names none."""

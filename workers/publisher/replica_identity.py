@@ -32,7 +32,8 @@ REPLICA_IDENTITY_FULL: Final = "f"
 Identities = Mapping[int, Mapping[str, bool]]
 """Oid of a relation → column of the replica identity → True if the column is sent.
 
-Under REPLICA IDENTITY FULL the columns of the primary key, if the key is checked at once."""
+Under REPLICA IDENTITY FULL the columns of the primary key, if the key is checked at once. Besides
+the columns there may be ``OTHER_LEAF``, also without any column."""
 
 OTHER_LEAF: Final = ""
 """Stands among the columns of a partitioned table under REPLICA IDENTITY FULL: some partition logs
@@ -50,7 +51,10 @@ class Coverage(Enum):
 def fetch_identities(
     conn: QueryConn, publications: Sequence[str], relids: Collection[int]
 ) -> dict[int, dict[str, bool]]:
-    """Ask for the present identities; the result leaves out relations without an identity."""
+    """Ask for the present identities.
+
+    The result leaves out a relation with neither a column in the identity nor ``OTHER_LEAF``.
+    """
     version = conn.server_version
     names = quote_literal_list(publications)
     rows = conn.exec(

@@ -5,7 +5,7 @@ transaction that had changed something before, also of an idle or a prepared one
 answers nothing meanwhile; a second connection looks at the lock that the walsender waits for.
 
 Trace: session 4711 has inserted a row and is idle. CREATE_REPLICATION_SLOT waits for transaction
-735. After five seconds, and then once a minute, the second connection finds the lock and the
+735. After some seconds, and then once a minute, the second connection finds the lock and the
 holder: "transaction 735 of PID 4711 (psql), open for 3600 s".
 """
 
