@@ -15,7 +15,7 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
-from workers.lake.effects import Counts, Effect, FileSizes, ListFiles
+from workers.lake.effects import Counts, Effect, FileSizes
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import Identity, LakeIdent, LakeTable
@@ -69,19 +69,12 @@ class RecordingLake(MemoryDestination):
         rows, dead = self.rows
         return [replace(counts, rows=rows, deleted=dead) for counts in super().count(effects)]
 
-    def expire(
-        self,
-        ident: LakeIdent,
-        *,
-        retain: int,
-        age: float = 0.0,
-        list_files: ListFiles | None = None,
-    ) -> int:
+    def expire(self, ident: LakeIdent, *, retain: int, age: float = 0.0, **given: Any) -> int:
         self.expired.append(self.batches)
         self.kept.append((retain, age))
         if self.failing:
             raise self.error
-        return super().expire(ident, retain=retain, age=age, list_files=list_files)
+        return super().expire(ident, retain=retain, age=age, **given)
 
 
 def play(worker: Applier, dest: RecordingLake, batches: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -40,16 +40,9 @@ def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
         return 86400.0 * (1_000_000 + len(loop.receiver.durable))
 
     class Folders(MemoryDestination):
-        def remove_orphans(
-            self,
-            ident: LakeIdent,
-            *,
-            owner: str,
-            older_than: float,
-            listed: Callable[[], Collection[str]] = tuple,
-        ) -> Orphans:
+        def remove_orphans(self, ident: LakeIdent, **given: Any) -> Orphans:
             asked.set()
-            return super().remove_orphans(ident, owner=owner, older_than=older_than)
+            return super().remove_orphans(ident, **given)
 
     loop.orphans.close()
     loop.orphans = OrphanRemoval(

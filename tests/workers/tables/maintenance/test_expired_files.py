@@ -40,18 +40,11 @@ class Files(MemoryDestination):
         self.removed.append((ident.table, list(files)))
         return super().remove_files(ident, table_uuid, files)
 
-    def expire(
-        self,
-        ident: LakeIdent,
-        *,
-        retain: int,
-        age: float = 0.0,
-        list_files: ListFiles | None = None,
-    ) -> int:
+    def expire(self, ident: LakeIdent, *, list_files: ListFiles | None = None, **given: Any) -> int:
         self.listed.append(list_files is not None)
         if list_files is not None:
             list_files("uuid", ["of an expiry"])
-        return super().expire(ident, retain=retain, age=age, list_files=list_files)
+        return super().expire(ident, list_files=list_files, **given)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,12 +46,7 @@ class Folders(MemoryDestination):
         self.answer: Callable[[], Orphans] = Orphans
 
     def remove_orphans(
-        self,
-        ident: LakeIdent,
-        *,
-        owner: str,
-        older_than: float,
-        listed: Callable[[], Collection[str]] = tuple,
+        self, ident: LakeIdent, *, owner: str, older_than: float, **_: Any
     ) -> Orphans:
         self.asked.append((ident.table, older_than))
         self.owners.append(owner)

@@ -12,7 +12,7 @@ import pytest
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.guc import Settings
-from workers.lake.effects import Counts, FileSizes, ListFiles
+from workers.lake.effects import Counts, FileSizes
 from workers.lake.table import LakeIdent
 from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.maintenance.turn_order import TurnOrder
@@ -52,14 +52,7 @@ class Many:
     ) -> int:
         return self._done(ident)
 
-    def expire(
-        self,
-        ident: LakeIdent,
-        *,
-        retain: int,
-        age: float = 0.0,
-        list_files: ListFiles | None = None,
-    ) -> int:
+    def expire(self, ident: LakeIdent, **_: Any) -> int:
         return self._done(ident)
 
     def batch(self, *changed: int) -> set[int]:
