@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from tests.workers.lake.contract import Make, Table, append, merge, stamp
@@ -27,20 +27,16 @@ def _in_slices(table: Table, parts: Sequence[Part], lsn: int) -> Counts:
     return counts
 
 
-def _rows_after(table: Table, seed: int) -> list[object]:
-    found: list[object] = []
-    for n, parts in enumerate(batches_of(seed, 4)):
-        counts = _in_slices(table, parts, 20 + n)
-        emptied = any(part.truncate for part in parts)
-        found += [table.rows(), None if emptied else counts]
-    return found
+def _at_once(table: Table, parts: Sequence[Part], lsn: int) -> Counts:
+    return table.batch([part.segment(table.dest, table.ident) for part in parts], lsn)
 
 
-def _rows_at_once(table: Table, seed: int) -> list[object]:
+def _rows_and_counts(
+    table: Table, seed: int, write: Callable[[Table, Sequence[Part], int], Counts]
+) -> list[object]:
     found: list[object] = []
     for n, parts in enumerate(batches_of(seed, 4)):
-        segments = [part.segment(table.dest, table.ident) for part in parts]
-        counts = table.batch(segments, 20 + n)
+        counts = write(table, parts, 20 + n)
         emptied = any(part.truncate for part in parts)
         found += [table.rows(), None if emptied else counts]
     return found
@@ -50,8 +46,9 @@ def test_slices_leave_the_rows_and_counts_of_one_write(
     make: Make, memory_lake: Make, lake_ident: LakeIdent
 ) -> None:
     other = LakeIdent(lake_ident.schema, f"{lake_ident.table}_at_once")
-    expected = _rows_at_once(Table(memory_lake(), other), 5)
-    assert _rows_after(Table(make(local_relation_rows=10), lake_ident), 5) == expected
+    expected = _rows_and_counts(Table(memory_lake(), other), 5, _at_once)
+    table = Table(make(local_relation_rows=10), lake_ident)
+    assert _rows_and_counts(table, 5, _in_slices) == expected
 
 
 def test_no_slice_is_shown_and_none_has_a_position(table: Table) -> None:
