@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
 import pytest
 
@@ -20,6 +16,8 @@ from tests.workers.lake.scenarios.test_shared_contract import ONE, THREE, TWO, S
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
 from workers.lake.segment import Segment, SourcePart
+from workers.lake.storage.catalog_pointers import CatalogPointers
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
 FOUR: Final = "4:public.d"
@@ -123,11 +121,5 @@ def _snapshots(table: SharedTable) -> int:
 
 
 def _metadata_bytes(lake: Lake, ident: LakeIdent) -> int:
-    catalog = lake.data_dir / "lake" / "catalog.db"
-    with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)) as connection:
-        query = (
-            "SELECT metadata_location FROM iceberg_tables"
-            " WHERE table_namespace = ? AND table_name = ?"
-        )
-        [(location,)] = connection.execute(query, (ident.schema, ident.table))
-    return Path(urlparse(location).path).stat().st_size
+    pointers = CatalogPointers(lake.data_dir / "lake" / "catalog.db").of([ident])
+    return local_path(pointers[ident]).stat().st_size
