@@ -101,16 +101,21 @@ def test_what_a_user_set_back_and_what_a_tag_names_stays(dest: Any, lake_ident: 
     assert count(dest, lake_ident) == 3
 
 
+def publish_copy(dest: Any, ident: LakeIdent, segment: Segment) -> None:
+    """Write a copy of a table on a branch and set ``main`` to the copy."""
+    copied = stamp(50, "the copy")
+    dest.create_branch(ident, "pgsub_1_1_1")
+    dest.write(ident, "pgsub_1_1_1", [segment], copied)
+    dest.publish(ident, "pgsub_1_1_1", copied)
+
+
 def test_a_copy_that_was_published_and_taken_back_leaves_nothing(
     dest: Any, lake_ident: LakeIdent
 ) -> None:
     dest.drop_branches(lake_ident)
     base = dest.table(lake_ident).snapshot_id
     before = snapshots(dest, lake_ident), files(dest, lake_ident)
-    copied = stamp(50, "the copy")
-    dest.create_branch(lake_ident, "pgsub_1_1_1")
-    dest.write(lake_ident, "pgsub_1_1_1", [append(dest, 100, 50)], copied)
-    dest.publish(lake_ident, "pgsub_1_1_1", copied)
+    publish_copy(dest, lake_ident, append(dest, 100, 50))
     dest.fence(lake_ident)
     dest.drop_branches(lake_ident)
     uncommitted = next(iter(before[1])).parent.parent / "data" / "pgsub-copy-the copy-1.parquet"
@@ -129,14 +134,11 @@ def test_what_a_user_committed_on_top_of_a_copy_keeps_its_files(
     """The copy was taken back; the user may still set ``main`` to the own commit."""
     dest.drop_branches(lake_ident)
     base = dest.table(lake_ident).snapshot_id
-    copied, rows = stamp(50, "the copy"), 50_000
+    rows = 50_000
     of_copy = RowsOf(lake_ident, ("id", "v"), copy_id="the copy")
     table = pa.table({"c0": pa.array(range(rows), pa.int64()), "c1": ["x"] * rows})
     staged = dest.stage(table.to_batches(), table.schema, of_copy)
-    dest.create_branch(lake_ident, "pgsub_1_1_1")
-    segment = Segment(("id", "v"), ("id",), append=staged)
-    dest.write(lake_ident, "pgsub_1_1_1", [segment], copied)
-    dest.publish(lake_ident, "pgsub_1_1_1", copied)
+    publish_copy(dest, lake_ident, Segment(("id", "v"), ("id",), append=staged))
     assert any("pgsub-copy-the copy-" in path.name for path in files(dest, lake_ident))
     session = dest._sessions.get()
     values = sql_text("INSERT INTO", table_path(lake_ident), "VALUES (99999, 'the user')")
@@ -160,10 +162,7 @@ def test_readers_of_a_copy_that_was_taken_back_keep_its_files_for_the_grace(
     dest.drop_branches(lake_ident)
     base = dest.table(lake_ident).snapshot_id
     before = snapshots(dest, lake_ident), files(dest, lake_ident)
-    copied = stamp(50, "the copy")
-    dest.create_branch(lake_ident, "pgsub_1_1_1")
-    dest.write(lake_ident, "pgsub_1_1_1", [append(dest, 100, 50)], copied)
-    dest.publish(lake_ident, "pgsub_1_1_1", copied)
+    publish_copy(dest, lake_ident, append(dest, 100, 50))
     dest.drop_branches(lake_ident)
     with_copy = files(dest, lake_ident)
     of_copy = next(iter(before[1])).parent.parent / "data" / "pgsub-copy-the copy-1.parquet"
