@@ -13,6 +13,7 @@ from typing import Any
 
 from pyarrow import fs
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 from workers.parent_death import die_with_parent
 
@@ -61,9 +62,7 @@ class ObjectStore:
 @contextmanager
 def object_store(folder: Path) -> Iterator[ObjectStore]:
     """A running store; its log of requests is in ``folder``."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = free_port()
     with (folder / "object_store.log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],

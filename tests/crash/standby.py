@@ -10,10 +10,10 @@ from pathlib import Path
 
 from subscriber.demo.embedded_postgres import (
     EmbeddedPublisher,
-    _free_port,
     _give_to_server,
     _run_tool,
 )
+from tests.ports import free_port
 from tests.waiting import wait_until
 from workers.publisher.connect import connect
 
@@ -23,7 +23,7 @@ class Pair:
 
     def __init__(self, primary: EmbeddedPublisher) -> None:
         self.primary = primary
-        self.port = _free_port()
+        self.port = free_port()
 
     def conninfo(self, dbname: str) -> str:
         """Whichever of the two takes writes."""

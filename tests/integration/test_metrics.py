@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,18 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.fix_publisher import Database
 from tests.harness import SETTINGS, Pgsub
+from tests.ports import free_port
 from tests.prometheus import program, promtool
 from tests.waiting import wait_until
 from workers.parent_death import die_with_parent
 
 SECRET = "planted-r0w-value"
 PASSWORD = "planted-passw0rd"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass

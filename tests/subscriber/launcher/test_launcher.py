@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import socket
 from contextlib import suppress
 from urllib.request import urlopen
 
 import psutil
 
 from catalog.pg_subscription import SubCreate
+from tests.ports import free_port
 from tests.subscriber.launcher_family import SETTINGS, Family
 from tests.waiting import wait_until
 from workers.process.launcher_socket import read_lock_file
@@ -42,9 +42,7 @@ def test_worker_lines_reach_the_launcher_s_standard_error(family: Family) -> Non
 
 
 def test_the_listener_of_metrics_answers_and_ends_with_the_launcher(family: Family) -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
     launcher = family.start(settings={**SETTINGS, "metrics_listen": port})
 
     def alive() -> bool:

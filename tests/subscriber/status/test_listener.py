@@ -17,6 +17,7 @@ from config.monitor_limits import (
 from subscriber.status import listener
 from subscriber.status.listener import StatusListener
 from subscriber.status.pages import Page
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 Start = Callable[[int], StatusListener]
@@ -50,12 +51,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     yield begin
     for each in started:
         each.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def asked(port: int, target: str, method: str = "GET") -> tuple[int, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fix_lake import Lake
+from tests.ports import free_port
 from tests.workers.lake.contract import Make, Table
 from tests.workers.lake.two_columns import COLUMNS, stamp
 from workers.lake.api.gateway import Gateway, gateway_of
@@ -81,9 +81,7 @@ def gateway_tables(
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
