@@ -37,6 +37,11 @@ class Lake:
     data_dir: Path
     sessions: list[tuple[str, str]] = field(default_factory=list)
 
+    @property
+    def spark_url(self) -> str:
+        """``url`` without the gateway, as of a Spark server that is not ours."""
+        return self.url.partition(f";{GATEWAY}=")[0]
+
     def destination(
         self,
         *,
@@ -55,7 +60,7 @@ class Lake:
 
         generation = next(_number)
         return IcebergDestination(
-            self.url if direct else self.url.partition(f";{GATEWAY}=")[0],
+            self.url if direct else self.spark_url,
             identity=Identity(subid),
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),

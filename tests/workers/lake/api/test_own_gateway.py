@@ -11,15 +11,16 @@ import sys
 import pytest
 
 from tests.fix_lake import Lake
+from workers.lake.api.gateway import gateway_address
 from workers.lake.api.own_gateway import Owner, OwnGateway, close_ended, count_objects
-from workers.lake.connect.lake_url import GATEWAY
 
 OBJECTS = 50
 
 
 def where(lake: Lake) -> tuple[int, str]:
-    port, _, secret = lake.url.partition(f"{GATEWAY}=")[2].partition(".")
-    return int(port), secret
+    found = gateway_address(lake.url)
+    assert found is not None
+    return found
 
 
 def make_objects(gateway: OwnGateway) -> list[object]:

@@ -13,7 +13,6 @@ import pytest
 from tests.fix_lake import Lake
 from workers.lake.api import session_catalogs
 from workers.lake.api.session_catalogs import close_catalogs_of
-from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.connect.sessions import Sessions
 
 SESSIONS: Final = 60
@@ -72,7 +71,7 @@ def test_a_destination_closes_the_catalogs_of_dead_workers(lake_server: Lake) ->
 
 def test_without_a_gateway_and_without_a_session_nothing_happens(lake_server: Lake) -> None:
     unknown = [("nobody", "00000000-0000-0000-0000-000000000000")]
-    close_catalogs_of(lake_server.url.partition(f";{GATEWAY}=")[0], unknown)
+    close_catalogs_of(lake_server.spark_url, unknown)
     close_catalogs_of(lake_server.url, unknown)
 
 

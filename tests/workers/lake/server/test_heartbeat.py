@@ -69,7 +69,7 @@ def test_a_beat_closes_what_nobody_uses(
 
 
 def test_without_a_gateway_spark_alone_answers(lake_server: Lake) -> None:
-    spark_alone = beats(lake_server, lake_server.url.partition(f";{GATEWAY}=")[0])
+    spark_alone = beats(lake_server, lake_server.spark_url)
     assert set(spark_alone.beat()) == {"descriptors", "descriptor_limit", "threads"}
     spark_alone._sessions.close()
 
@@ -77,8 +77,7 @@ def test_without_a_gateway_spark_alone_answers(lake_server: Lake) -> None:
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.usefixtures("left_sockets")
 def test_a_gateway_that_does_not_answer_is_no_answer(lake_server: Lake, closed_port: int) -> None:
-    spark, _, _ = lake_server.url.partition(f";{GATEWAY}=")
-    half = beats(lake_server, f"{spark};{GATEWAY}={closed_port}.secret")
+    half = beats(lake_server, f"{lake_server.spark_url};{GATEWAY}={closed_port}.secret")
     with pytest.raises(RequiredProcessGone):
         half.beat()
     half._sessions.close()
