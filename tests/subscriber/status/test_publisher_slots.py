@@ -20,18 +20,10 @@ from subscriber.status.publisher_slots import PublisherSlots, SlotAnswer, ask_pu
 from tests.fix_publisher import Database
 from tests.subscriber.status.subscribed import subscribed
 from tests.waiting import wait_until
+from tests.workers.maintained import Clock
 from workers.publisher.slot_lag import SlotLag
 
 LAG = SlotLag(True, 42)
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
