@@ -119,26 +119,25 @@ def test_the_line_about_tables_names_no_error_s_text(store: CatalogStore) -> Non
 
 
 def test_a_launcher_tells_its_service_manager(
-    sock: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sock: socket.socket, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", sock.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
-    with Family(tmp_path / "d") as family:
-        (subid,) = family.subscribe("steady")
-        launcher = family.start()
-        told: list[str] = []
+    (subid,) = family.subscribe("steady")
+    launcher = family.start()
+    told: list[str] = []
 
-        def has(text: str) -> bool:
-            told.extend(heard(sock))
-            return any(text in each for each in told)
+    def has(text: str) -> bool:
+        told.extend(heard(sock))
+        return any(text in each for each in told)
 
-        wait_until(lambda: has("READY=1"), 20, family.log)
-        worker = family.await_worker(subid)
-        environment = Path(f"/proc/{worker.pid}/environ")
-        if environment.exists():
-            assert b"NOTIFY_SOCKET" not in environment.read_bytes()
-        told.clear()
-        wait_until(lambda: told.count("WATCHDOG=1") >= 3 or has("?"), 20, family.log)
-        launcher.terminate()
-        wait_until(lambda: has("STOPPING=1"), 20, family.log)
-        launcher.communicate(timeout=20)
+    wait_until(lambda: has("READY=1"), 20, family.log)
+    worker = family.await_worker(subid)
+    environment = Path(f"/proc/{worker.pid}/environ")
+    if environment.exists():
+        assert b"NOTIFY_SOCKET" not in environment.read_bytes()
+    told.clear()
+    wait_until(lambda: told.count("WATCHDOG=1") >= 3 or has("?"), 20, family.log)
+    launcher.terminate()
+    wait_until(lambda: has("STOPPING=1"), 20, family.log)
+    launcher.communicate(timeout=20)
