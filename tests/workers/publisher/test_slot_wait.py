@@ -9,8 +9,7 @@ import pytest
 
 from catalog.errcodes import AdminShutdown
 from catalog.pg_subscription import Subscription
-from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.fix_publisher import Database, new_database
+from tests.fix_publisher import Database
 from tests.waiting import wait_until
 from workers.publisher import connection
 from workers.publisher.connect import connect_publisher
@@ -21,11 +20,9 @@ SLOT = "waited_for"
 
 
 @pytest.fixture
-def database(publisher: EmbeddedPublisher) -> Iterator[Database]:
-    made = new_database(publisher, "slot_wait")
-    made.run("CREATE TABLE other (id int)")
-    yield made
-    made.drop()
+def database(database: Database) -> Database:
+    database.run("CREATE TABLE other (id int)")
+    return database
 
 
 @pytest.fixture
