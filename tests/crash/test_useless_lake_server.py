@@ -56,8 +56,7 @@ def lake_pid(family: Family) -> int:
 
 def rows_arrive(family: Family, database: Database) -> None:
     wait_confirmed(family, database, NAME, timeout=180)
-    table = family.pgsub.iceberg_table(NAME, "t").scan().to_arrow()
-    assert table.num_rows == len(native_rows(database, TABLE))
+    assert family.pgsub.arrow(NAME, "t").num_rows == len(native_rows(database, TABLE))
 
 
 def test_a_server_that_is_frozen_for_ever_is_replaced_and_the_rows_arrive(
