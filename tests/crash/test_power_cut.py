@@ -139,7 +139,10 @@ def _cut(disk: LoopDisk, family: Family) -> None:
 
 
 def _comes_back(family: Family, database: Database, load: Load, cut: int) -> int:
-    """The lake is readable without a server, and has what was confirmed: so many transactions."""
+    """The lake is readable without a server, and has what was confirmed.
+
+    Returns how many confirmed transactions the lake has.
+    """
     wait_until(lambda: not database.value("SELECT count(*) FROM pg_stat_replication"), 60, "gone")
     confirmed = LSN.parse(
         database.value(
@@ -156,12 +159,8 @@ def _comes_back(family: Family, database: Database, load: Load, cut: int) -> int
     return len(wanted)
 
 
-def _states(family: Family) -> dict[str, str]:
-    return family.states(NAME)
-
-
 def _caught_up(family: Family, database: Database) -> bool:
-    states = set(_states(family).values())
+    states = set(family.states(NAME).values())
     confirmed = database.value(
         "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
         " AND confirmed_flush_lsn >= pg_current_wal_insert_lsn()",
