@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,25 +45,31 @@ def synced(world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return found
 
 
+@contextlib.contextmanager
+def dying_at(place: str) -> Iterator[None]:
+    """A worker dies when it reaches the place."""
+
+    def reach(name: str) -> None:
+        if name == place:
+            raise ConnectionFailure("died")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        yield
+
+
 @pytest.mark.parametrize("place", failpoints.APPLY)
 def test_the_apply_worker_s_origin_is_never_ahead_of_the_disk(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch, place: str
+    world: Subscribed, place: str
 ) -> None:
     world.lake.make_durable([LakeIdent("public", name) for name in ("a", "b")])
     changes: list[list[Message]] = [
         [A, B, Insert(1, row("1", "1")), Insert(2, row("1", "1"))],
         [Insert(1, row("2", "2"))],
     ]
-
-    def reach(name: str) -> None:
-        if name == place:
-            raise ConnectionFailure("died")
-
     worker = world.worker()
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "reach", reach)
-        with contextlib.suppress(ConnectionFailure):
-            worker.apply_batch(batch(*changes))
+    with dying_at(place), contextlib.suppress(ConnectionFailure):
+        worker.apply_batch(batch(*changes))
     world.lake.power_cut()
     worker = world.worker()
     if world.position() == 200:
@@ -73,20 +80,13 @@ def test_the_apply_worker_s_origin_is_never_ahead_of_the_disk(
 
 
 def test_a_batch_that_a_dead_worker_published_is_on_the_disk_before_it_is_skipped(
-    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+    world: Subscribed,
 ) -> None:
     """The successor skips the batch and confirms it, so the successor has to make it durable."""
     world.lake.make_durable([LakeIdent("public", "a")])
-
-    def reach(name: str) -> None:
-        if name == "apply.all_tables_published":
-            raise ConnectionFailure("died")
-
     worker = world.worker()
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "reach", reach)
-        with pytest.raises(ConnectionFailure):
-            worker.apply_batch(batch([A, Insert(1, row("1", "1"))]))
+    with dying_at("apply.all_tables_published"), pytest.raises(ConnectionFailure):
+        worker.apply_batch(batch([A, Insert(1, row("1", "1"))]))
     world.worker().apply_batch(batch([A, Insert(1, row("1", "1"))]))
     world.lake.power_cut()
     assert world.rows("a") == [(1, 1)]
