@@ -103,10 +103,14 @@ class Subscribed:
         return applier
 
     def identities(self, relids: Collection[int]) -> Identities:
-        """What the publisher says of relations; under FULL there is a primary key if it is said."""
-        found = {relid: self.identity for relid in relids if self.identity is not None}
+        """What the publisher says of relations.
+
+        ``key_under_full``, if set, is the answer for every relation; else a relation under FULL has
+        no identity.
+        """
         if self.key_under_full is not None:
             return dict.fromkeys(relids, self.key_under_full)
+        found = {relid: self.identity for relid in relids if self.identity is not None}
         full = {relid for relid in relids if self.applier and is_full(self.applier, relid)}
         return {relid: identity for relid, identity in found.items() if relid not in full}
 
