@@ -21,11 +21,14 @@ def make_lake(data_dir: Path, *, at: str | None = None) -> Path:
     file.touch()
     with closing(sqlite3.connect(lake / "catalog.db")) as db:
         db.execute(
-            "CREATE TABLE iceberg_tables (table_namespace TEXT, table_name TEXT,"
-            " metadata_location TEXT)"
+            "CREATE TABLE iceberg_tables (catalog_name TEXT, table_namespace TEXT,"
+            " table_name TEXT, metadata_location TEXT, previous_metadata_location TEXT)"
         )
-        db.execute("INSERT INTO iceberg_tables VALUES ('public', 't', ?)", (at or f"file:{file}",))
-        db.execute("INSERT INTO iceberg_tables VALUES ('public', 'view', NULL)")
+        db.execute(
+            "INSERT INTO iceberg_tables VALUES ('lake', 'public', 't', ?, NULL)",
+            (at or f"file:{file}",),
+        )
+        db.execute("INSERT INTO iceberg_tables VALUES ('lake', 'public', 'view', NULL, NULL)")
         db.commit()
     return lake
 
