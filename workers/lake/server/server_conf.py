@@ -14,7 +14,6 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
-from workers.lake.server.moved_lake import check_not_moved
 
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
@@ -44,17 +43,13 @@ def embedded_catalog(lake_dir: Path) -> dict[str, str]:
 
 
 def check_lake_folder(folder: Path) -> None:
-    """58030 for a folder in which no lake server could start, 55000 for a moved one.
-
-    Creates no folder.
-    """
+    """58030 for a folder in which no lake server could start. Creates no folder."""
     if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise IoError(
             f'could not use the lake folder "{folder}"',
             detail="It cannot be written to." if folder.is_dir() else "It is not a directory.",
             hint="Move away what is there, or let this user write to it.",
         )
-    check_not_moved(folder)
 
 
 def writes_here(conf: Mapping[str, str]) -> bool:

@@ -17,6 +17,9 @@ position 400, and does not count.
 
 A table that is new, and whose only metadata file is lost, leaves the catalog: no position was ever
 stored for the table, and the next attempt to create the table makes it again.
+
+In a data directory that was moved, every table looks like a new table whose file is lost. So such a
+directory is refused before any table is looked at.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from typing import Final
 from catalog.errcodes import IoError
 from catalog.store_sqlite import CatalogStore
 from config.lake import embedded_catalog_file
+from workers.lake.server.moved_lake import check_not_moved
 from workers.lake.server.whole_table import LostFileError, Metadata, check_table, read_metadata
 from workers.lake.storage.catalog_pointers import CatalogPointers, Pointer
 from workers.lake.storage.local_path import is_local, local_path
@@ -43,9 +47,13 @@ _VERSION: Final = re.compile(r"(\d+)-.*\.metadata\.json")
 
 
 def set_embedded_tables_back(data_dir: Path) -> None:
-    """Look at the tables of a data directory's lake. No lake server may run."""
+    """Look at the tables of a data directory's lake; 55000 if the data directory was moved.
+
+    No lake server may run.
+    """
     file = embedded_catalog_file(data_dir)
     if file.exists():
+        check_not_moved(file.parent.resolve())  # the hint names the absolute path
         with closing(CatalogStore.open(data_dir)) as store:
             stored = store.lake_durable()
         durable = {LakeIdent(schema, table): location for schema, table, location in stored}

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import IoError
+from catalog.errcodes import IoError, ReplicationError
 from catalog.store_sqlite import CatalogStore
 from tests.workers.lake.server.torn_tables import IDENT, TEARS, TornLake, cut, empty, missing
 from workers.lake.server.set_back import set_embedded_tables_back, set_torn_tables_back
@@ -155,6 +155,20 @@ def test_the_states_that_are_on_the_disk_are_those_of_the_catalog(lake: TornLake
     empty(lake.last_files()["metadata"])
     set_embedded_tables_back(lake.data_dir)
     assert lake.rows() == [1]
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_moved_lake_is_refused_and_not_taken_for_torn(tmp_path: Path, commits: int) -> None:
+    """A new table of a user would leave the catalog: no file is at the former place."""
+    lake = TornLake(tmp_path / "old")
+    for number in range(commits):
+        lake.append(number)
+    before = lake.pointer
+    lake.data_dir = lake.data_dir.rename(tmp_path / "new")
+    with pytest.raises(ReplicationError, match="was moved") as caught:
+        set_embedded_tables_back(lake.data_dir)
+    assert caught.value.code == "55000"
+    assert lake.pointer == before
 
 
 def test_a_lake_that_was_never_used(tmp_path: Path) -> None:
