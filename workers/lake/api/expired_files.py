@@ -1,9 +1,10 @@
-"""Expires snapshots without removing files, and removes the files later, by Iceberg's Java API.
+"""Expires snapshots, with their files or without removing the files, by Iceberg's Java API.
 
-``expire`` runs the expiry inside a transaction of the table. Iceberg looks for the files that no
-kept snapshot names when the expiry joins the transaction, and reports each file to a Java object
-that only collects. So the list is complete before the transaction commits. Iceberg's own removal
-never runs.
+Without ``list_files`` Iceberg removes the files that no kept snapshot names. With ``list_files``
+the expiry runs inside a transaction of the table. Iceberg looks for these files when the expiry
+joins the transaction, and reports each file to a Java object that only collects. So the list is
+complete before the transaction commits. Iceberg's own removal never runs, and ``remove_unnamed``
+removes the files later.
 
 ``remove_unnamed`` looks again before the files go: the pointer of the table may have been set back
 to metadata from before the expiry, or an expiry may have died between list and commit. A file that
@@ -26,12 +27,20 @@ from workers.lake.table import LakeIdent
 _SEPARATOR: Final = "\0"
 """No path of a file holds this character."""
 _NO_SNAPSHOT: Final = -1
+"""The expiry by age names a snapshot that does not exist, so that Iceberg looks for the files in
+use. Without a name, and if only ancestors of ``main`` are left, Iceberg removes the files that the
+dropped snapshots replaced, without a look at the kept snapshots. Iceberg then takes a replaced
+deletion vector for the whole file, which also holds vectors of other data files."""
 
 
 def expire(
-    api: JavaApi, ident: LakeIdent, older_than: float, retain_last: int, list_files: ListFiles
+    api: JavaApi,
+    ident: LakeIdent,
+    older_than: float,
+    retain_last: int,
+    list_files: ListFiles | None,
 ) -> None:
-    """See ``TableApi.expire_snapshots`` with ``list_files``."""
+    """See ``TableApi.expire_snapshots``."""
 
     def choose(update: Any) -> None:
         update.expireOlderThan(int(older_than * 1000)).retainLast(retain_last)
@@ -41,9 +50,9 @@ def expire(
 
 
 def expire_named(
-    api: JavaApi, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles
+    api: JavaApi, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles | None
 ) -> None:
-    """See ``TableApi.expire_named`` with ``list_files``."""
+    """See ``TableApi.expire_named``."""
 
     def choose(update: Any) -> None:
         update.expireOlderThan(0)
@@ -54,10 +63,15 @@ def expire_named(
 
 
 def _expire(
-    api: JavaApi, ident: LakeIdent, choose: Callable[[Any], None], list_files: ListFiles
+    api: JavaApi, ident: LakeIdent, choose: Callable[[Any], None], list_files: ListFiles | None
 ) -> None:
-    """Expire the snapshots that ``choose`` tells the expiry, and list the files before."""
+    """Expire the snapshots that ``choose`` tells the expiry; list the files before the commit."""
     table = api.load(ident)
+    if list_files is None:
+        update = table.expireSnapshots()
+        choose(update)
+        update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+        return
     transaction = table.newTransaction()
     files = api.collector()
     update = transaction.expireSnapshots()

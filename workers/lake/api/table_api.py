@@ -31,12 +31,7 @@ from workers.lake.api.gateway import Gateway
 from workers.lake.connect.errors import LakeFailure, repeated
 from workers.lake.connect.sessions import Sessions
 from workers.lake.effects import ListFiles
-from workers.lake.interfaces.table_api import (
-    FileChange,
-    FileCommits,
-    FileTotals,
-    TableApi,
-)
+from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals, TableApi
 from workers.lake.metadata.snapshots import History, history_of
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import columns_of, schema_json
@@ -47,7 +42,6 @@ from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
-_NO_SNAPSHOT: Final = -1
 _FOR_EVER: Final = 2**63 - 1
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
@@ -242,20 +236,9 @@ class GatewayTableApi(TableApi, FileCommits):
         retain_last: int,
         list_files: ListFiles | None = None,
     ) -> None:
-        """Drop old snapshots. If the caller dies while waiting, the expiry goes on to its end.
-
-        The call names a snapshot that does not exist, so that Iceberg looks for the files in use.
-        Without a name, and if only ancestors of ``main`` are left, Iceberg removes the files that
-        the dropped snapshots replaced, without a look at the kept snapshots. Iceberg then takes
-        a replaced deletion vector for the whole file, which also holds vectors of other data files.
-        """
+        """Drop old snapshots. If the caller dies while waiting, the expiry goes on to its end."""
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
-            if list_files is not None:
-                expired_files.expire(api, ident, older_than, retain_last, list_files)
-                return
-            update = api.load(ident).expireSnapshots().expireOlderThan(int(older_than * 1000))
-            update.retainLast(retain_last).expireSnapshotId(_NO_SNAPSHOT)
-            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+            expired_files.expire(api, ident, older_than, retain_last, list_files)
 
     def remove_files(
         self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
@@ -274,13 +257,7 @@ class GatewayTableApi(TableApi, FileCommits):
     ) -> None:
         """Drop exactly these snapshots. If the caller dies while waiting, the expiry goes on."""
         with self._gateway.api(f'expiring snapshots of lake table "{ident}"') as api:
-            if list_files is not None:
-                expired_files.expire_named(api, ident, snapshot_ids, list_files)
-                return
-            update = api.load(ident).expireSnapshots().expireOlderThan(0)
-            for snapshot_id in snapshot_ids:
-                update.expireSnapshotId(snapshot_id)
-            update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
+            expired_files.expire_named(api, ident, snapshot_ids, list_files)
 
     # -- commits that name files ------------------------------------------------------------------
 
