@@ -47,8 +47,7 @@ class Commit:
 
     def joined(self, later: Commit) -> Commit | None:
         """One commit in place of both, or None: rows of one source are changed in order."""
-        same_writer = self.together is not None and self.together == later.together
-        if self.together is None or not same_writer or self.sources & later.sources:
+        if self.together is None or self.together != later.together or self.sources & later.sources:
             return None
         return self.together((*self.work, *later.work))
 
