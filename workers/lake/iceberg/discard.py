@@ -34,7 +34,9 @@ def discard_branches(
     for name in names:
         tables.drop_branch(ident, name)
     if _maybe_left(before, names):
-        _expire(tables, ident, left_behind(before, names, tables.once_on_main(ident)))
+        left = left_behind(before, names, tables.once_on_main(ident))
+        if left:
+            _expire(tables, ident, left)
     return names
 
 
@@ -45,23 +47,18 @@ def discard_copied_snapshots(
 
     ``list_files``: as in ``TableApi.expire_snapshots``.
     """
-    before = tables.history(ident)
-    if _maybe_left(before, ()):
-        left = left_behind(before, (), tables.once_on_main(ident), copy_id)
-        _expire(tables, ident, left, list_files)
-        before = tables.history(ident)
-    return MAIN in before.refs and not names_copy(before, copy_id)
+    history = tables.history(ident)
+    if _maybe_left(history, ()):
+        left = left_behind(history, (), tables.once_on_main(ident), copy_id)
+        if left:
+            _expire(tables, ident, left, list_files)
+            history = tables.history(ident)
+    return MAIN in history.refs and not names_copy(history, copy_id)
 
 
 def _maybe_left(history: History, dropped: Collection[str]) -> bool:
     """Are there snapshots that no kept ref leads to? A published branch has none."""
-    kept = {
-        each.snapshot_id
-        for ref in history.refs
-        if ref not in dropped
-        for each in history.ancestors(ref)
-    }
-    return not kept >= history.snapshots.keys()
+    return not history.led_to(history.refs.keys() - dropped) >= history.snapshots.keys()
 
 
 def _expire(
@@ -70,8 +67,6 @@ def _expire(
     snapshot_ids: list[int],
     list_files: ListFiles | None = None,
 ) -> None:
-    if not snapshot_ids:
-        return
     try:
         tables.expire_named(ident, snapshot_ids, list_files)
     except RequiredProcessGone:

@@ -35,21 +35,16 @@ def left_behind(
 
     ``history`` was read before the drop. ``copy_id`` names a copy that was taken back.
     """
-    needed = {
-        each.snapshot_id
-        for ref in history.refs
-        if ref not in dropped
-        for each in history.ancestors(ref)
-    }
+    needed = history.led_to(history.refs.keys() - dropped)
     for tip in once_on_main:
         line = list(history.line(tip))
         if copy_id is None or not _is_of_copy(line, copy_id):
             needed |= {each.snapshot_id for each in line}
-    only_dropped = {each.snapshot_id for ref in dropped for each in history.ancestors(ref)}
+    of_dropped = history.led_to(dropped)
     return [
         each.snapshot_id
         for each in history.snapshots.values()
-        if each.snapshot_id not in needed and (each.ours or each.snapshot_id in only_dropped)
+        if each.snapshot_id not in needed and (each.ours or each.snapshot_id in of_dropped)
     ]
 
 

@@ -115,6 +115,10 @@ class History:
             yield snapshot
             at = snapshot.parent_id
 
+    def led_to(self, refs: Iterable[str]) -> set[int]:
+        """The snapshots that at least one of the refs leads to."""
+        return {each.snapshot_id for ref in refs for each in self.ancestors(ref)}
+
     def stamp(self, ref: str = MAIN) -> Stamp | None:
         """The newest position among the ref's ancestors."""
         return next((s.stamp for s in self.ancestors(ref) if s.stamp is not None), None)

@@ -53,6 +53,12 @@ def test_what_only_the_dropped_branches_led_to_goes(
     assert left_behind(history(refs, *theirs), dropped, log) == gone
 
 
+def test_what_several_refs_lead_to() -> None:
+    found = history({"main": 3, "b": 5, "c": 7})
+    assert found.led_to(["main", "b", "missing"]) == {1, 2, 3, 4, 5}
+    assert found.led_to([]) == set()
+
+
 def test_a_copy_that_was_taken_back_goes_although_main_was_at_it() -> None:
     """5 is a fence on the copy at 4; 7 is a batch of an earlier copy that a user set back."""
     found = history({"main": 3}, copies={1: "before", 4: "copy", 7: "before"})
