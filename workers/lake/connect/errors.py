@@ -179,17 +179,11 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             f"lost the lake server while {what}", detail=_connection_detail(error, text, code)
         )
     if broken := _BROKEN.search(text) or _BROKEN.search(trace):
-        return LakeBroken(
-            f"the lake server cannot go on while {what}",
-            detail=f"{broken.group(1) or 'LinkageError'}: Java gave up on a class that it needs.",
-            hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
-        )
+        name = broken.group(1) or "LinkageError"
+        return _broken(what, f"{name}: Java gave up on a class that it needs.")
     if exhausted := _EXHAUSTED.search(text) or _EXHAUSTED.search(trace):
-        return LakeBroken(
-            f"the lake server cannot go on while {what}",
-            detail=f"{(exhausted.group(1) or exhausted.group(2)).capitalize()}.",
-            hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
-        )
+        used_up = exhausted.group(1) or exhausted.group(2)
+        return _broken(what, f"{used_up.capitalize()}.")
     if lacks := _LACKS.search(text) or _LACKS.search(trace):
         return ObjectNotInPrerequisiteState(
             f"the Spark server lacks a jar that it needs while {what}",
@@ -225,6 +219,14 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
         )
     return _failure(what, _detail(error, text, trace), both)
+
+
+def _broken(what: str, detail: str) -> LakeBroken:
+    return LakeBroken(
+        f"the lake server cannot go on while {what}",
+        detail=detail,
+        hint="The launcher starts it again; a server of your own (spark.remote) you restart.",
+    )
 
 
 def _lacking(lacks: re.Match[str]) -> str:
