@@ -29,9 +29,10 @@ _SINGLETON: Final = "MODULE$"
 
 
 def close_catalogs_of(url: str, sessions: Iterable[tuple[str, str]]) -> None:
-    """Close the catalogs of sessions of the lake server at ``url``, through a gateway for now.
+    """Close the catalogs of sessions of the lake server at ``url``.
 
-    Does nothing without a gateway, and does not wait for ever: see ``SessionCatalogs.close``.
+    The catalogs are closed through a gateway that is opened for this call. The call does nothing
+    without a gateway, and does not wait for ever: see ``SessionCatalogs.close``.
     """
     gateway = gateway_of(url)
     if gateway is None:
@@ -67,7 +68,7 @@ class SessionCatalogs:
             self._gateway.translated("closing catalogs of Spark sessions"),
         ):
             connections = self._gateway.connections
-            manager = session_manager(connections)
+            manager = service(connections).sessionManager()
             for user_id, session_id in sessions:
                 key = session_key(connections, user_id, session_id)
                 holder = manager.getIsolatedSessionIfPresent(key)
@@ -79,11 +80,6 @@ def service(connections: GatewayConnections) -> Any:
     """Spark Connect's service in the server."""
     package = connections.jvm.org.apache.spark.sql.connect.service
     return getattr(getattr(package, _SERVICE), _SINGLETON)
-
-
-def session_manager(connections: GatewayConnections) -> Any:
-    """The service's list of sessions."""
-    return service(connections).sessionManager()
 
 
 def session_key(connections: GatewayConnections, user_id: str, session_id: str) -> Any:

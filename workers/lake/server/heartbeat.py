@@ -94,8 +94,9 @@ class Heartbeat:
 
 def _forget_unused_sessions(connections: GatewayConnections) -> set[str]:
     """Close sessions that nobody uses any more; the ids of the remaining sessions."""
-    manager = service(connections).sessionManager()
-    running = str(service(connections).listActiveExecutions().toString())
+    spark = service(connections)
+    manager = spark.sessionManager()
+    running = str(spark.listActiveExecutions().toString())
     infos = manager.listActiveSessions()
     active = set()
     limit = time.time() - SESSION_FORGET_SECONDS
