@@ -90,10 +90,10 @@ class Destination(Protocol):
     ) -> None:
         """Remove what a failed copy left: snapshots that no ref leads to, and uncommitted files.
 
-        The copy's branches are dropped, and ``main`` does not hold the copy, or holds it in a
-        shared table: then nothing is removed by name. If readers may have seen the copy on
-        ``main``, the caller gives ``list_files``, as to ``expire``: no file is removed then, and
-        uncommitted files are left to orphan removal.
+        The caller has dropped the copy's branches. If ``main`` of a shared table still holds the
+        copy, no file is removed by name. If readers may have seen the copy on ``main``, the caller
+        gives ``list_files``, as to ``expire``: no file is removed then, and uncommitted files are
+        left to orphan removal.
         """
 
     def stage(

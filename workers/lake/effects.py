@@ -69,8 +69,8 @@ class Effect:
     """The work of a batch on a branch, for one source of a shared table.
 
     The counts of ``merges`` are not yet in ``counts``. ``commits`` is the number of snapshots that
-    were made; where several sources are written together, the first one has them all. ``snapshots``
-    are the ids of the snapshots that a shared table had before.
+    were made; where several sources are written together, the first effect counts all snapshots.
+    ``snapshots`` are the ids of the snapshots that a shared table had before.
     """
 
     ident: LakeIdent

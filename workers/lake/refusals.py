@@ -38,6 +38,8 @@ def check_not_overtaken(ident: LakeIdent, found: LSN, known: LSN) -> None:
     directory is a copy, or came back.
     """
     if found != known:
+        # Not SerializationFailure: nobody is at fault for that error, and the worker tries the
+        # write again. A second data directory is somebody's fault.
         raise ReplicationError(
             f'another worker of this subscription published to lake table "{ident}"',
             detail=f"The table stood at {known} when its changes were chosen, and stands at "

@@ -39,10 +39,11 @@ _NAME: Final = re.compile(rf"{_PREFIX} (\d+) (\d+) (\d+) ")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, named so that no later process has the same name.
+    """The process that a gateway belongs to. The fields tell every two processes apart.
 
-    Process ids are compared within a namespace: in another container the same id is a different
-    process. ``started`` is in clock ticks since the boot, 0 on a system without ``/proc``.
+    In another container the same process id is a different process: ``namespace`` differs. After
+    the end of a process a later process may get the same id: ``started`` differs. ``started`` is
+    in clock ticks since the boot, 0 on a system without ``/proc``.
     """
 
     namespace: int

@@ -42,8 +42,8 @@ class Sessions:
         ``fenced``: when a successor has closed a session, this worker is fenced, and ``get`` raises
         from then on. ``has_successor`` says whether a session that was closed from outside was
         closed by a successor: a server also closes sessions by itself. Without commits a worker may
-        go on in a new session in any case. ``close_catalogs`` closes
-        the catalogs of sessions before the sessions are released: the server would not.
+        go on in a new session in any case. ``close_catalogs`` closes the catalogs of sessions
+        before the sessions are released: the server would not.
         """
         self._close_catalogs = close_catalogs
         self._has_successor = has_successor

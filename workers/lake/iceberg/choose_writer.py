@@ -1,4 +1,6 @@
-"""Choose how a worker commits to the lake. Only this module asks whether there is a gateway.
+"""Choose how a worker commits to the lake.
+
+Of the writing, only this module asks whether there is a gateway.
 
 ``writers_for`` chooses once per table and batch, all other functions once per destination.
 """

@@ -40,7 +40,7 @@ class TableApi(Protocol):
     """
 
     lists_expiries: bool
-    """Can ``expire`` list the files of snapshots, so that the files stay for a while?"""
+    """Can ``expire_snapshots`` list the files of snapshots, so that the files stay for a while?"""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -183,9 +183,9 @@ class TableApi(Protocol):
     def expire_named(
         self, ident: LakeIdent, snapshot_ids: Sequence[int], list_files: ListFiles | None = None
     ) -> None:
-        """Drop exactly these snapshots, and the files that only these snapshots used.
+        """Drop the snapshots with the given ids, and no other snapshot.
 
-        ``list_files``: as in ``expire_snapshots``.
+        Files that no kept snapshot uses are removed. ``list_files``: as in ``expire_snapshots``.
         Iceberg refuses the call if a ref is at one of the snapshots.
         Late: no ref ever leads to one of the snapshots again.
         """
