@@ -100,7 +100,7 @@ class Sharing:
             locks=TableLocks(self.data_dir),
         )
         self.writers.append(writer)
-        writer.settle_in_flight(lambda relid: TARGET)
+        writer.settle_in_flight()
         rels = self.store.rels(self.sub.oid)
         published = {
             (rel.nspname, rel.relname): published_as(rel.fingerprint) or "" for rel in rels

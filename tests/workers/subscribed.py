@@ -95,7 +95,7 @@ class Subscribed:
             origin=origin_name(self.sub.oid),
             threads=2,
         )
-        self.writer.settle_in_flight(self._ident_of)
+        self.writer.settle_in_flight()
         checks = TableChecks(lambda: self.published, self.identities, self.delimiters_of)
         applier = Applier(self.store, self.sub, self.writer, checks)
         applier.read_rels()
@@ -118,10 +118,6 @@ class Subscribed:
         """What separates elements on the publisher."""
         self.asked_types.append(set(oids))
         return {oid: text for oid, text in self.delimiters.items() if oid in oids}
-
-    def _ident_of(self, relid: int) -> LakeIdent | None:
-        rel = self.store.rel(self.sub.oid, relid)
-        return LakeIdent(rel.lake_schema, rel.lake_table) if rel else None
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """What readers see of a table."""

@@ -178,16 +178,12 @@ class Applier:
                 raise
             # Some tables may show the transaction. The fence tells which, and the gate skips them.
             self._forget_part(relmap)
-            self.writer.settle_again(self._ident_of)
+            self.writer.settle_again()
             self._take_over_published()
             return [part]
         self._attempts = 0
         DONE.count(0 if self.own_relid else part.ntxns, self.rows_of_part)
         return []
-
-    def _ident_of(self, relid: int) -> LakeIdent | None:
-        found = (rel for rel in self.rels.values() if rel.srrelid == relid)
-        return next((LakeIdent(rel.lake_schema, rel.lake_table) for rel in found), None)
 
     def _is_one_slice(self, part: Batch) -> bool:
         return fits_one_slice(part.end - part.start, part.nchanges, self.work_mem)

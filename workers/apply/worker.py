@@ -84,7 +84,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     files = FileRemoval(dest, store, sub.oid, beside.submit)
     orphans = OrphanRemoval(dest, store, sub, beside, files)
     writer = _writer(process, dest, sub, beside, files)
-    writer.settle_in_flight(process.ident_of)
+    writer.settle_in_flight()
     origin = stored_origin(store, sub)
     try:
         needed = _connected(process, sub, slot, origin, writer, orphans)

@@ -30,7 +30,6 @@ from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings, stored_settings
-from workers.lake.table import LakeIdent
 from workers.process.launcher_link import LauncherLink
 from workers.process.launcher_socket import read_lock_file
 from workers.process.log import use_format
@@ -148,11 +147,6 @@ class WorkerProcess:
         launcher = read_lock_file(self.data_dir)
         since = launcher.start_time if launcher else now
         return before if before is not None and before.since >= since else None
-
-    def ident_of(self, relid: int) -> LakeIdent | None:
-        """The lake table of a table of the subscription."""
-        rel = self.store.rel(self.subid, relid)
-        return LakeIdent(rel.lake_schema, rel.lake_table) if rel else None
 
     def close(self) -> None:
         """Close the lake and the connection to the launcher; the process is about to end."""

@@ -14,7 +14,6 @@ Without the stored position nobody would notice that main of the table is set ba
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -35,18 +34,12 @@ def settle_in_flight(
     dest: Destination,
     store: CatalogStore,
     sub: Subscription,
-    ident_of: Callable[[int], LakeIdent | None],
     threads: Executor,
 ) -> None:
-    """Fence every table of the list, put the tables' files onto the disk, then clear the list.
-
-    ``ident_of`` names the lake table of a relid; None for a table no longer subscribed.
-    """
+    """Fence every table of the list, put the tables' files onto the disk, then clear the list."""
     unfinished = store.in_flight(sub.oid)
     fence = partial(fence_unfinished_table, dest, store, sub)
-    fenced = wait_for_all(
-        threads.submit(fence, relid, lsn, ident_of(relid)) for relid, lsn in unfinished
-    )
+    fenced = wait_for_all(threads.submit(fence, relid, lsn) for relid, lsn in unfinished)
     # The dead worker may have published a batch without putting the files onto the disk. From now
     # on the worker skips the batch, and confirms positions behind the batch.
     dest.make_durable([table.ident for table in fenced if table is not None])
@@ -73,17 +66,21 @@ def fence_unfinished_table(
     sub: Subscription,
     relid: int,
     lsn: LSN,
-    ident: LakeIdent | None,
 ) -> LakeTable | None:
-    """Fence a table, drop the dead worker's branches, return the table; None if it is missing."""
-    if ident is None or dest.table(ident) is None:
+    """Fence a table, drop the dead worker's branches, return the table.
+
+    None if the table has left the subscription, or if the lake table is missing.
+    """
+    rel = store.rel(sub.oid, relid)
+    if rel is None:
+        return None
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    if dest.table(ident) is None:
         return None
     failpoints.reach("apply.before_fence")
     table = dest.fence(ident)
     failpoints.reach("apply.fenced")
-    rel = store.rel(sub.oid, relid)
-    if rel is not None:
-        prefix = branches_of(sub) if source_of(sub, rel) else BRANCH_PREFIX
-        dest.drop_branches(ident, prefix=prefix)
+    prefix = branches_of(sub) if source_of(sub, rel) else BRANCH_PREFIX
+    dest.drop_branches(ident, prefix=prefix)
     log.info("action=fence relid=%d lsn=%s table=%s", relid, lsn, ident)
     return table

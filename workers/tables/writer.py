@@ -25,7 +25,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
@@ -95,9 +95,9 @@ class LakeWriter:
             on_published=self._on_published,
         )
 
-    def settle_in_flight(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
+    def settle_in_flight(self) -> None:
         """Fence every table a dead worker was publishing, so that positions can be read."""
-        settle_in_flight(self._dest, self._store, self._sub, ident_of, self._threads)
+        settle_in_flight(self._dest, self._store, self._sub, self._threads)
 
     # -- tables -------------------------------------------------------------------------------
 
@@ -158,10 +158,10 @@ class LakeWriter:
         """
         return self._batches.write_slices(slices, end_lsn, shared)
 
-    def settle_again(self, ident_of: Callable[[int], LakeIdent | None]) -> None:
+    def settle_again(self) -> None:
         """Fence the tables of a batch that was not published everywhere, and read them again."""
         relids = [relid for relid, _ in self._store.in_flight(self._sub.oid)]
-        self.settle_in_flight(ident_of)
+        self.settle_in_flight()
         for relid in relids:
             self._tables.close(relid)
 
