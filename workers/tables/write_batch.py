@@ -23,9 +23,8 @@ not stay in memory. At the end an empty snapshot on each branch carries the posi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -253,7 +252,7 @@ class BatchWriter:
     def _stage_table(self, table: OpenTable, runs: Sequence[Run], unsure: bool) -> TableWork:
         if table.rel.epoch is None:
             raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
-        with self._looking_up_keys_after(table.rel):
+        try:
             return build_segments(
                 runs,
                 table.lake,
@@ -262,6 +261,9 @@ class BatchWriter:
                 look_up_keys=unsure or self._tables.must_look_up_keys(table),
                 source=table.source,
             )
+        except FailedTransaction as failed:
+            self._look_up_keys_after(failed, table.rel)
+            raise
 
     def _write_lake_table(
         self,
@@ -294,14 +296,6 @@ class BatchWriter:
         if not tables[0].own_branch:
             failpoints.reach("apply.table_written")
         return list(map(Written, ready, works, stamps, effects))
-
-    @contextmanager
-    def _looking_up_keys_after(self, rel: SubscriptionRel) -> Iterator[None]:
-        try:
-            yield
-        except FailedTransaction as failed:
-            self._look_up_keys_after(failed, rel)
-            raise
 
     def _look_up_keys_after(self, failed: FailedTransaction, rel: SubscriptionRel) -> None:
         """Look up inserted keys from now on, if the error casts doubt on the table's keys.
