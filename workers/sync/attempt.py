@@ -17,7 +17,7 @@ import uuid
 from functools import partial
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
-from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
@@ -28,7 +28,6 @@ from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.sync import permanent_slot
-from workers.sync.attempt_check import check_attempt_and_publisher
 from workers.sync.context import SyncContext
 from workers.tables.maintenance.expired_files import list_expired
 
@@ -135,13 +134,6 @@ def _may_be_publishing(rel: SubscriptionRel, lake: LakeTable) -> bool:
     """
     in_copy = rel.srsubstate is SubRelState.DATASYNC and rel.lake_lsn == InvalidXLogRecPtr
     return not in_copy or _is_published(rel, lake)
-
-
-def store_publication(context: SyncContext, rel: SubscriptionRel, at: LSN) -> None:
-    """Store that the copy is about to be published at position ``at``."""
-    with context.store.transaction():
-        check_attempt_and_publisher(context.store, context.sub, rel)
-        context.store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=at)
 
 
 def _is_published(rel: SubscriptionRel, lake: LakeTable) -> bool:

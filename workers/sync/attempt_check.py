@@ -8,11 +8,13 @@ again inside the catalog transaction that stores the step.
 
 from __future__ import annotations
 
+from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.process.worker_exit import WorkerExit
 from workers.publisher.identify import check_same_publisher
+from workers.sync.context import SyncContext
 
 
 def check_same_attempt(store: CatalogStore, rel: SubscriptionRel) -> SubscriptionRel:
@@ -36,3 +38,13 @@ def check_attempt_and_publisher(
     """
     check_same_publisher(sub, store.subscription(sub.oid))
     return check_same_attempt(store, rel)
+
+
+def store_publication(context: SyncContext, rel: SubscriptionRel, at: LSN) -> None:
+    """Check the attempt and the publisher, and store that the copy is about to be published.
+
+    ``at`` is the position of the copy; ``workers.sync.attempt`` says what the position is for.
+    """
+    with context.store.transaction():
+        check_attempt_and_publisher(context.store, context.sub, rel)
+        context.store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=at)

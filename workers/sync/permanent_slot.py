@@ -82,7 +82,7 @@ from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.identify import check_same_publisher
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
-from workers.sync.attempt_check import check_attempt_and_publisher
+from workers.sync.attempt_check import check_attempt_and_publisher, store_publication
 from workers.sync.context import SyncContext
 from workers.sync.table_writer import SyncWriter
 from workers.tables.position import check_position
@@ -115,8 +115,7 @@ def store_finishedcopy(
     origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
     dest.write(ident, branch, [], stamp)
-    check_attempt_and_publisher(store, sub, rel)
-    store.update_rel(sub.oid, rel.srrelid, lake_lsn=origin_startpos)  # see workers.sync.attempt
+    store_publication(context, rel, origin_startpos)
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
     failpoints.reach("tablesync.copy_published")
     durable = dest.make_durable([ident])

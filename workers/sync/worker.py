@@ -61,8 +61,8 @@ from workers.publisher.identify import check_own_server
 from workers.publisher.slot_wait import telling_waits
 from workers.publisher.sync_slot import create_sync_slot, drop_sync_slot
 from workers.sync import permanent_slot
-from workers.sync.attempt import begin_attempt, store_publication
-from workers.sync.attempt_check import check_attempt_and_publisher
+from workers.sync.attempt import begin_attempt
+from workers.sync.attempt_check import check_attempt_and_publisher, store_publication
 from workers.sync.catch_up import catch_up, wait_for_catchup
 from workers.sync.context import SyncContext
 from workers.sync.copy_table import copy_table

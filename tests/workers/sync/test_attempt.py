@@ -22,7 +22,8 @@ from workers.lake.memory.lake import ancestors_of
 from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_process import WorkerProcess
-from workers.sync.attempt import begin_attempt, store_publication
+from workers.sync.attempt import begin_attempt
+from workers.sync.attempt_check import store_publication
 
 S_LSN = LSN(700)
 IDENT = LakeIdent("public", "a")
