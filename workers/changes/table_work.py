@@ -11,7 +11,6 @@ keeps the counts, which are needed when the transaction is published.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import pyarrow as pa
 
@@ -26,9 +25,6 @@ from workers.lake.effects import Counts
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent, LakeTable
-
-UPDATE_MISSING, DELETE_MISSING = ConflictType.UPDATE_MISSING, ConflictType.DELETE_MISSING
-_MISSED: Final = (UPDATE_MISSING, DELETE_MISSING)
 
 
 class TableWork:
@@ -47,7 +43,7 @@ class TableWork:
         self._dest = dest
         self._staged: list[Staged] = []
         self._folded: list[Keyed | Full | Probed] = []
-        self._missed: dict[ConflictType, int] = dict.fromkeys(_MISSED, 0)
+        self._missed = 0, 0  # updates and deletes of earlier slices that found no row
         self._key: tuple[str, ...] = ()
 
     def count_misses_of(self, folded: Keyed | Full | Probed) -> None:
@@ -60,10 +56,10 @@ class TableWork:
         ``counts`` has the rows that the lake table lacks. The folds count the remaining rows: rows
         with a key that the batch had deleted or moved away, and whole rows.
         """
-        missed = self._missed_rows()
+        missing_updates, missing_deletes = self._missed_rows()
         return {
-            ConflictType.UPDATE_MISSING: counts.update_missing + missed[UPDATE_MISSING],
-            ConflictType.DELETE_MISSING: counts.delete_missing + missed[DELETE_MISSING],
+            ConflictType.UPDATE_MISSING: counts.update_missing + missing_updates,
+            ConflictType.DELETE_MISSING: counts.delete_missing + missing_deletes,
             ConflictType.UPDATE_ORIGIN_DIFFERS: counts.update_origin_differs,
             ConflictType.DELETE_ORIGIN_DIFFERS: counts.delete_origin_differs,
         }
@@ -78,21 +74,21 @@ class TableWork:
 
         ``earlier`` is the work of the transaction's earlier slices, whose counts are added.
         """
-        missed = self._missed_rows()
-        before = dict.fromkeys(_MISSED, 0) if earlier is None else earlier._missed
-        self._missed = {conflict: before[conflict] + missed[conflict] for conflict in _MISSED}
+        updates, deletes = self._missed_rows()
+        before = (0, 0) if earlier is None else earlier._missed
+        self._missed = before[0] + updates, before[1] + deletes
         self._key = self.key or (() if earlier is None else earlier.key)
         self.segments.clear()
         self._folded.clear()
         self.discard()
 
-    def _missed_rows(self) -> dict[ConflictType, int]:
-        return {
-            UPDATE_MISSING: self._missed[UPDATE_MISSING]
-            + sum(folded.missing_updates for folded in self._folded),
-            DELETE_MISSING: self._missed[DELETE_MISSING]
-            + sum(folded.missing_deletes for folded in self._folded),
-        }
+    def _missed_rows(self) -> tuple[int, int]:
+        """Return the numbers of updates and of deletes whose rows the folds miss."""
+        updates, deletes = self._missed
+        return (
+            updates + sum(folded.missing_updates for folded in self._folded),
+            deletes + sum(folded.missing_deletes for folded in self._folded),
+        )
 
     def keyed_segment(self, run: LaidOutRun, folded: Keyed, *, truncate: bool = False) -> Segment:
         """Stage the rows of a fold by key; return the segment that applies the rows."""
