@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from config.limits import INDEX_READ_TRANSACTIONS
-from workers.stream.batch import Ints
+from workers.stream.batch import Bytes, Ints
 
 _OFFSET, _CHANGES = 0, 4
 _COLUMNS: Final = 5
@@ -42,7 +42,7 @@ class CommitIndex:
     @property
     def memory(self) -> int:
         """Bytes in memory."""
-        return 0 if self._file is not None else len(self) * _ROW_BYTES
+        return 0 if self._file is not None else self.size
 
     @property
     def size(self) -> int:
@@ -52,7 +52,7 @@ class CommitIndex:
     def append(self, commits: Ints) -> None:
         """Add entries."""
         if self._file is not None:
-            _write(self._file, commits)
+            write_all(self._file, commits)
         else:
             self._make_room(len(commits))
             self._rows[self._end : self._end + len(commits)] = commits
@@ -77,7 +77,7 @@ class CommitIndex:
         with tempfile.TemporaryFile(dir=directory, prefix="spool-index-") as handle:
             rows = self._rows[self._first : self._end].copy()
             rows[:, _OFFSET] -= distance
-            _write(handle.fileno(), rows)
+            write_all(handle.fileno(), rows)
             return os.dup(handle.fileno())
 
     def go_on_in(self, file: int) -> None:
@@ -123,7 +123,8 @@ class CommitIndex:
             self._first = self._end = 0
 
 
-def _write(file: int, commits: Ints) -> None:
-    view = memoryview(commits.tobytes())
+def write_all(file: int, data: Bytes | Ints) -> None:
+    """Write the bytes of an array, in several writes if a write is short."""
+    view = data.reshape(-1).view(np.uint8).data
     while view:
         view = view[os.write(file, view) :]

@@ -31,7 +31,7 @@ import numpy as np
 from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.stream.batch import Batch, Bytes, Ints
-from workers.stream.commit_index import CommitIndex
+from workers.stream.commit_index import CommitIndex, write_all
 
 
 class _Segment:
@@ -63,7 +63,7 @@ class _Segment:
         scratch = np.empty(SEGMENT_SCRATCH_BYTES, dtype=np.uint8)
         try:
             with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
-                _write_all(handle.fileno(), self.buf[self.start : self.used])
+                write_all(handle.fileno(), self.buf[self.start : self.used])
                 index = self.commits.spill(directory, self.start)
                 file = os.dup(handle.fileno())
         except OSError as error:
@@ -91,12 +91,6 @@ class _Segment:
         if self.file is not None:
             os.close(self.file)
             self.file = None
-
-
-def _write_all(fd: int, data: Bytes) -> None:
-    view = data.data
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _disk_error(directory: Path, error: OSError) -> IoError:
@@ -147,7 +141,7 @@ class Spool:
                 commits = commits.copy()
                 commits[:, 0] += segment.used
                 try:
-                    _write_all(segment.file, segment.buf[:position])
+                    write_all(segment.file, segment.buf[:position])
                     segment.commits.append(commits)
                 except OSError as error:
                     raise _disk_error(self._directory, error) from None
