@@ -32,10 +32,13 @@ from workers.changes.relation_map import LogicalRepRelMap, RelName, in_force, na
 from workers.columnar.column_reader import Changes
 from workers.columnar.frame import Frame, frame
 from workers.columnar.frame_slices import frame_slices
+from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.proto.decode import message
 from workers.proto.messages import Relation, Truncate
 from workers.publisher.replica_identity import Coverage
 from workers.stream.batch import Batch
+
+_OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
 
 Bools = NDArray[np.bool_]
 Positions = NDArray[np.int32]
@@ -72,12 +75,9 @@ def rows_by_operation(targets: Iterable[Iterable[Run]]) -> dict[str, int]:
     for run in chain.from_iterable(targets):
         found["truncate"] += run.truncate
         if run.changes is not None:
-            for operation, code in _CODES.items():
+            for operation, code in _OPERATIONS.items():
                 found[operation] += int(np.count_nonzero(run.changes.kind == code))
     return {operation: number for operation, number in found.items() if number}
-
-
-_CODES: Final = {"insert": ord("I"), "update": ord("U"), "delete": ord("D")}
 
 
 @dataclass(frozen=True, slots=True)
