@@ -226,6 +226,10 @@ class OpenTables:
         self._branches_made += 1
         return f"{self._own_prefix(prefix)}{self._branches_made}"
 
+    def _prefix(self, table: OpenTable) -> str:
+        """How the branches of the subscription begin in a shared lake table; else an empty text."""
+        return branches_of(self._sub, self._relid) if table.source else ""
+
     def _own_prefix(self, prefix: str) -> str:
         """How the names of this worker's branches begin."""
         return f"{prefix or f'{BRANCH_PREFIX}{self._sub.oid}_'}{self._worker_id}_"
@@ -237,7 +241,7 @@ class OpenTables:
         if table.own_branch:
             raise InternalError("the branch that holds a table's copy was given up")
         ident = table.lake.ident
-        prefix = branches_of(self._sub, self._relid) if table.source else ""
+        prefix = self._prefix(table)
         branch = self.new_branch_name(prefix)
         self._dest.drop_branches(ident, prefix=prefix or BRANCH_PREFIX)
         self._dest.create_branch(ident, branch)
@@ -276,7 +280,7 @@ class OpenTables:
                 each.result()
 
     def _drop_own_branches(self, table: OpenTable) -> None:
-        prefix = branches_of(self._sub, self._relid) if table.source else ""
+        prefix = self._prefix(table)
         self._dest.drop_branches(table.lake.ident, prefix=self._own_prefix(prefix))
 
     def branch_again(self, tables: Sequence[OpenTable]) -> tuple[list[OpenTable], list[Stamp]]:
