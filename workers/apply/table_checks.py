@@ -183,10 +183,11 @@ class TableChecks:
             (run.changes, column, lake_column, tables[target].ident)
             for target, own in runs.items()
             if (lists := list_columns(tables[target]))
+            for own_options in (_options(target, options),)
             for run in own
             if run.relation is not None and run.changes is not None
             for column in run.relation.columns
-            if (lake_column := _options(target, options).lake_column(column.name)) in lists
+            if (lake_column := own_options.lake_column(column.name)) in lists
         ]
         oids = {column.typid for _, column, *_ in found if column.typid >= FIRST_NORMAL_OID}
         if unknown := oids - self._delimiters.keys():
