@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_subscription_rel import SubscriptionRel
+from config.limits import CACHED_KEY_DIGESTS
 from workers.changes.by_table import Run
 from workers.changes.failed_transaction import failed_at
 from workers.changes.relation_map import flagged_key
@@ -48,13 +50,19 @@ def flagged_under_full(
     identity = identities[relation]
     keyed = _flagging(relation, key_under_full(identity, [c.name for c in relation.columns]))
     stored = stored_key_digest(rel.fingerprint)
-    if keyed is not None and stored in (None, key_digest(flagged_key(keyed))):
+    if keyed is not None and stored in (None, flagged_key_digest(keyed)):
         return replace(run, relation=keyed)
     if OTHER_LEAF in identity and run.changes is not None:
         others = (run.changes.kind != INSERT).nonzero()[0]
         if len(others):
             raise failed_at(relation, run.changes, int(others[0]), _no_whole_rows(relation))
     return run
+
+
+@lru_cache(maxsize=CACHED_KEY_DIGESTS)
+def flagged_key_digest(relation: Relation) -> str:
+    """The digest of a relation's key columns: several checks of every batch ask for the digest."""
+    return key_digest(flagged_key(relation))
 
 
 def _flagging(relation: Relation, key: frozenset[str]) -> Relation | None:

@@ -28,20 +28,17 @@ import logging
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
-from config.limits import CACHED_KEY_DIGESTS
-from workers.apply.key_under_full import flagged_under_full
+from workers.apply.key_under_full import flagged_key_digest, flagged_under_full
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import (
     RelName,
-    flagged_key,
     flags_key,
     name_of,
 )
@@ -50,7 +47,6 @@ from workers.lake.sources import delete_rows, source_of
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
 from workers.publisher.fingerprint import (
-    key_digest,
     published_as,
     stored_key_digest,
     with_key_digest,
@@ -340,13 +336,7 @@ def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
 def _key_digests(runs: Sequence[Run]) -> set[str]:
     """Return the digests of the key columns, one for each key that a change of the runs has."""
     relations = {run.relation for run in runs if run.relation is not None}
-    return {_key_digest(relation) for relation in relations}
-
-
-@lru_cache(maxsize=CACHED_KEY_DIGESTS)
-def _key_digest(relation: Relation) -> str:
-    """The digest of a relation's key columns: two checks of every batch ask for the digest."""
-    return key_digest(flagged_key(relation))
+    return {flagged_key_digest(relation) for relation in relations}
 
 
 def _has_other_key(rel: SubscriptionRel, runs: Sequence[Run]) -> bool:

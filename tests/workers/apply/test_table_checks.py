@@ -275,7 +275,7 @@ def test_the_digest_of_a_key_is_computed_once_for_a_relation(
         digested.append(key)
         return key_digest(key)
 
-    monkeypatch.setattr("workers.apply.table_checks.key_digest", digest)
+    monkeypatch.setattr("workers.apply.key_under_full.key_digest", digest)
     wide = relation(1, "a", "id", "v", key="id")
     worker = world.worker()
     for n in range(3):
