@@ -263,7 +263,7 @@ class Applier:
             self._look_up_inserted_keys(changed)
         for rel in self.checks.with_first_keys(runs, self.rels):
             self._store_key(rel)
-        runs = self.checks.with_coverage(runs, self.rels, announced)
+        runs = self.checks.with_coverage(runs, self.rels)
         work = {
             self.rels[target].srrelid: [self._in_form(run) for run in own]
             for target, own in runs.items()

@@ -19,7 +19,6 @@ Trace: root m (id, day, v), key (id, day), under FULL; its partition logs the ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -32,14 +31,17 @@ from workers.changes.relation_map import flagged_key
 from workers.columnar.tuples import INSERT
 from workers.proto.messages import Relation
 from workers.publisher.fingerprint import key_digest, stored_key_digest
-from workers.publisher.replica_identity import OTHER_LEAF, REPLICA_IDENTITY_FULL, key_under_full
+from workers.publisher.replica_identity import (
+    OTHER_LEAF,
+    REPLICA_IDENTITY_FULL,
+    Identities,
+    key_under_full,
+)
 
 _DEFAULT = "d"
 
 
-def flagged_under_full(
-    run: Run, rel: SubscriptionRel, identities: Mapping[Relation, Mapping[str, bool]]
-) -> Run:
+def flagged_under_full(run: Run, rel: SubscriptionRel, identities: Identities) -> Run:
     """Return the run with the key flagged, if a key finds the rows.
 
     Raises 55000, as the fault of a transaction, if no key does, and a partition logs no whole rows.
@@ -47,7 +49,7 @@ def flagged_under_full(
     relation = run.relation
     if relation is None or relation.replident != REPLICA_IDENTITY_FULL:
         return run
-    identity = identities[relation]
+    identity = identities[relation.relid]
     keyed = _flagging(relation, key_under_full(identity, [c.name for c in relation.columns]))
     stored = stored_key_digest(rel.fingerprint)
     if keyed is not None and stored in (None, flagged_key_digest(keyed)):

@@ -151,16 +151,15 @@ class TableChecks:
     ``published`` asks for the current fingerprint of every published table, and returns None if the
     fingerprints are not known now. ``identities`` asks for the replica identities of some tables.
     ``delimiters`` asks what separates the elements of array types that are not built in; the answer
-    never changes. ``_coverage`` has an answer for each Relation message in force. ``uncompared``
-    has the tables that were announced, and whose fingerprint was not compared since.
+    never changes. ``_identities`` has the answers by relid, until the relation is announced again.
+    ``uncompared`` has the tables that were announced, and whose fingerprint was not compared since.
     """
 
     published: Callable[[], Mapping[RelName, str] | None]
     identities: Callable[[Collection[int]], Identities]
     delimiters: Callable[[Collection[int]], Mapping[int, str]]
-    _coverage: dict[Relation, Coverage] = field(default_factory=dict)
     uncompared: set[RelName] = field(default_factory=set)
-    _keys_under_full: dict[Relation, Mapping[str, bool]] = field(default_factory=dict)
+    _identities: dict[int, Mapping[str, bool]] = field(default_factory=dict)
     _lock_logged: bool = False
     _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
 
@@ -201,20 +200,24 @@ class TableChecks:
     ) -> dict[RelName, list[Run]]:
         """Return the runs; where a primary key finds rows under FULL, the relation flags the key.
 
-        The publisher is asked about a relation once, and again after each new announcement.
+        The publisher is asked about a relation once, and again after each new announcement. The
+        answer holds for ``with_coverage``, too.
         """
         for relation in announced:
-            self._keys_under_full.pop(relation, None)
+            self._identities.pop(relation.relid, None)
         every = {run.relation for own in runs.values() for run in own}
         full = {each for each in every if each and each.replident == REPLICA_IDENTITY_FULL}
-        if unknown := full - self._keys_under_full.keys():
-            identities = self.identities({relation.relid for relation in unknown})
-            for relation in unknown:
-                self._keys_under_full[relation] = identities.get(relation.relid, {})
+        self._ask_for_unknown(full)
         return {
-            target: [flagged_under_full(run, rels[target], self._keys_under_full) for run in own]
+            target: [flagged_under_full(run, rels[target], self._identities) for run in own]
             for target, own in runs.items()
         }
+
+    def _ask_for_unknown(self, relations: Collection[Relation]) -> None:
+        """Ask for the replica identities that are not known since the last announcement."""
+        if unknown := {relation.relid for relation in relations} - self._identities.keys():
+            found = self.identities(unknown)
+            self._identities |= {relid: found.get(relid, {}) for relid in unknown}
 
     def changed_tables(
         self,
@@ -280,34 +283,23 @@ class TableChecks:
         ]
 
     def with_coverage(
-        self,
-        runs: Runs,
-        rels: Mapping[RelName, SubscriptionRel],
-        announced: Collection[Relation],
+        self, runs: Runs, rels: Mapping[RelName, SubscriptionRel]
     ) -> dict[RelName, list[Run]]:
         """Return the runs with the answer: are the key columns the whole replica identity?
 
-        The publisher is asked about a relation once, and again after each new announcement.
+        Called after ``by_key_under_full``, which forgets the identities of announced relations.
         """
-        told = {relation.relid for relation in announced}
-        for relation in [each for each in self._coverage if each.relid in told]:
-            del self._coverage[relation]  # also the relation that flags the key under FULL
         every = [run.relation for own in runs.values() for run in own]
-        keyed = {relation for relation in every if relation and flags_key(relation)}
-        unknown = keyed - self._coverage.keys()
-        if unknown:
-            identities = self.identities({relation.relid for relation in unknown})
-            for relation in unknown:
-                self._coverage[relation] = coverage(relation, identities.get(relation.relid))
+        self._ask_for_unknown([each for each in every if each and flags_key(each)])
         return {
             target: [self._with_coverage(run, rels[target]) for run in own]
             for target, own in runs.items()
         }
 
     def _with_coverage(self, run: Run, rel: SubscriptionRel) -> Run:
-        if run.relation is None or run.relation not in self._coverage:
+        if run.relation is None or not flags_key(run.relation):
             return run
-        found = self._coverage[run.relation]
+        found = coverage(run.relation, self._identities[run.relation.relid])
         if found is Coverage.WHOLE and rel.key_unsure:
             found = Coverage.UNKNOWN
         return replace(run, coverage=found)
