@@ -98,6 +98,7 @@ class Applier:
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
     - ``rows_of_part`` are the row changes of the part in hand, by operation.
+    - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
 
     store: CatalogStore

@@ -69,7 +69,7 @@ class CommitIndex:
         self._rows, self._first, self._end = rows, 0, kept
 
     def move(self, distance: int) -> None:
-        """The segment's bytes begin ``distance`` bytes later now: offsets are smaller by it."""
+        """Subtract ``distance`` from all offsets: the segment's bytes begin later now."""
         self._rows[self._first : self._end, _OFFSET] -= distance
 
     def spill(self, directory: Path, distance: int) -> int:

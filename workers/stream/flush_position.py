@@ -52,7 +52,10 @@ class FlushPositions:
         self._received = LSN(max(self._received, last_received))
 
     def mark_durable(self, remote_end: int) -> None:
-        """Note that all tables hold the transactions up to ``remote_end``, the end of one."""
+        """Note that all tables hold the transactions up to ``remote_end``.
+
+        ``remote_end`` is the end of a transaction.
+        """
         self._durable = LSN(max(self._durable, min(remote_end, self._last_end)))
 
     @property

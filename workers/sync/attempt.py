@@ -119,8 +119,9 @@ def _discard(
     ``list_files`` stores a list of the files of a copy that ``main`` may have been at: a query may
     still read the files, and they go when the grace of readers is over.
 
-    A table that is in ``i`` has no attempt, or a command has stored a new copy id, or the table was
-    copied whole and is to be copied again: the files are files of ``main``.
+    The files of any other table stay. In ``i`` the row has no copy id, or has the copy id that a
+    command stored for the next copy: the row names no attempt whose files could be removed. The
+    files of a table that was copied whole are files of ``main``.
     """
     if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
         dest.discard_copy(ident, rel.epoch, list_files)

@@ -128,9 +128,8 @@ class SnapshotExpiry:
         if not settings.snapshot_expiry_batches:
             return
         most = -(-len(tables) // min(FIRST_MAINTENANCE_BATCHES, settings.snapshot_expiry_batches))
-        by_ident = {
-            table.lake.ident: table for table in tables
-        }  # a shared table has several sources
+        # Several sources share a shared lake table.
+        by_ident = {table.lake.ident: table for table in tables}
         removable = [(self._removable(ident, settings), table) for ident, table in by_ident.items()]
         due = [each for each in removable if self._is_due(*each, settings)]
         for table in self._turns.first(due, max(most - len(self._running), 0)):
