@@ -13,6 +13,7 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from tests.fix_lake import Lake
+from workers.lake.api.own_gateway import OwnGateway
 from workers.lake.connect.lake_url import GATEWAY
 from workers.lake.connect.session import LakeSession
 
@@ -38,13 +39,29 @@ def test_it_listens_on_the_loopback_interface_only(lake_server: Lake) -> None:
     assert {address for address, _ in ports} == {"127.0.0.1"}
 
 
-def test_spark_s_own_ports_ask_who_is_there(lake_server: Lake) -> None:
-    """What comes through them is deserialized: without a password it would be anybody's code."""
-    own = int(lake_server.url.split(":")[2].split("/")[0])
-    ports = listening(psutil.Process(lake_server.server.process.pid))
-    for port in [port for _, port in ports if port not in (own, gateway(lake_server.url)[0])]:
+def test_spark_s_own_ports_and_gateways_ask_who_is_there(lake_server: Lake) -> None:
+    """What comes through them is deserialized or called: without a password, anybody's code.
+
+    Every process that uses the lake has a gateway of its own, beside the ports of Spark's parts.
+    """
+    connect = int(lake_server.url.split(":")[2].split("/")[0])
+    own = OwnGateway.open(*gateway(lake_server.url))
+    ports = {port for _, port in listening(psutil.Process(lake_server.server.process.pid))}
+    gateways = {port for port in ports - {connect} if asks_for_the_secret(port)}
+    assert len(gateways) > 1, "the shared gateway and the gateway of this process"
+    for port in ports - {connect} - gateways:
         answer = rpc(port, b"let me in")
         assert b"SaslMessage" in answer, f"port {port} took a message from a stranger: {answer!r}"
+    own.close()
+
+
+def asks_for_the_secret(port: int) -> bool:
+    """Whether the port is a gateway's, and the gateway refuses a guess."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(b"A\nguess\n")
+        with sock.makefile("rb") as answers, suppress(ConnectionResetError):
+            return answers.readline().startswith(b"!x") and not told_the_time(port, "guess")
+    return False
 
 
 def gateway(url: str) -> tuple[int, str]:
