@@ -14,6 +14,9 @@ A round's first places are armed before those of the round before it are let go,
 come to them; the others when the first are held. A round whose successors are looked at in the next
 one is compared together with it.
 
+The last round of this kind needs tables that are still to be copied and to become ready, however
+far the others are. So one more subscription, of two tables, is made when its first places are held.
+
 After each round the busy tables are compared with the publisher's, at the end of a phase those
 that were synchronised in it. A round that finds a difference blames its places.
 """
@@ -31,6 +34,8 @@ from tests.crash.cases import Case, Findings, Way, cases_of
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
     BUSY,
+    LATE,
+    LATE_TABLES,
     SYNCED,
     SYNCED_TABLES,
     MixedWorkload,
@@ -81,7 +86,9 @@ class Round:
 # last, and while a table is in c (caught_up to syncdone_stored) to no place around publishing.
 # Until it is held, tables go on to s and are gone for the rounds that follow: all sync workers but
 # one stand still meanwhile. One successor comes to ``UNDO``, that of the worker in caught_up: the
-# worker in published needs no lake to go on. So the places of ``UNDO`` are in two rounds.
+# worker in published needs no lake to go on. So the places of ``UNDO`` are in two rounds. An apply
+# worker held at ``apply.ready_stored`` starts no successor for the second, and by then no table may
+# be left to copy: the tables of ``LATE`` come to these places.
 TOGETHER: Final = (
     Round(
         (
@@ -115,10 +122,18 @@ TOGETHER: Final = (
     ),
     Round((*FENCE, UNDO[0], "apply.branch_created")),
     Round(
-        ("apply.ready_stored", "tablesync.range_copied", UNDO[1]),
-        ("apply.flush_remembered", "apply.feedback_sent", "apply.branch_rewritten"),
+        (UNDO[1],),
+        (
+            "apply.ready_stored",
+            "tablesync.range_copied",
+            "apply.flush_remembered",
+            "apply.feedback_sent",
+            "apply.branch_rewritten",
+        ),
     ),
 )
+
+LATE_SUBSCRIPTION: Final = f"crash_{LATE}"
 
 Difference = tuple[Counter[Any], Counter[Any]]
 
@@ -194,6 +209,8 @@ class KillRounds(Findings):
         for place in this.first:
             failpoints.wait_held(place, PATIENCE, log_tail)
         failpoints.arm(*this.then)
+        if following is None:
+            self.family.create(LATE_SUBSCRIPTION, self.database.dsn, [f"pub_{LATE}"])
         for place in this.then:
             failpoints.wait_held(place, PATIENCE, log_tail)
         if victim == "launcher":
@@ -239,13 +256,19 @@ class KillRounds(Findings):
         self.family.failpoints.clear()
         self.workload.pause()
         try:
-            for name in (*BUSY_SUBSCRIPTIONS, f"crash_{schema}"):
+            of_phase = [f"crash_{schema}"]
+            of_phase += [name for name in (LATE_SUBSCRIPTION,) if name in self.family.subscriptions]
+            for name in (*BUSY_SUBSCRIPTIONS, *of_phase):
                 self.family.pgsub.wait(name)
             for number in range(SYNCED_TABLES):
                 self._compare_table(schema, synced_table(number), cases)
+            if LATE_SUBSCRIPTION in of_phase:
+                for number in range(LATE_TABLES):
+                    self._compare_table(LATE, synced_table(number), cases)
         finally:
             self.workload.resume()
-        self.family.drop(f"crash_{schema}")
+        for name in of_phase:
+            self.family.drop(name)
 
 
 def play_rounds(
@@ -260,7 +283,7 @@ def play_rounds(
     yield played
     for name in list(family.subscriptions):
         family.drop(name)
-    family.forget_tables(*BUSY, *SYNCED)
+    family.forget_tables(*BUSY, *SYNCED, LATE)
     database.drop()
 
 

@@ -5,7 +5,7 @@ applied twice shows at once); the first has ``orders`` and ``lines`` too (keys, 
 and ``box`` (REPLICA IDENTITY FULL, no key, with equal rows). The others are there because only one
 worker can stand at a place; what a server costs that was just started is its tables. Those of each
 schema of ``SYNCED`` are synchronised while it runs, one schema after the other: those with an even
-number have a key, the others none and get inserts only.
+number have a key, the others none and get inserts only. The two of ``LATE`` are like these.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ BUSY = {
 
 SYNCED = ("y", "z")
 SYNCED_TABLES = 10
+LATE = "x"
+LATE_TABLES = 2
 
 _ACCOUNTS = 40
 _PAUSE = 0.3
@@ -60,9 +62,9 @@ def create_tables(database: Database) -> None:
                 f"ALTER TABLE {schema}.box REPLICA IDENTITY FULL",
                 f"INSERT INTO {schema}.box SELECT 'blue', i % 3 FROM generate_series(1, 12) i",
             )
-    for schema in SYNCED:
+    for schema, count in (*((schema, SYNCED_TABLES) for schema in SYNCED), (LATE, LATE_TABLES)):
         database.run(f"CREATE SCHEMA {schema}")
-        for number in range(SYNCED_TABLES):
+        for number in range(count):
             name = f"{schema}.{synced_table(number)}"
             key = "" if number % 2 else "PRIMARY KEY"
             database.run(
@@ -200,6 +202,7 @@ class MixedWorkload(threading.Thread):
 
     def _synced(self, connection: psycopg.Connection) -> None:
         tables = [(schema, number) for schema in SYNCED for number in range(SYNCED_TABLES)]
+        tables += [(LATE, number) for number in range(LATE_TABLES)]
         for schema, number in self._random.sample(tables, 6):
             name = f"{schema}.{synced_table(number)}"
             connection.execute(f"INSERT INTO {name} VALUES (%s, 'later')", (1000 + self._number(),))
