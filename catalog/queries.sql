@@ -170,7 +170,10 @@ WHERE slot_name = :slot_name AND (
 
 -- name: put_last_error
 INSERT OR REPLACE INTO last_error
-VALUES (:subid, :relid, :since, :sqlstate, :message, :detail, :hint)
+VALUES (:subid, :relid, :since, :sqlstate, :message, :detail, :hint, :failures, :next_attempt)
+
+-- name: put_next_attempt
+UPDATE last_error SET next_attempt = :next_attempt WHERE subid = :subid AND relid = :relid
 
 -- name: last_errors
 SELECT * FROM last_error ORDER BY subid, relid

@@ -126,16 +126,18 @@ CREATE TABLE leaked_slot (
     PRIMARY KEY (slot_name, sysid, conninfo)
 ) STRICT;
 
--- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well. The
--- time is Unix's, in microseconds.
+-- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well, how
+-- often in turn, and when the next attempt is due. The times are Unix's, in microseconds.
 CREATE TABLE last_error (
-    subid    INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
-    relid    INTEGER NOT NULL,
-    since    INTEGER NOT NULL,
-    sqlstate TEXT NOT NULL,
-    message  TEXT NOT NULL,
-    detail   TEXT,
-    hint     TEXT,
+    subid        INTEGER NOT NULL REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    relid        INTEGER NOT NULL,
+    since        INTEGER NOT NULL,
+    sqlstate     TEXT NOT NULL,
+    message      TEXT NOT NULL,
+    detail       TEXT,
+    hint         TEXT,
+    failures     INTEGER NOT NULL DEFAULT 1,
+    next_attempt INTEGER,
     PRIMARY KEY (subid, relid)
 ) STRICT;
 

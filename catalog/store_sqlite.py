@@ -21,7 +21,7 @@ from catalog.errcodes import (
 )
 from catalog.expired_files import ExpiredFileLists
 from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
-from catalog.last_error import LastError
+from catalog.last_error import LastErrors
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import (
@@ -51,7 +51,7 @@ from catalog.rows import (
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(ExpiredFileLists):
+class CatalogStore(ExpiredFileLists, LastErrors):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:
@@ -356,24 +356,7 @@ class CatalogStore(ExpiredFileLists):
         """Forget an unused session: the session is closed."""
         self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})
 
-    # Errors, leaked slots and settings
-
-    def put_last_error(self, error: LastError) -> None:
-        """Remember the error that ended a worker, instead of the former error."""
-        self._write("put_last_error", dataclasses.asdict(error))
-
-    def last_error(self, subid: int, relid: int) -> LastError | None:
-        """The error that ended the last worker, unless a later worker made progress."""
-        found = (error for error in self.last_errors() if error.subid == subid)
-        return next((error for error in found if error.relid == relid), None)
-
-    def last_errors(self) -> list[LastError]:
-        """The errors that ended workers, without later progress."""
-        return self._all("last_errors", lambda row: LastError(**dict(row)))
-
-    def forget_last_error(self, subid: int, relid: int) -> None:
-        """Forget the error: a worker made progress."""
-        self._write("forget_last_error", {"subid": subid, "relid": relid})
+    # Statistics, leaked slots and settings
 
     def subscription_stats(self, subid: int) -> SubscriptionStats:
         """The counters of a subscription; zeros without a subscription."""

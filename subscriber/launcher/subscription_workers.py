@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
@@ -145,6 +146,9 @@ class SubscriptionWorkers:
     def _start_after(self, subid: int, delay: float, interval: float) -> None:
         """Let the successor start after ``delay``: ``interval`` after its start time."""
         self._last_start_times[subid] = time.monotonic() + max(delay - interval, 0.0)
+        due = time.time_ns() // 1000 + int(delay * 1e6)
+        with suppress(ReplicationError):  # of a full disk, say; status then shows no time
+            self._store.put_next_attempt(subid, 0, due)
 
     def _launch(self, subid: int, relid: int) -> bool:
         try:

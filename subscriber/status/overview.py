@@ -41,7 +41,16 @@ def _error_lines(row: Row) -> str:
     """An error, with the subscription or table."""
     lines = [f"ERROR:  {row['sqlstate']}: {row['message']}"]
     lines += [f"{key.upper()}:  {row[key]}" for key in ("detail", "hint") if row[key]]
-    return _message_lines(row, row["since"], lines)
+    return _message_lines(row, row["since"], lines, attempts=_attempts(row))
+
+
+def _attempts(row: Row) -> str:
+    """How often the error came, and when the next worker tries; empty after a single failure."""
+    if row["failures"] < 2:
+        return ""
+    due = row["next_attempt_time"]
+    next_attempt = "" if due is None else f", next attempt at {_shown(due)}"
+    return f", {row['failures']} failures{next_attempt}"
 
 
 def _pause_lines(row: Row) -> str:
@@ -92,12 +101,20 @@ def _other_table_lines(sub: Subscription, rel: SubscriptionRel) -> str:
 
 
 def _message_lines(
-    row: Row, since: datetime | None, lines: Sequence[str], when: str = "since"
+    row: Row,
+    since: datetime | None,
+    lines: Sequence[str],
+    when: str = "since",
+    attempts: str = "",
 ) -> str:
     """A message about a subscription or a table, below a line with the name and any time."""
     subject = f'subscription "{row["subname"]}"'
     if row["relation"]:
         subject = f'table "{row["relation"]}" of {subject}'
     if since is not None:
-        subject += f", {when} {timestamptz(since.replace(microsecond=0))}"
-    return printable("\n".join([f"{subject}:", *lines])) + "\n"
+        subject += f", {when} {_shown(since)}"
+    return printable("\n".join([f"{subject}{attempts}:", *lines])) + "\n"
+
+
+def _shown(moment: datetime) -> str:
+    return timestamptz(moment.replace(microsecond=0))

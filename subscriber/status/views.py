@@ -7,6 +7,7 @@ pgsub's columns follow. LSNs are ``X/X``, times are UTC with the offset.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -199,9 +200,14 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
     ]
 
 
-def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """Errors that stop a subscription or a table; a row disappears with the next success."""
+def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
+    """Errors that stop a subscription or a table; a row disappears with the next success.
+
+    ``next_attempt_time`` is NULL while a worker tries, and if no worker is going to.
+    """
     rows = []
+    trying = {(worker.subid, worker.relid) for worker in workers}
+    now = time.time_ns() // 1000
     for sub in store.subscriptions():
         names = _relations(store, sub)
         rows += [
@@ -215,9 +221,13 @@ def _last_errors(store: CatalogStore, _workers: Workers) -> list[Row]:
                 "message": error.message,
                 "detail": error.detail,
                 "hint": error.hint,
+                "failures": error.failures,
+                "next_attempt_time": _time(due if waits and due > now else 0),
             }
             for error in store.last_errors()
             if error.subid == sub.oid
+            for due in [error.next_attempt or 0]
+            for waits in [sub.subenabled and (sub.oid, error.relid) not in trying]
         ]
     return rows
 
@@ -336,6 +346,8 @@ VIEWS: Final[dict[str, View]] = {
             "message",
             "detail",
             "hint",
+            "failures",
+            "next_attempt_time",
         ),
         _last_errors,
     ),

@@ -393,7 +393,7 @@ def test_a_catalog_of_version_4_goes_on(tmp_path: Path) -> None:
     assert layout(tmp_path) == layout(tmp_path / "new")
 
 
-@pytest.mark.parametrize("version", [5, 6, 7, 8])
+@pytest.mark.parametrize("version", [5, 6, 7, 8, 11])
 def test_a_catalog_of_a_later_version_goes_on(tmp_path: Path, version: int) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as connection:
         connection.executescript(Path(__file__).with_name("catalog_4.sql").read_text())

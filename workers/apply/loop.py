@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -39,12 +39,14 @@ class SyncTracker:
     """The time of the last request for a sync worker, by relid, and signs of awaited workers.
 
     ``errors`` are the errors that the tables had then, and ``repeats`` counts the attempts in turn
-    that brought the error of the attempt before.
+    that brought the error of the attempt before. ``shown`` are the errors with a stored time of the
+    next attempt.
     """
 
     last_start: dict[int, float] = field(default_factory=dict)
     errors: dict[int, LastError] = field(default_factory=dict)
     repeats: dict[int, int] = field(default_factory=dict)
+    shown: dict[int, LastError] = field(default_factory=dict)
     standstill: StandstillWatch = field(default_factory=StandstillWatch)
 
     def begin(self, relid: int, error: LastError | None) -> None:
@@ -63,6 +65,19 @@ class SyncTracker:
             for error in errors
             if error.relid in self.errors and self.errors[error.relid].is_repeated_by(error)
         }
+
+    def next_attempts(
+        self, later: Mapping[int, float], errors: Sequence[LastError], now: float
+    ) -> dict[int, float]:
+        """The seconds until the next attempt of each table in ``later``, once for every failure."""
+        due = {}
+        for error in errors:
+            known = self.shown.get(error.relid)
+            new = known is None or (known.since, known.failures) != (error.since, error.failures)
+            if new and error.relid in later:
+                self.shown[error.relid] = error
+                due[error.relid] = self.last_start[error.relid] + later[error.relid] - now
+        return due
 
     def forget_errors(self) -> None:
         """Try failing tables again in the steady interval: a user changed something."""
@@ -178,16 +193,19 @@ def _process_syncing_tables(
     subid, link = applier.sub.oid, process.link
     interval = process.settings.wal_retrieve_retry_interval
     errors = [error for error in applier.store.last_errors() if error.subid == subid]
+    now, later = time.monotonic(), tracker.intervals(interval, errors)
+    for relid, wait in tracker.next_attempts(later, errors, now).items():
+        applier.store.put_next_attempt(subid, relid, time.time_ns() // 1000 + int(wait * 1e6))
     actions = process_syncing_tables_for_apply(
         unready,
         workers,
         decided_lsn=applier.decided_lsn,
         durable=stream.receiver.flush_position(),
-        now=time.monotonic(),
+        now=now,
         last_start=tracker.last_start,
         max_sync_workers=process.settings.max_sync_workers_per_subscription,
         retry_interval=interval,
-        retry_later=tracker.intervals(interval, errors),
+        retry_later=later,
     )
     waiting = False
     for action in actions:

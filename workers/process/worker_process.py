@@ -131,15 +131,17 @@ class WorkerProcess:
             error.detail,
             error.hint,
         )
+        logged = False
         try:
             before = self._predecessors_error(now.since)
-            self.repeats_error = before is not None and before.is_repeated_by(now)
-            if before is not None and before.is_same_error(now):
-                return False
+            if before is not None:
+                self.repeats_error = before.is_repeated_by(now)
+                logged = before.is_same_error(now)
+                now = now.after(before)
             self.store.put_last_error(now)
         except ReplicationError:  # the subscription is gone, or the disk is full
             log.debug("action=last_error could not be stored")
-        return True
+        return not logged
 
     def _predecessors_error(self, now: int) -> LastError | None:
         """The error of the predecessor under the same launcher, None after progress."""

@@ -7,6 +7,7 @@ import signal
 import time
 from functools import partial
 
+from catalog.last_error import LastError
 from subscriber.commands.hold_workers import hold_workers
 from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
@@ -72,10 +73,13 @@ def test_after_a_gap_only_a_command_makes_it_try_again_soon(family: Family) -> N
 
 def test_a_repeated_error_waits_longer_and_longer_until_something_changes(family: Family) -> None:
     (repeats,) = family.subscribe("repeats")
+    family.store.put_last_error(LastError(repeats, 0, 1, "23505", "a key is there twice"))
     launcher = family.start(settings={"wal_retrieve_retry_interval": "100ms"})
     wait_until(lambda: "next attempt in 3 s" in family.log(), 30, family.log)
     waits = [float(each) for each in re.findall(r"next attempt in ([0-9]+) s", family.log())]
     assert waits == sorted(waits)
+    (error,) = family.store.last_errors()
+    assert 0 < (error.next_attempt or 0) - time.time_ns() // 1000 < 4_000_000
     before = started(family, repeats)
     assert notify_launcher(family.data_dir)
     wait_until(lambda: started(family, repeats) >= before + 4, 6, family.log)

@@ -51,6 +51,26 @@ ERROR:  42501: permission denied
     assert rows("last_errors", store) == []
 
 
+def test_the_next_attempt_is_told_while_a_worker_waits_for_it(store: CatalogStore) -> None:
+    sub, _ = subscribed(store)
+    error = LastError(sub.oid, 0, 1_763_000_000_000_001, "42704", "slot is gone", failures=7)
+    store.put_last_error(error)
+    due = 4_000_000_000_000_000
+    told = 'subscription "mysub", since 2025-11-13 02:13:20+00, 7 failures'
+    assert f"{told}:\n" in overview(store, ())
+    store.put_next_attempt(sub.oid, 0, due)
+    assert f"{told}, next attempt at 2096-10-02 07:06:40+00:\n" in overview(store, ())
+    worker = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, pid=77)
+    assert f"{told}:\n" in overview(store, (worker,)), "a worker tries now"
+    (row,) = rows("last_errors", store)
+    assert (row["failures"], row["next_attempt_time"]) == (7, datetime.fromtimestamp(4e9, UTC))
+    store.put_next_attempt(sub.oid, 0, 1)
+    assert f"{told}:\n" in overview(store, ()), "the time is over"
+    store.put_next_attempt(sub.oid, 0, due)
+    store.update_subscription(sub.oid, subenabled=False)
+    assert f"{told}:\n" in overview(store, ()), "nobody is going to try"
+
+
 def test_a_full_spool_is_told_while_it_is_full(store: CatalogStore) -> None:
     sub, rel = subscribed(store)
     store.put_settings({"settings": {"spool_max_size": "16GB"}})

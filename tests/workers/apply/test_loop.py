@@ -349,6 +349,19 @@ def test_a_table_with_the_error_of_the_attempt_before_waits_longer() -> None:
     assert tracker.intervals(5.0, [failed("no route", "08006")]) == {}
 
 
+def test_the_next_attempt_of_a_table_is_told_once_for_each_failure() -> None:
+    tracker = SyncTracker()
+    first = LastError(1, 7, 5, "23505", "a key is there twice")
+    second = replace(first, failures=2)
+    assert tracker.next_attempts({}, [first], 0.0) == {}, "the steady interval"
+    tracker.begin(7, first)
+    tracker.last_start[7] = 100.0
+    assert tracker.next_attempts({7: 10.0}, [second], 103.0) == {7: 7.0}
+    assert tracker.next_attempts({7: 10.0}, [second], 104.0) == {}
+    assert tracker.next_attempts({7: 20.0}, [replace(first, failures=3)], 104.0) == {7: 16.0}
+    assert tracker.next_attempts({7: 20.0}, [replace(first, since=6)], 104.0) == {7: 16.0}
+
+
 def test_a_sync_worker_without_a_sign_is_stopped(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

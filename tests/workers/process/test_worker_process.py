@@ -50,8 +50,10 @@ def test_what_ends_workers_again_and_again_is_told_once_by_each_launcher(
     assert failed(store, tmp_path, other)
     (first, _) = store.last_errors()
     assert (first.sqlstate, first.message, first.hint) == ("55000", "lost", "copy again")
+    assert (first.failures, first.next_attempt) == (3, None)
     assert failed(store, tmp_path, ours, "lost in another way")
     assert failed(store, tmp_path, ours)
+    assert store.last_errors()[0].failures == 1
     start_launcher(tmp_path)
     assert [failed(store, tmp_path, ours) for _ in range(2)] == [True, False]
 
