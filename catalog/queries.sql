@@ -181,6 +181,19 @@ SELECT * FROM last_error ORDER BY subid, relid
 -- name: forget_last_error
 DELETE FROM last_error WHERE subid = :subid AND relid = :relid
 
+-- name: put_transaction_at_fault
+INSERT OR REPLACE INTO transaction_at_fault
+SELECT oid, :finish_lsn, :sqlstate, :nspname, :relname FROM pg_subscription WHERE oid = :subid
+
+-- name: transaction_at_fault
+SELECT * FROM transaction_at_fault WHERE subid = :subid
+
+-- name: forget_transaction_at_fault
+DELETE FROM transaction_at_fault WHERE subid = :subid
+
+-- name: forget_transactions_at_fault
+DELETE FROM transaction_at_fault
+
 -- name: subscription_stats
 SELECT * FROM subscription_stats WHERE subid = :subid
 

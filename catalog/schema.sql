@@ -141,6 +141,16 @@ CREATE TABLE last_error (
     PRIMARY KEY (subid, relid)
 ) STRICT;
 
+-- The transaction that ended the last apply worker of a subscription: where it finished, the error,
+-- and the table on the publisher if it is known. The next worker tries it alone.
+CREATE TABLE transaction_at_fault (
+    subid      INTEGER PRIMARY KEY REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    finish_lsn TEXT NOT NULL,
+    sqlstate   TEXT NOT NULL,
+    nspname    TEXT,
+    relname    TEXT
+) STRICT;
+
 -- What pg_stat_subscription_stats counts; a subscription without a row has counted nothing. The
 -- time is Unix's, in microseconds.
 CREATE TABLE subscription_stats (

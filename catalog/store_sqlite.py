@@ -47,11 +47,12 @@ from catalog.rows import (
     subscription_row,
     subscription_values,
 )
+from catalog.transaction_at_fault import TransactionsAtFault
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(ExpiredFileLists, LastErrors):
+class CatalogStore(ExpiredFileLists, LastErrors, TransactionsAtFault):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:
@@ -95,6 +96,7 @@ class CatalogStore(ExpiredFileLists, LastErrors):
             if row.oid != subid:
                 raise InternalError("a subscription's oid cannot change")
             self._write("update_subscription", subscription_values(row))
+            self.forget_fault_after(subid, columns)
             if not old.has_same_publisher(row):
                 self.forget_sync_progress(subid)
             if old.has_other_database(row):
@@ -157,6 +159,7 @@ class CatalogStore(ExpiredFileLists, LastErrors):
                 self._write("insert_lake_relation", {"oid": relid, **ident})
             row = dataclasses.replace(rel, srrelid=relid)
             self._write("insert_rel", rel_values(row))
+            self.forget_transaction_at_fault(rel.srsubid)
         return row
 
     def set_rel_state(
@@ -172,6 +175,8 @@ class CatalogStore(ExpiredFileLists, LastErrors):
             check_sublsn(check_stored_transition(row.srsubstate, state, setter), lsn)
             row = dataclasses.replace(row, srsubstate=state, srsublsn=lsn)
             self._write("set_rel_state", rel_values(row))
+            if setter is Setter.SUBSCRIPTIONCMDS:
+                self.forget_transaction_at_fault(subid)
         return row
 
     def update_rel(self, subid: int, relid: int, **ours: Any) -> SubscriptionRel:
@@ -188,6 +193,7 @@ class CatalogStore(ExpiredFileLists, LastErrors):
         with self.transaction():
             self._write("delete_rel", {"srsubid": subid, "srrelid": relid})
             self.forget_last_error(subid, relid)
+            self.forget_transaction_at_fault(subid)
 
     def _must_have_rel(self, subid: int, relid: int) -> SubscriptionRel:
         row = self.rel(subid, relid)
@@ -418,7 +424,11 @@ class CatalogStore(ExpiredFileLists, LastErrors):
 
     def put_settings(self, value: Mapping[str, Any]) -> None:
         """Store the configuration outside the subscriptions."""
-        self._write("put_settings", {"value": json.dumps(value, sort_keys=True)})
+        stored = json.dumps(value, sort_keys=True)
+        with self.transaction():
+            if self.settings() != json.loads(stored):
+                self.forget_all_faults()
+            self._write("put_settings", {"value": stored})
 
 
 def _integer(row: sqlite3.Row) -> int:

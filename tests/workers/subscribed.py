@@ -14,6 +14,7 @@ from catalog.pg_subscription import SubCreate, Subscription, TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.apply.apply_batch import Applier
+from workers.apply.known_fault import KnownFault
 from workers.apply.table_checks import TableChecks
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
@@ -98,6 +99,7 @@ class Subscribed:
         self.writer.settle_in_flight()
         checks = TableChecks(lambda: self.published, self.identities, self.delimiters_of)
         applier = Applier(self.store, self.sub, self.writer, checks)
+        applier.known_fault = KnownFault(self.store, self.sub.oid)
         applier.read_rels()
         self.applier = applier
         return applier

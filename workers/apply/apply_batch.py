@@ -11,12 +11,14 @@ A batch holds whole transactions, and is applied in parts. The steps for a part:
 
 At first the whole batch is the only part. A part that cannot be applied is cut into smaller parts.
 The smaller parts go through the steps in commit order. So all transactions before a transaction at
-fault are published before the worker tries the transaction alone. A part is cut for three reasons:
+fault are published before the worker tries the transaction alone. A part is cut for four reasons:
 
 - A transaction is to be skipped (``workers.apply.skip``). The cut leaves the transactions before,
   the transaction alone, and the transactions after.
 - An error is the fault of a transaction. The cut is the same.
 - An error of the data names no transaction. The cut leaves two halves.
+- The transaction ended the worker before (``workers.apply.known_fault``). The cut leaves the
+  transaction alone.
 
 An error of a single transaction ends the worker, and names the transaction's finish LSN.
 
@@ -61,6 +63,7 @@ from config.guc import Settings
 from config.limits import PUBLISH_ATTEMPTS
 from workers.apply import progress
 from workers.apply.gate import should_apply_changes_for_rel
+from workers.apply.known_fault import KnownFault
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
 from workers.changes.by_table import (
@@ -97,6 +100,7 @@ class Applier:
     - ``skip_logged`` is the finish LSN of the last transaction that the log reports as skipped.
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
+    - ``known_fault`` is the transaction that ended the apply worker before.
     - ``rows_of_part`` are the row changes of the part in hand, by operation.
     - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
@@ -113,6 +117,7 @@ class Applier:
     skip_logged: LSN = InvalidXLogRecPtr
     work_mem: int = field(default_factory=lambda: Settings().apply_work_mem)
     binary: BinaryForms | None = None
+    known_fault: KnownFault | None = None
     rows_of_part: dict[str, int] = field(default_factory=dict)
     _attempts: int = 0
 
@@ -143,6 +148,9 @@ class Applier:
         skip = look_for_skip(self.sub.subskiplsn, part)
         if skip is not None and skip.txn is not None and part.ntxns > 1:
             return _around(part, skip.txn)
+        fault = None if self.known_fault is None else self.known_fault.find(part)
+        if fault is not None:
+            return _around(part, fault)
         if part.ntxns > 1 and not self._is_one_slice(part):
             return _halves(part)
         relmap = self.relmap.copy()
@@ -222,6 +230,8 @@ class Applier:
         unread = isinstance(error, UnknownForm | UnreadableValue)
         if unread and self.binary is not None and not self.binary.binary_required:
             raise RestartAsText(error.primary) from error
+        if self.known_fault is not None:
+            self.known_fault.remember(batch, error, change)
         words = [f'processing remote data for replication origin "{origin_name(self.sub.oid)}"']
         if change is not None:
             words.append(f'during message type "{change.message_type}"')
@@ -372,6 +382,8 @@ class Applier:
         if skip is not None and skip.txn is not None:
             progress.log_skip_end(self.sub, skip.lsn)
         self.decided_lsn = end_lsn
+        if self.known_fault is not None:
+            self.known_fault.passed(end_lsn)
 
 
 def _around(batch: Batch, txn: int) -> list[Batch]:

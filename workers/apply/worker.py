@@ -47,6 +47,7 @@ from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
+from workers.apply.known_fault import KnownFault
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
 from workers.apply.publisher_link import connected_publisher, table_checks
@@ -177,6 +178,8 @@ def _stream(
         decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
         checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
+        applier.known_fault = KnownFault(store, sub.oid)
+        applier.known_fault.passed(decided_lsn)
         process.applying = True
         LogicalRepApplyLoop(process, applier, stream, watch, orphans)
     except ReplicationError as error:
