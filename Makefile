@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-install wheel test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,8 @@ setup: .venv/.ready ## everything the project needs, once, into .venv
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --require-hashes -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@echo "compiling the kernels, fetching the lake server's jars and starting it once"
-	$(BIN)/python -P -c "from workers.columnar.warm import warm; warm()"
-	$(BIN)/python -P -c "from workers.lake.server.warm_archive import warm; warm()"
+	@echo "fetching the lake server's jars, compiling the kernels and starting the server once"
+	$(BIN)/pgsub fetch
 	$(BIN)/python -P -m compileall -q subscriber workers config catalog
 	@touch $@
 
@@ -44,6 +43,12 @@ test-cluster: setup ## copy and stream on a Spark standalone cluster, by a share
 
 unit: setup ## the tests that start no server
 	$(PYTEST) -m "not postgres and not spark and not crash and not cluster" $(TESTS)
+
+test-install: setup ## the wheel in an environment of its own: fetch, demo, no network
+	$(PYTEST) -n 0 -m install $(TESTS)
+
+wheel: setup ## the wheel, in dist/
+	$(BIN)/python -P -m hatchling build -t wheel -d dist
 
 test-full: setup ## everything; renews docs/conformance.md, and fails where an id has not passed
 	$(PYTEST) -m "" --conformance=docs/conformance_results.json $(TESTS); \

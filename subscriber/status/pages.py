@@ -30,7 +30,7 @@ from subscriber.status.metrics import Snapshot
 from subscriber.status.processes import ProcessUse, process_use
 from subscriber.status.publisher_slots import PublisherSlots, ask_publisher
 from subscriber.status.views import VIEWS
-from workers.lake.server.jars import COORDINATES
+from workers.lake.server.jars import JARS
 from workers.process.launcher_client import LauncherStatus, query_launcher
 from workers.publisher.slot_lag import SlotLag
 
@@ -137,7 +137,7 @@ def _processes(
 
 def _versions() -> dict[str, str]:
     """Of pgsub, Spark and Iceberg's runtime."""
-    iceberg = next((v for _, name, v in COORDINATES if re.match("iceberg-spark", name)), "")
+    iceberg = next((jar.version for jar in JARS if re.match("iceberg-spark", jar.artifact)), "")
     return {
         "version": version("pg-lakehouse-subscriber"),
         "spark": version("pyspark"),

@@ -15,7 +15,7 @@ import psutil
 
 from config.guc import Settings
 from config.quantities import format_memory
-from workers.lake.server.jars import COORDINATES
+from workers.lake.server.jars import JARS
 from workers.lake.server.java import find_java
 
 _CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -35,7 +35,7 @@ def environment(postgresql: str, native: str, ours: Mapping[str, str]) -> dict[s
         "system": f"{platform.system()} {platform.machine()}",
         "postgresql": postgresql,
         **{name: importlib.metadata.version(package) for name, package in _LIBRARIES.items()},
-        "iceberg": next(version for group, _, version in COORDINATES if group == _ICEBERG),
+        "iceberg": next(jar.version for jar in JARS if jar.group == _ICEBERG),
         "java": _java(),
         "python": platform.python_version(),
         "lake_server_memory": format_memory(Settings().lake_server_memory),

@@ -6,7 +6,6 @@ server's configuration is the one that docs/scaling.md shows, with this machine'
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -22,7 +21,7 @@ import pytest
 
 from tests.docs.pages import DOCS, blocks
 from tests.waiting import wait_until
-from workers.lake.server.jars import ivy_home, resolve, resolved_jars, spark_home
+from workers.lake.server.jars import Jar, ivy_home, resolve, resolved_jars, spark_home
 from workers.lake.server.java import Java, find_java
 from workers.lake.server.lake_server import prepare_catalog
 from workers.lake.server.server_conf import embedded_catalog
@@ -31,18 +30,27 @@ from workers.parent_death import die_with_parent
 PATIENCE: Final = 300.0
 """Seconds in which each process has to be up, on however busy a machine."""
 
-S3_JARS: Final = {
-    ("org.apache.hadoop", "hadoop-aws", "3.4.2"): (
-        "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9"
+S3_JARS: Final = (
+    Jar(
+        "org.apache.hadoop",
+        "hadoop-aws",
+        "3.4.2",
+        "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
     ),
-    ("org.apache.iceberg", "iceberg-aws-bundle", "1.11.0"): (
-        "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f"
+    Jar(
+        "org.apache.iceberg",
+        "iceberg-aws-bundle",
+        "1.11.0",
+        "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
     ),
-    ("software.amazon.awssdk", "s3-transfer-manager", "2.44.4"): (
-        "dbcad736b19f6eb8471f9edf027d9fffe994228f25f415894efd01fd80cb6c02"
+    Jar(
+        "software.amazon.awssdk",
+        "s3-transfer-manager",
+        "2.44.4",
+        "dbcad736b19f6eb8471f9edf027d9fffe994228f25f415894efd01fd80cb6c02",
     ),
-}
-"""What Spark needs to read ``s3a://``, and SHA-256 of each: Hadoop's part, of the version that it
+)
+"""What Spark needs to read ``s3a://``: Hadoop's part, of the version that it
 has, the AWS client that this uses, and what that client lacks, of its version."""
 
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -149,19 +157,13 @@ def spark_cluster(
 
 
 def s3_jars(java: Java) -> list[Path]:
-    """Fetched once, to where the lake server's jars are; what arrives must be what is pinned."""
+    """Fetched once, to where the lake server's jars are."""
     home = ivy_home()
-    jars = []
-    for coordinate, sha256 in S3_JARS.items():
-        jar = home / "jars" / "{}_{}-{}.jar".format(*coordinate)
-        if not jar.is_file():
-            resolve(java, coordinate, home, {})
-        found = hashlib.sha256(jar.read_bytes()).hexdigest()
-        if found != sha256:
-            jar.unlink()
-            raise AssertionError(f"{jar.name} is another: {found}")
-        jars.append(jar)
-    return jars
+    found = [home / "jars" / jar.file_name for jar in S3_JARS]
+    return [
+        path if path.is_file() else resolve(java, jar, home, {})
+        for jar, path in zip(S3_JARS, found, strict=True)
+    ]
 
 
 def _start(

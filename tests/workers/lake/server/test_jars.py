@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog.errcodes import IoError
 from workers.lake.server import jars
-from workers.lake.server.jars import COORDINATES, ivy_home, resolved_jars, spark_home
+from workers.lake.server.jars import JARS, ivy_home, put, resolved_jars, sha256, spark_home
 from workers.lake.server.java import Java
 
 
@@ -26,11 +27,11 @@ def test_resolved_jars_are_found_below_the_prefix_or_in_the_user_s_cache(
     assert ivy_home() == below, "a folder that can be written to"
     found = cache / "pgsub" / "ivy" / "jars"
     found.mkdir(parents=True)
-    for group, artifact, version in COORDINATES:
-        (found / f"{group}_{artifact}-{version}.jar").touch()
+    for jar in JARS:
+        (found / jar.file_name).touch()
     assert ivy_home() == found.parent, "jars that are there need no network"
     java = Java(tmp_path / "no java", 17)
-    assert [path.parent for path in resolved_jars(java)] == [found] * len(COORDINATES)
+    assert [path.parent for path in resolved_jars(java)] == [found] * len(JARS)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,21 @@ def test_the_named_repositories_come_before_maven_central(
     text = jars._write_settings(tmp_path, conf).read_text()
     places = [text.index(each) for each in ("one.example/a?b&amp;c", "two.example", "repo1.maven")]
     assert places == sorted(places)
+
+
+def test_a_file_that_is_not_the_jar_is_refused_and_not_put(tmp_path: Path) -> None:
+    file = tmp_path / "mirrored.jar"
+    file.write_bytes(b"something else")
+    with pytest.raises(IoError, match=JARS[0].artifact) as error:
+        put(JARS[0], file, tmp_path)
+    assert error.value.detail is not None
+    assert JARS[0].sha256 in error.value.detail
+    assert not list(tmp_path.rglob(JARS[0].file_name))
+
+
+def test_a_jar_is_put_whole(tmp_path: Path) -> None:
+    file = tmp_path / "mirrored.jar"
+    file.write_bytes(b"classes")
+    jar = JARS[0]._replace(sha256=sha256(file))
+    assert put(jar, file, tmp_path).read_bytes() == b"classes"
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == [jar.file_name]
