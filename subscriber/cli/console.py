@@ -16,7 +16,6 @@ app = typer.Typer(
     name="pgsub",
     help="PostgreSQL's logical-replication subscriber, writing to Iceberg tables.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -28,7 +27,7 @@ def main() -> int:
     try:
         command = typer.main.get_command(app)
         read_plain_values(command)
-        command()
+        command(prog_name="pgsub")
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             return print_error(KeyboardInterrupt())  # typer would print nothing

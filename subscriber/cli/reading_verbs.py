@@ -12,6 +12,7 @@ import typer
 
 from catalog.pg_lsn import LSN
 from subscriber.cli.arguments import File, FormatOption, Name, argument_errors
+from subscriber.cli.completion import subscription_names, view_names
 from subscriber.cli.opening import find_launcher, open_catalog, open_context
 from subscriber.messages import EXIT_ERROR, notice, print_error, print_notice
 from subscriber.printing import Format
@@ -25,7 +26,11 @@ def status(
     call: typer.Context,
     view: Annotated[
         str | None,
-        typer.Argument(help="A catalog or view by its PostgreSQL name.", metavar="[VIEW]"),
+        typer.Argument(
+            help="A catalog or view by its PostgreSQL name.",
+            metavar="[VIEW]",
+            autocompletion=view_names,
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     watching: Annotated[bool, typer.Option("--watch", help="Show it again every second.")] = False,
@@ -77,7 +82,12 @@ def health(
 def reset_stats(
     call: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="Name of the subscription; default: all.", metavar="[NAME]")
+        str | None,
+        typer.Argument(
+            help="Name of the subscription; default: all.",
+            metavar="[NAME]",
+            autocompletion=subscription_names,
+        ),
     ] = None,
 ) -> None:
     """Count errors and conflicts from zero again (pg_stat_reset_subscription_stats)."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from subscriber.cli.arguments import File, Name, argument_errors
+from subscriber.cli.arguments import File, Name, Tables, argument_errors
 from subscriber.cli.opening import open_context
 from subscriber.messages import print_notice
 
@@ -156,10 +156,7 @@ def accept_gap(call: typer.Context, name: Name) -> None:
 def refresh(
     call: typer.Context,
     name: Name,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(help="Tables (schema.table) to copy again.", metavar="[TABLE]..."),
-    ] = None,
+    tables: Tables = None,
     recopy: Annotated[
         bool,
         typer.Option("--recopy", help="Copy tables again; without TABLE all, from a lost slot on."),

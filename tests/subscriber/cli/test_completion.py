@@ -1,0 +1,99 @@
+"""What the shell is told when the tab key is pressed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from subscriber.status.views import VIEWS
+from tests.harness import COMMAND
+from tests.shell import Shell
+
+
+@pytest.fixture
+def tables(pgsub: Shell, stored: Subscription) -> None:
+    store = CatalogStore.open(pgsub.data_dir)
+    for name in ("orders", "order_items", "Odd name"):
+        store.insert_rel(
+            SubscriptionRel(stored.oid, 0, SubRelState.READY, None, "public", name, "public", name)
+        )
+    store.close()
+
+
+def offered(data_dir: Path, line: str, monkeypatch: pytest.MonkeyPatch, pgsub: Shell) -> list[str]:
+    """The words that bash is offered for the last word of the line."""
+    words = f"pgsub --data-dir {data_dir} {line}"
+    monkeypatch.setenv("_PGSUB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    ran = pgsub()
+    assert ran.err == ""
+    return ran.out.split("\n")[:-1] if ran.out.endswith("\n") else ran.out.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("drop ", ["mysub"]),
+        ("drop my", ["mysub"]),
+        ("drop other", [""]),
+        ("wait m", ["mysub"]),
+        ("refresh mysub --recopy public.o", ["public.orders", "public.order_items"]),
+        ("refresh mysub --recopy public.orders public.o", ["public.order_items"]),
+        ("refresh other --recopy ", [""]),
+        ("acc", ["accept-gap"]),
+    ],
+)
+@pytest.mark.usefixtures("tables")
+def test_names_of_the_data_directory_are_offered(
+    pgsub: Shell, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
+) -> None:
+    assert offered(pgsub.data_dir, line, monkeypatch, pgsub) == words
+
+
+def test_views_are_offered(pgsub: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [name for name in VIEWS if name.startswith("pg_stat")]
+    assert offered(pgsub.data_dir, "status pg_stat", monkeypatch, pgsub) == expected
+
+
+def test_nothing_is_said_without_a_data_directory(
+    pgsub: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert offered(pgsub.data_dir, "drop ", monkeypatch, pgsub) == [""]
+    assert not pgsub.data_dir.exists()
+
+
+@pytest.mark.usefixtures("tables")
+def test_bash_completes_the_line(pgsub: Shell) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    code = (
+        'source <(_PGSUB_COMPLETE=source_bash "$1"); COMP_WORDS=("$1" --data-dir "$2" drop my); '
+        'COMP_CWORD=4; _pgsub_completion "$1"; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        [bash, "-c", code, "bash", str(COMMAND), str(pgsub.data_dir)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "mysub\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_a_script(shell: str) -> None:
+    done = subprocess.run(
+        [str(COMMAND)],
+        env={**os.environ, "_PGSUB_COMPLETE": f"source_{shell}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"complete_{shell}" in done.stdout
