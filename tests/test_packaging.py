@@ -88,7 +88,14 @@ def test_lock_has_hashes_and_no_addresses() -> None:
 
 def test_wheel_has_exactly_the_four_packages(wheel: zipfile.ZipFile) -> None:
     tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == PACKAGES
+
+
+def test_wheel_has_a_manual_page_for_each_page_of_a_command(wheel: zipfile.ZipFile) -> None:
+    shared = [name for name in wheel.namelist() if ".data/" in name]
+    sources = (ROOT / "docs" / "commands").glob("*.md")
+    assert {Path(name).name for name in shared} == {f"{source.stem}.1" for source in sources}
+    assert {str(Path(*Path(name).parts[1:-1])) for name in shared} == {"data/share/man/man1"}
 
 
 def test_wheel_carries_the_files_that_are_not_python(wheel: zipfile.ZipFile) -> None:
