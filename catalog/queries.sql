@@ -168,6 +168,18 @@ DELETE FROM leaked_slot
 WHERE slot_name = :slot_name AND (
     sysid = :sysid AND sysid <> '' OR '' IN (sysid, :sysid) AND conninfo = :conninfo)
 
+-- name: put_leaked_branch
+INSERT INTO leaked_branch
+VALUES (:lake_schema, :lake_table, :subuuid, :subname, :since, :reason)
+ON CONFLICT (lake_schema, lake_table, subuuid) DO UPDATE SET reason = excluded.reason
+
+-- name: leaked_branches
+SELECT * FROM leaked_branch ORDER BY lake_schema, lake_table, subname
+
+-- name: forget_leaked_branch
+DELETE FROM leaked_branch
+WHERE lake_schema = :lake_schema AND lake_table = :lake_table AND subuuid = :subuuid
+
 -- name: put_last_error
 INSERT OR REPLACE INTO last_error
 VALUES (:subid, :relid, :since, :sqlstate, :message, :detail, :hint, :failures, :next_attempt)

@@ -139,6 +139,13 @@ SLOT_WAITS: Final = (
 )
 """The creation of a replication slot waits for an old transaction."""
 
+LEAKED_BRANCH: Final = (
+    "The next start of an apply worker drops them, and so does the next command that drops a "
+    "table or a subscription; until then they stand in pgsub status leaked_branches. By hand, for "
+    "each branch that lake.SCHEMA.TABLE.refs lists with a name that begins with pgsub_: pgsub sql "
+    '"ALTER TABLE lake.SCHEMA.TABLE DROP BRANCH NAME".'
+)
+"""Branches of pgsub could not be dropped when their lake table left the subscription."""
 OTHER_TABLE: Final = (
     "pgsub refresh {name} copies the table that has the name now; until then readers see the "
     "present rows."

@@ -126,6 +126,18 @@ CREATE TABLE leaked_slot (
     PRIMARY KEY (slot_name, sysid, conninfo)
 ) STRICT;
 
+-- Lake tables that left a subscription and may still have its branches. The time is Unix's, in
+-- microseconds.
+CREATE TABLE leaked_branch (
+    lake_schema TEXT NOT NULL,
+    lake_table  TEXT NOT NULL,
+    subuuid     TEXT NOT NULL,
+    subname     TEXT NOT NULL,
+    since       INTEGER NOT NULL,
+    reason      TEXT NOT NULL,
+    PRIMARY KEY (lake_schema, lake_table, subuuid)
+) STRICT;
+
 -- What last ended a worker of a subscription (relid 0: the apply worker) until one goes well, how
 -- often in turn, and when the next attempt is due. The times are Unix's, in microseconds.
 CREATE TABLE last_error (

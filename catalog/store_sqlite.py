@@ -22,6 +22,7 @@ from catalog.errcodes import (
 from catalog.expired_files import ExpiredFileLists
 from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastErrors
+from catalog.leaked_branch import LeakedBranches
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import (
@@ -52,7 +53,7 @@ from catalog.transaction_at_fault import TransactionsAtFault
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(ExpiredFileLists, LastErrors, TransactionsAtFault):
+class CatalogStore(ExpiredFileLists, LastErrors, LeakedBranches, TransactionsAtFault):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:

@@ -27,7 +27,9 @@ def overview(store: CatalogStore, workers: Workers) -> str:
     def rows(name: str) -> list[Row]:
         return VIEWS[name].rows(store, workers)
 
-    names = [*OVERVIEW, *(["leaked_slots"] if store.leaked_slots() else [])]
+    names = list(OVERVIEW)
+    names += ["leaked_slots"] if store.leaked_slots() else []
+    names += ["leaked_branches"] if store.leaked_branches() else []
     parts = [f"{name}\n{as_text_table(VIEWS[name].columns, rows(name))}" for name in names]
     parts += [_pause_lines(row) for row in rows("spools") if row["paused_since"]]
     parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Final
 
 from catalog.errcodes import UndefinedTable
 from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
+from catalog.leaked_branch import LeakedBranch
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_stat_subscription_stats import SubscriptionStats
@@ -200,6 +201,11 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
     ]
 
 
+def _leaked_branches(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """Lake tables on which branches of a subscription may stay."""
+    return [{**asdict(leak), "since": _time(leak.since)} for leak in store.leaked_branches()]
+
+
 def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
     """Errors that stop a subscription or a table; a row disappears with the next success.
 
@@ -335,6 +341,7 @@ VIEWS: Final[dict[str, View]] = {
     "leaked_slots": View(
         ("slot_name", "subname", "conninfo", "reason", "sysid", "datoid"), _leaked_slots
     ),
+    "leaked_branches": View(tuple(each.name for each in fields(LeakedBranch)), _leaked_branches),
     "last_errors": View(
         (
             "subid",

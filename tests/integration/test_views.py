@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 # What there is
 
-OUR_VIEWS: Final = {"leaked_slots", "last_errors", "lake_maintenance", "spools"}
+OUR_VIEWS: Final = {"leaked_slots", "leaked_branches", "last_errors", "lake_maintenance", "spools"}
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg_subscription": (
         "subuuid", "subcreate", "sync_slot", "password_env", "sysid", "timeline", "datoid",

@@ -61,6 +61,7 @@ from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.start import start_stream, starting_on_slot
+from workers.tables.leaked_branches import drop_leaked_branches
 from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.maintenance.schedule import Maintenance
@@ -86,6 +87,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     orphans = OrphanRemoval(dest, store, sub, beside, files)
     writer = _writer(process, dest, sub, beside, files)
     writer.settle_in_flight()
+    drop_leaked_branches(store, lambda idents: list(map(dest.table, idents)), lambda: dest)
     origin = stored_origin(store, sub)
     try:
         needed = _connected(process, sub, slot, origin, writer, orphans)

@@ -28,7 +28,12 @@ def all_branches_of(sub: Subscription) -> str:
 
     Not from the subscription's oid: another data directory gives the oid to another subscription.
     """
-    return f"{BRANCH_PREFIX}{sub.subuuid.replace('-', '')}_"
+    return branches_of_uuid(sub.subuuid)
+
+
+def branches_of_uuid(subuuid: str) -> str:
+    """``all_branches_of`` a subscription of which the uuid is known."""
+    return f"{BRANCH_PREFIX}{subuuid.replace('-', '')}_"
 
 
 def branches_of(sub: Subscription, relid: int = 0) -> str:

@@ -39,11 +39,29 @@ def test_a_drop_leaves_no_branch(subscribed: Around) -> None:
 
 
 def test_a_lake_that_is_away_does_not_stop_a_drop(subscribed: Around) -> None:
+    """The tables are listed, and the next command of the kind drops the branches."""
+    sub, names = row(subscribed), tables(subscribed)
     subscribed.lake.fail["drop_branches"] = ConnectionFailure("the lake server does not answer")
     drop_subscription("mysub", subscribed.context)
     assert subscribed.store.subscriptions() == []
-    left = [said for said in subscribed.said() if "branches of pgsub may stay" in said]
-    assert len(left) == len(subscribed.lake.tables)
+    (left,) = [said for said in subscribed.said() if "branches of pgsub may stay" in said]
+    assert all(f'"public.{name}"' in left for name in names)
+    listed = subscribed.store.leaked_branches()
+    assert [leak.lake_table for leak in listed] == names
+    assert {leak.reason for leak in listed} == {"the lake server does not answer"}
+    subscribed.lake.fail.clear()
+    drop_lake_branches(sub, [], subscribed.context)
+    assert {(name, "pgsub_") for name in names} <= set(subscribed.lake.unbranched)
+    assert subscribed.store.leaked_branches() == []
+
+
+def test_a_killed_command_leaves_a_row(subscribed: Around) -> None:
+    subscribed.lake.fail["drop_branches"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        drop_subscription("mysub", subscribed.context)
+    listed = subscribed.store.leaked_branches()
+    assert [leak.lake_table for leak in listed] == tables(subscribed)
+    assert {leak.reason for leak in listed} == {"the command was killed"}
 
 
 def test_tables_of_others_and_of_shared_sources(subscribed: Around) -> None:
@@ -52,6 +70,8 @@ def test_tables_of_others_and_of_shared_sources(subscribed: Around) -> None:
     ident = LakeIdent("public", names[0])
     table = subscribed.lake.tables[ident]
     rels = [rel for rel in subscribed.store.rels(sub.oid) if rel.lake_table == names[0]]
+    for rel in rels:
+        subscribed.store.delete_rel(sub.oid, rel.srrelid)
     subscribed.lake.tables[ident] = replace(table, owner="another")
     drop_lake_branches(sub, rels, subscribed.context)
     assert (subscribed.lake.fenced, subscribed.lake.unbranched) == ([], [])

@@ -14,6 +14,7 @@ import pytest
 from catalog.errcodes import ConnectionFailure, IoError
 from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastError
+from catalog.leaked_branch import LeakedBranch
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate, Subscription
@@ -66,6 +67,7 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
     store.origin_create("pg_16384")
     store.origin_advance("pg_16384", LSN(5), "batch")
     store.put_last_error(LastError(sub.oid, 0, 1_763_000_000_000_000, "55000", "it stopped"))
+    store.put_leaked_branch(LeakedBranch("public", "a", "u", "gone", 1, "no route"))
     store.put_leaked_slot(LeakedSlot("left", "host=db", "gone", None, "in use"))
     yield store
     store.close()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
 from catalog.last_error import LastError
+from catalog.leaked_branch import LeakedBranch
 from catalog.leaked_slot import LeakedSlot
 from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL
 from catalog.store_sqlite import CatalogStore
@@ -22,6 +23,17 @@ def test_overview_tells_of_leaked_slots(store: CatalogStore) -> None:
     text = overview(store, ())
     assert text.index("pg_stat_subscription") < text.index("pg_subscription_rel")
     assert "it was active" in text
+
+
+def test_branches_that_stay_are_told(store: CatalogStore) -> None:
+    subscribed(store)
+    assert "leaked_branches" not in overview(store, ())
+    leak = LeakedBranch("public", "a", "u", "gone", 1_763_000_000_000_000, "no route")
+    store.put_leaked_branch(leak)
+    assert "leaked_branches\n" in overview(store, ())
+    (shown,) = rows("leaked_branches", store)
+    assert shown["since"] == datetime(2025, 11, 13, 2, 13, 20, tzinfo=UTC)
+    assert "no route" in overview(store, ())
 
 
 def test_errors_are_told_under_the_overview(store: CatalogStore) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.leaked_branch import LeakedBranch
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
@@ -21,6 +22,7 @@ from workers.apply import publisher_link, worker
 from workers.apply.apply_batch import Applier
 from workers.apply.worker import apply_worker_main
 from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN, LakeIdent
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_lake import WorkerLake
 from workers.process.worker_process import WorkerProcess
@@ -240,6 +242,18 @@ def run(
     with pytest.raises(Asked) as said:
         apply_worker_main(process)
     return str(said.value)
+
+
+def test_branches_that_stayed_on_a_table_go_at_the_start(
+    world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ident, rel = LakeIdent("public", "b"), world.rel("b")
+    MemoryDestination(world.lake).create_branch(ident, "pgsub_1_1_old")
+    world.store.delete_rel(world.sub.oid, rel.srrelid)
+    world.store.put_leaked_branch(LeakedBranch("public", "b", "u", "mysub", 1, "no route"))
+    run(world, PublisherTwin(), tmp_path, monkeypatch)
+    assert set(world.lake.tables[ident].refs) == {MAIN}
+    assert world.store.leaked_branches() == []
 
 
 def test_expiries_and_removals_of_orphan_files_take_turns(
