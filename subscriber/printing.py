@@ -1,10 +1,16 @@
-"""Rows as text: psql's table, JSON or CSV. LSNs are ``X/X``, times have an offset."""
+"""Rows as text: psql's table, JSON or CSV. LSNs are ``X/X``, times have an offset.
+
+A table that is wider than the window is folded as by psql's ``\\x auto``: a line for each column of
+each row, and a long value goes on below its beginning. Nothing is cut off.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -67,10 +73,26 @@ def timestamptz(value: datetime) -> str:
     return text.removesuffix(":00") if text[-6] in "+-" else text
 
 
+def window_width(stream: TextIO | None = None) -> int | None:
+    """The characters in a line of the terminal; None if the stream leads to no terminal."""
+    try:
+        return os.get_terminal_size((stream or sys.stdout).fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
 def print_rows(
-    columns: Sequence[str], rows: Iterable[Row], form: Format, stream: TextIO | None = None
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    form: Format,
+    stream: TextIO | None = None,
+    *,
+    width: int | None = None,
 ) -> None:
-    """Print rows; NULL is null in JSON, an empty field in CSV, an empty cell in a table."""
+    """Print rows; NULL is null in JSON, an empty field in CSV, an empty cell in a table.
+
+    ``width`` is that of the window, None to fold no table.
+    """
     out = stream or sys.stdout
     if form is Format.JSON:
         shown = [{name: json_value(row[name]) for name in columns} for row in rows]
@@ -80,12 +102,12 @@ def print_rows(
         writer.writerow(columns)
         writer.writerows([text_value(row[name]) for name in columns] for row in rows)
     else:
-        out.write(as_text_table(columns, list(rows)))
+        out.write(as_text_table(columns, list(rows), width))
     out.flush()
 
 
-def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Rows as psql's table: aligned, numbers to the right, a count below."""
+def as_text_table(columns: Sequence[str], rows: Sequence[Row], width: int | None = None) -> str:
+    """Rows as psql's table: aligned, numbers to the right, a count below; folded to ``width``."""
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     names = [_cell(name) for name in columns]
     widths = [max([len(name), *(len(line[n]) for line in cells)]) for n, name in enumerate(names)]
@@ -98,9 +120,29 @@ def as_text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
             for cell, width, to_right in zip(line, widths, right, strict=True)
         )
         lines.append(f" {' | '.join(shown)}".rstrip())
-    count = len(rows)
-    lines.append(f"({count} row{'' if count == 1 else 's'})")
-    return "\n".join(lines) + "\n"
+    count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
+    if width is not None and rows and max(map(len, lines)) > width:
+        lines = _folded(names, cells, width)
+    return "\n".join([*lines, count]) + "\n"
+
+
+def _folded(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """A line for each column, under a line with the number of the row."""
+    label = max(map(len, names))
+    room = max(width - label - len(" | "), 1)
+    lines = []
+    for number, cells in enumerate(rows, 1):
+        title = f"-[ RECORD {number} ]"
+        lines.append(title.ljust(label + 1, "-")[:width].ljust(width, "-"))
+        for name, cell in zip(names, cells, strict=True):
+            for at, part in enumerate(_pieces(cell, room)):
+                lines.append(f"{('' if at else name).ljust(label)} | {part}".rstrip())
+    return lines
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """The text in pieces of at most ``room`` characters, between words if that is possible."""
+    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]
 
 
 def _cell(value: Any) -> str:

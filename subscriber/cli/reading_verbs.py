@@ -46,12 +46,13 @@ def status(
         def draw() -> str:
             launcher = find_launcher(call)
             workers = launcher.workers if launcher else ()
+            width = printing.window_width()
             if view is None and form is Format.TABLE:
-                return overview.overview(store, workers)
+                return overview.overview(store, workers, width)
             chosen = views.view(view or views.OVERVIEW[0])
             out = io.StringIO()
             rows = chosen.rows(store, workers)
-            printing.print_rows(chosen.columns, rows, form, out)
+            printing.print_rows(chosen.columns, rows, form, out, width=width)
             return out.getvalue()
 
         if watching:

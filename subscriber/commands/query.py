@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from subscriber.printing import Format, print_rows
+from subscriber.printing import Format, print_rows, window_width
 
 
 def run_sql(url: str, query: str, form: Format) -> None:
@@ -27,7 +27,7 @@ def run_sql(url: str, query: str, form: Format) -> None:
     names = _distinct(table.column_names)
     values = [[_value(value) for value in column.to_pylist()] for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-    print_rows(names, rows, form)
+    print_rows(names, rows, form, width=window_width())
 
 
 def _distinct(columns: list[str]) -> list[str]:

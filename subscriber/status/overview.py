@@ -21,8 +21,11 @@ from subscriber.status.views import OVERVIEW, VIEWS, Workers
 from workers.process.worker_slots import LogicalRepWorker
 
 
-def overview(store: CatalogStore, workers: Workers) -> str:
-    """Several views one after the other, each under its name; then the problems."""
+def overview(store: CatalogStore, workers: Workers, width: int | None = None) -> str:
+    """Several views one after the other, each under its name; then the problems.
+
+    ``width`` is that of the window, None to fold no table.
+    """
 
     def rows(name: str) -> list[Row]:
         return VIEWS[name].rows(store, workers)
@@ -30,7 +33,7 @@ def overview(store: CatalogStore, workers: Workers) -> str:
     names = list(OVERVIEW)
     names += ["leaked_slots"] if store.leaked_slots() else []
     names += ["leaked_branches"] if store.leaked_branches() else []
-    parts = [f"{name}\n{as_text_table(VIEWS[name].columns, rows(name))}" for name in names]
+    parts = [f"{name}\n{as_text_table(VIEWS[name].columns, rows(name), width)}" for name in names]
     parts += [_pause_lines(row) for row in rows("spools") if row["paused_since"]]
     parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]
     parts += [_wait_lines(store, worker) for worker in workers if worker.phase]

@@ -20,7 +20,7 @@ def watch(draw: Callable[[], str], stop: threading.Event | None = None) -> None:
         if console.is_terminal:
             with Live(console=console, auto_refresh=False, screen=True) as live:
                 while True:
-                    live.update(Text(draw(), no_wrap=True, overflow="ellipsis"), refresh=True)
+                    live.update(Text(draw(), overflow="fold"), refresh=True)
                     if stop.wait(WATCH_SECONDS):
                         return
         last = ""

@@ -1,10 +1,21 @@
 import csv
 import io
 import json
+import os
 from datetime import UTC, datetime, timedelta, timezone
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from catalog.pg_lsn import LSN
-from subscriber.printing import Format, as_text_table, json_value, print_rows, text_value
+from subscriber.printing import (
+    Format,
+    as_text_table,
+    json_value,
+    print_rows,
+    text_value,
+    window_width,
+)
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SAMPLE = [
@@ -51,6 +62,48 @@ def test_table() -> None:
         "(2 rows)\n"
     )
     assert as_text_table(("a",), [{"a": 1}]).endswith("(1 row)\n")
+
+
+def test_a_table_wider_than_the_window_is_folded_and_nothing_is_lost() -> None:
+    assert as_text_table(COLUMNS, SAMPLE, 70) == printed(Format.TABLE)
+    assert as_text_table(COLUMNS, SAMPLE, 24) == (
+        "-[ RECORD 1 ]-----------\n"
+        "n    | 1\n"
+        'name | a "b"\n'
+        "lsn  | 0/FF\n"
+        "on   | t\n"
+        'list | {x,"y z",NULL}\n'
+        "t    |\n"
+        "-[ RECORD 2 ]-----------\n"
+        "n    | 22\n"
+        "name | é\n"
+        "lsn  |\n"
+        "on   | f\n"
+        "list | {}\n"
+        "t    | 2026-01-02\n"
+        "     | 12:00:00+00\n"
+        "(2 rows)\n"
+    )
+
+
+@given(st.text("ab -", max_size=60), st.integers(1, 80))
+def test_a_folded_value_can_be_put_together_again(value: str, width: int) -> None:
+    lines = as_text_table(("column",), [{"column": value}], width).splitlines()
+    if "RECORD" in lines[0] or lines[0].startswith("-["):
+        parts = [line.partition(" |")[2] for line in lines[1:-1]]
+        assert "".join("".join(parts).split()) == "".join(value.split())
+        assert all(len(line) <= max(width, len("column | a")) for line in lines[:-1])
+
+
+def test_an_empty_table_stays_a_table() -> None:
+    assert as_text_table(COLUMNS, [], 10).endswith("(0 rows)\n")
+    assert "RECORD" not in as_text_table(COLUMNS, [], 10)
+
+
+def test_what_is_no_terminal_has_no_width() -> None:
+    assert window_width(io.StringIO()) is None
+    with open(os.devnull) as file:
+        assert window_width(file) is None
 
 
 def test_values() -> None:
