@@ -139,6 +139,10 @@ SLOT_WAITS: Final = (
 )
 """The creation of a replication slot waits for an old transaction."""
 
+LAKE_FAILED: Final = "the lake failed"
+"""Begins the message of an error with which the lake server answered a call."""
+LAKE_STORAGE_FAILED: Final = "the lake's storage failed"
+"""Begins the message of an error of the lake server's disk, object store or catalog."""
 LEAKED_BRANCH: Final = (
     "The next start of an apply worker drops them, and so does the next command that drops a "
     "table or a subscription; until then they stand in pgsub status leaked_branches. By hand, for "

@@ -22,6 +22,11 @@ LOG_EQUAL_TEXTS: Final = 200
 
 # -- metrics and health ----------------------------------------------------------------------------
 
+LAKE_ERRORS_SECONDS: Final = 300.0
+"""Time for which every subscription has errors of the lake before the lake server is replaced. A
+store that is away for minutes comes back, and a new server would not help."""
+LAKE_ERRORS_POLL_SECONDS: Final = 10.0
+"""Time between two looks of the launcher at the errors of the workers."""
 SLOT_WAIT_SECONDS: Final = 0.5
 """Time for a scrape to wait for the publishers: a monitor gives up after ten seconds."""
 SLOT_ASK_SECONDS: Final = 10.0

@@ -11,7 +11,8 @@ One turn:
    time is forgotten, so the next start is at once. After an error the start time stays, so the
    next start waits for the interval.
 3. The lake server is watched: starting, up, or dead and due for a restart. A server that does not
-   answer is killed (``lake_watch``). A server that uses up a resource (``lake_budget``) is
+   answer is killed (``lake_watch``), and so is a server that fails every subscription for minutes
+   (``lake_errors``). A server that uses up a resource (``lake_budget``) is
    replaced: all workers are told to end, and end after the batch in hand, as by SIGTERM. Then the
    server is killed, and the workers start again.
 4. The catalog is read if a look is due (``subscription_workers``).
@@ -35,6 +36,7 @@ from catalog.store_sqlite import CatalogStore
 from config.limits import CATALOG_POLL_SECONDS
 from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
 from subscriber.launcher.lake_budget import Health, Urgency, excess_of
+from subscriber.launcher.lake_errors import LakeErrors
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from subscriber.launcher.lake_watch import LakeWatch
 from subscriber.launcher.requests import Requests
@@ -86,6 +88,7 @@ class LauncherLoop:
             store, workers, lambda: configuration.settings, lambda: self.requests.held_subscriptions
         )
         self._in_a_hurry = False
+        self._errors_of_lake = LakeErrors(store)
 
     def run(self, selector: selectors.BaseSelector) -> None:
         """One turn after another, until the end."""
@@ -222,6 +225,11 @@ class LauncherLoop:
             return
         if self.phase != "running":
             return  # the configuration file is being applied, with the lake
+        failing = self._lake_errors(now)
+        if failing is not None and lake.may_be_replaced(now):
+            lake.replace(now, failing)
+            self.retry_at_once()
+            return
         excess = excess_of(self._lake_watch.health)
         if self._subscriptions.paused:
             if not self.workers.children:
@@ -232,6 +240,13 @@ class LauncherLoop:
                 return
             log.warning("action=lake_renew pid=%d workers end first: %s", lake.pid, excess.what)
             self._pause_workers(paused=True)
+
+    def _lake_errors(self, now: float) -> str | None:
+        """The reason to replace a server that fails every subscription; None without."""
+        with suppress(ReplicationError):  # of the catalog, say of a full disk
+            running = {(row.subid, row.relid) for row in self.workers.slots.rows()}
+            return self._errors_of_lake.poll(now, self._lake.pid, running)
+        return None
 
     def _pause_workers(self, *, paused: bool) -> None:
         self._subscriptions.paused = paused

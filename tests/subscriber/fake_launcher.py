@@ -13,7 +13,7 @@ from catalog.errcodes import ConnectionFailure, ObjectNotInPrerequisiteState, Re
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.load import Config
-from subscriber.launcher import lake_process
+from subscriber.launcher import lake_errors, lake_process
 from subscriber.launcher.launcher import Launcher
 from workers.parent_death import child_dies_with_parent, die_with_parent
 from workers.process.worker_slots import LogicalRepWorker
@@ -91,6 +91,7 @@ def main() -> int:
             out.write(url + "\n")
 
     vars(lake_process)["LAKE_REPLACE_FIRST_SECONDS"] = options.get("lake_replace_first", 60)
+    vars(lake_errors).update(options.get("lake_errors", {}))
     settings = Settings.model_validate(options.get("settings", {}))
     spark = SparkConfig(remote=options.get("remote"), staging=options.get("staging"))
     launcher = Launcher(

@@ -212,11 +212,11 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         )
     if _FILE_MISSING.search(both):
         return FileMissing(
-            f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
+            f"{remedies.LAKE_STORAGE_FAILED} while {what}", detail=_detail(error, text, trace)
         )
     if _NOT_WRITABLE.search(both):
         return IoError(
-            f"the lake's storage failed while {what}", detail=_detail(error, text, trace)
+            f"{remedies.LAKE_STORAGE_FAILED} while {what}", detail=_detail(error, text, trace)
         )
     return _failure(what, _detail(error, text, trace), both)
 
@@ -236,7 +236,7 @@ def _lacking(lacks: re.Match[str]) -> str:
 
 
 def _failure(what: str, detail: str, message: str, sqlstate: str | None = None) -> LakeFailure:
-    failure = LakeFailure(f"the lake failed while {what}", detail=detail, sqlstate=sqlstate)
+    failure = LakeFailure(f"{remedies.LAKE_FAILED} while {what}", detail=detail, sqlstate=sqlstate)
     failure.message = message
     return failure
 
