@@ -275,6 +275,22 @@ WHERE lake_schema = :lake_schema AND lake_table = :lake_table ORDER BY id
 -- name: forget_expired_files
 DELETE FROM expired_files WHERE id = :id
 
+-- name: put_text_types
+INSERT OR REPLACE INTO text_types
+SELECT srsubid, srrelid, :epoch, :types, :changes, :since
+FROM pg_subscription_rel
+WHERE srsubid = :subid AND srrelid = :relid AND coalesce(epoch, '') = :epoch
+
+-- name: text_types
+SELECT t.* FROM text_types t
+JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
+WHERE t.subid = :subid AND t.relid = :relid AND t.epoch = coalesce(r.epoch, '')
+
+-- name: changed_text
+SELECT t.* FROM text_types t
+JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
+WHERE t.since IS NOT NULL AND t.epoch = coalesce(r.epoch, '') ORDER BY t.subid, t.relid
+
 -- name: clear_skip_lsn
 UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn
 

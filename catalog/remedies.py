@@ -156,6 +156,9 @@ OTHER_TABLE: Final = (
 )
 """Another table has a subscribed table's name: a staging table was renamed into place."""
 
+TEXT_CHANGED: Final = "pgsub refresh {name} --recopy {table} brings the present text of all rows."
+"""The publisher changed the text of an enum or a composite, which sends no change of a row."""
+
 
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a failed connection, with a hint."""

@@ -209,6 +209,21 @@ CREATE TABLE lake_upkeep (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 
+-- The enums and composites of a table's columns when the publisher was last asked, as JSON, under
+-- the copy id of the rows; and what has changed since the copy. The time is Unix's, in
+-- microseconds.
+CREATE TABLE text_types (
+    subid   INTEGER NOT NULL,
+    relid   INTEGER NOT NULL,
+    epoch   TEXT NOT NULL,
+    types   TEXT NOT NULL,
+    changes TEXT NOT NULL,
+    since   INTEGER,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
 -- Files that an expiry left without a snapshot, until the grace of readers is over. A row is one
 -- expiry of one lake table; the row outlives table and subscription. ``files`` are paths as JSON,
 -- compressed. The time is Unix's, in microseconds.

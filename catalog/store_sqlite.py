@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from catalog.changed_text import ChangedText
 from catalog.errcodes import (
     PROGRAM_LIMIT_EXCEEDED,
     DuplicateObject,
@@ -53,7 +54,7 @@ from catalog.transaction_at_fault import TransactionsAtFault
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(ExpiredFileLists, LastErrors, LeakedBranches, TransactionsAtFault):
+class CatalogStore(ChangedText, ExpiredFileLists, LastErrors, LeakedBranches, TransactionsAtFault):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:

@@ -1,4 +1,4 @@
-"""The limits of logs, metrics, health checks and password commands: what operators' tools meet.
+"""The limits of logs, metrics, health checks, comparisons and password commands.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -47,6 +47,14 @@ SERVICE_START_POLL_SECONDS: Final = 1.0
 """Time between two looks whether the service is ready: ``systemctl start`` waits for it."""
 SERVICE_STATUS_SECONDS: Final = 10.0
 """Time between two looks for the line that ``systemctl status`` shows: people read it."""
+
+# -- text that changes on the publisher ------------------------------------------------------------
+
+TEXT_COMPARISON_SECONDS: Final = 10.0
+"""Time between two comparisons of types, in subscriptions with an enum or a composite: a connection
+and two short queries. Rows that are written in between may have missed a key."""
+TEXT_COMPARISON_RETRY_SECONDS: Final = 60.0
+"""Time after a comparison that the publisher did not answer: its connections may be used up."""
 
 # -- password_command ------------------------------------------------------------------------------
 

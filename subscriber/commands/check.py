@@ -31,7 +31,6 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
 from subscriber.commands.open_context import open_command_context
-from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -42,6 +41,7 @@ from subscriber.commands.table_mapping import (
     published_names,
     table_warnings,
 )
+from subscriber.commands.unseen_differences import changing_text_warnings, row_security_warnings
 from subscriber.launcher.passfile import temporary_passfile
 from subscriber.messages import Notice, warning
 from workers.publisher.interfaces import ReplicationConn
@@ -122,6 +122,7 @@ def _connected(
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             findings += published_findings(mapped)
             findings += table_warnings(mapped, stmt.tables)
+            findings += changing_text_warnings(mapped)
             if stmt.options.copy_data:
                 findings += privilege_findings(conn, mapped)
                 findings += row_security_warnings(conn, published_names(mapped))

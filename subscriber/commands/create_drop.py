@@ -55,7 +55,6 @@ from subscriber.commands.main_slot import (
     release_slot,
     slot_warnings,
 )
-from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -68,6 +67,7 @@ from subscriber.commands.table_mapping import (
     published_names,
     table_warnings,
 )
+from subscriber.commands.unseen_differences import changing_text_warnings, row_security_warnings
 from subscriber.launcher.passfile import remove_passfile, write_passfile
 from subscriber.messages import warning
 from workers.lake.sources import owner_of, source_of
@@ -199,7 +199,7 @@ def published_tables(
         context.notify(message)
     mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
     raise_first(list(published_findings(mapped)))
-    for message in table_warnings(mapped, sub.tables):
+    for message in (*table_warnings(mapped, sub.tables), *changing_text_warnings(mapped)):
         context.notify(message)
     return mapped
 

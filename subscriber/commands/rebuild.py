@@ -62,7 +62,6 @@ from subscriber.commands.create_drop import (
     raise_first,
 )
 from subscriber.commands.leaked_slots import leak_warning
-from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
@@ -70,6 +69,7 @@ from subscriber.commands.table_mapping import (
     published_names,
     quoted,
 )
+from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.launcher.passfile import remove_passfile, temporary_passfile, write_passfile
 from subscriber.messages import notice, warning
 from workers.lake.table import BRANCH_PREFIX, LakeTable, Stamp

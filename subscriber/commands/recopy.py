@@ -39,8 +39,8 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
-from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import mark_for_recopy, must_be_ready
+from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn

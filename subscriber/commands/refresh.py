@@ -43,7 +43,6 @@ from subscriber.commands.leaked_slots import (
     retry_leaked_slots,
     sync_slots_left,
 )
-from subscriber.commands.row_security import row_security_warnings
 from subscriber.commands.subscription_row import (
     mark_for_recopy,
     must_be_ready,
@@ -57,6 +56,7 @@ from subscriber.commands.table_mapping import (
     privilege_findings,
     published_names,
 )
+from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import delete_rows, source_of
 from workers.publisher.fingerprint import TableName, published_as

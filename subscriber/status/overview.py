@@ -1,19 +1,26 @@
 """``pgsub status`` without a view's name: two or three views, and the problems below.
 
 A problem is a paused receive, failed maintenance, a slot that waits for a transaction, a replaced
-table, or an error; each is printed in psql's form.
+table, changed text, or an error; each is printed in psql's form.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
+from catalog.changed_text import StoredTextTypes
 from catalog.namespace import printable, qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
-from catalog.remedies import MAINTENANCE_FAILED, OTHER_TABLE, SLOT_WAITS, SPOOL_FULL
+from catalog.remedies import (
+    MAINTENANCE_FAILED,
+    OTHER_TABLE,
+    SLOT_WAITS,
+    SPOOL_FULL,
+    TEXT_CHANGED,
+)
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
 from subscriber.printing import Row, as_text_table, timestamptz
@@ -38,6 +45,7 @@ def overview(store: CatalogStore, workers: Workers, width: int | None = None) ->
     parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]
     parts += [_wait_lines(store, worker) for worker in workers if worker.phase]
     parts += [_other_table_lines(sub, rel) for sub, rel in _other_tables(store)]
+    parts += [_changed_text_lines(store, row) for row in store.changed_text()]
     parts += [_error_lines(row) for row in rows("last_errors")]
     return "\n".join(parts)
 
@@ -103,6 +111,18 @@ def _other_table_lines(sub: Subscription, rel: SubscriptionRel) -> str:
         f"HINT:  {OTHER_TABLE.format(name=shlex.quote(sub.subname))}",
     ]
     return _message_lines({"subname": sub.subname, "relation": name}, None, lines)
+
+
+def _changed_text_lines(store: CatalogStore, row: StoredTextTypes) -> str:
+    """A table with text that the publisher has changed without an event."""
+    sub, rel = store.subscription(row.subid), store.rel(row.subid, row.relid)
+    if sub is None or rel is None:
+        return ""
+    name = qualified_name(rel.nspname, rel.relname)
+    hint = TEXT_CHANGED.format(name=shlex.quote(sub.subname), table=shlex.quote(name))
+    lines = [f"WARNING:  {row.primary(name)}", f"DETAIL:  {row.detail}", f"HINT:  {hint}"]
+    since = None if row.since is None else datetime.fromtimestamp(row.since / 10**6, UTC)
+    return _message_lines({"subname": sub.subname, "relation": name}, since, lines)
 
 
 def _message_lines(

@@ -8,6 +8,7 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
+from tests.waiting import wait_until
 
 _FUNCTIONS = "LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE"
 SHAPE = (
@@ -209,3 +210,55 @@ def test_a_staging_table_that_is_swapped_in_is_told_and_copied_by_refresh(
     assert "another one on the publisher" not in flow.pgsub.command("status").stdout
     flow.alter(name, "REFRESH PUBLICATION")
     assert "copied again" not in flow.said[name]
+
+
+# github.com/readysettech/readyset/issues/108, github.com/debezium/debezium/pull/7668: ALTER TYPE
+# ... RENAME VALUE changes the text of each row with the label, and nothing is in the stream.
+def test_text_that_changes_without_an_event_is_told_and_copied_again(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "relabelled")
+    flow.both(
+        "CREATE TYPE stage AS ENUM ('new', 'done')",
+        "CREATE TYPE spot AS (x int, y int)",
+        "CREATE TABLE stages (s stage PRIMARY KEY, n int, at spot)",
+    )
+    flow.pub.run(
+        "INSERT INTO stages VALUES ('new', 1, '(1,2)'), ('done', 1, NULL)",
+        "CREATE PUBLICATION pub FOR TABLE stages",
+    )
+    name = flow.subscribe("sub", ["pub"])
+    assert 'column "s" of enum "relabelled.stage" finds rows' in flow.said[name]
+    columns = {"stages": ["s", "n"]}
+    flow.checkpoint("copied", "stages", columns=columns)
+    flow.same("copied", "stages")
+    flow.both(
+        "ALTER TYPE stage RENAME VALUE 'new' TO 'open'",
+        "ALTER TYPE stage ADD VALUE 'late' BEFORE 'done'",
+        "ALTER TYPE spot ADD ATTRIBUTE z int",
+    )
+    changes = (
+        'column "at": type relabelled.spot has a new attribute "z"',
+        'column "s": label "new" of type relabelled.stage is "open"',
+    )
+
+    def said() -> str:
+        return flow.pgsub.command("status").stdout
+
+    wait_until(lambda: all(change in said() for change in changes), 60, flow.pgsub.log_tail)
+    assert f"pgsub refresh {name} --recopy relabelled.stages" in said()
+    flow.pub.run(
+        "UPDATE stages SET n = 2 WHERE s = 'open'", "INSERT INTO stages VALUES ('late', 5)"
+    )
+    flow.catch_up()
+    assert sorted(flow.pgsub.rows(flow.name, "stages", ["s", "n", "at"])) == [
+        ("done", 1, None),
+        ("late", 5, None),
+        ("new", 1, "(1,2)"),
+    ]
+    flow.pgsub.command("refresh", name, "--recopy", "relabelled.stages")
+    flow.checkpoint("again", "stages", columns=columns)
+    assert sorted(flow.same("again", "stages")) == [("done", 1), ("late", 5), ("open", 2)]
+    assert "without an event" not in said()
+    log = "\n".join(path.read_text() for path in (flow.pgsub.data_dir / "log").glob("pgsub.log*"))
+    assert 1 <= log.count("action=text_changed") <= len(changes)

@@ -103,7 +103,7 @@ def test_a_grant_on_a_partitioned_table_does(flow: Flow) -> None:
     assert flow.same("changed", "events") == [old, moved, new]
 
 
-def test_row_security_that_hides_rows_is_a_warning(flow: Flow) -> None:
+def test_unseen_differences_that_hides_rows_is_a_warning(flow: Flow) -> None:
     """The copy lacks them, as natively, and nothing else says so.
 
     Seen by others: https://github.com/powersync-ja/powersync-service/pull/275,

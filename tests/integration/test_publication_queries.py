@@ -9,6 +9,7 @@ from catalog.errcodes import AdminShutdown, FeatureNotSupported, ReplicationErro
 from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
+from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect, join_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement
@@ -38,6 +39,10 @@ CREATE TABLE leaf2 PARTITION OF parent FOR VALUES FROM (10) TO (20);
 INSERT INTO filtered SELECT i, i::text, i FROM generate_series(1, 20) i;
 INSERT INTO parent SELECT i, i::text FROM generate_series(0, 19) i;
 INSERT INTO plain VALUES (1);
+CREATE TYPE place AS (x int, at mood[]);
+CREATE DOMAIN places AS place[];
+CREATE TYPE moods AS RANGE (subtype = mood);
+CREATE TABLE texts (id int PRIMARY KEY, here places, spans moods, name regclass, at point, m mood);
 CREATE PUBLICATION "it's" FOR TABLE "Odd ""name", plain;
 CREATE PUBLICATION root FOR TABLE parent WITH (publish_via_partition_root);
 CREATE PUBLICATION leaves FOR TABLE parent;
@@ -332,3 +337,21 @@ def test_a_copy_whose_data_never_ceases_can_be_stopped(conn: WalReceiverConn) ->
     with pytest.raises(AdminShutdown):
         next(data)
     other.close()
+
+
+def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
+    """Below domains, arrays, ranges and composites; what is built in is none of them."""
+    relids = {
+        name: fetch_remote_table_info(conn, "public", name, []).relid
+        for name in ("texts", "filtered", 'Odd "name')
+    }
+    found = fetch_text_types(conn, relids.values())
+    assert found[relids["filtered"]] == TextTypes()
+    texts, odd = found[relids["texts"]], found[relids['Odd "name']]
+    (mood,) = odd.columns["m"]
+    (place,) = set(texts.columns["here"]) - {mood}
+    assert odd.columns.keys() == {"m"}
+    assert texts.columns == {"here": (mood, place), "m": (mood,), "spans": (mood,)}
+    assert sorted(odd.types[mood].parts.values()) == ["ok", "sad"]
+    assert texts.types[place].parts == {"1": "x", "2": "at"}
+    assert (odd.types[mood].name, texts.types[place].kind) == ("public.mood", "c")

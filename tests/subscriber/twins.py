@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,9 @@ from workers.publisher.interfaces import Row, SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
 
+ENUM, ENUMS, COMPOSITE = "16400", "16401", "16410"
+"""The oids of enum stage, of its array, and of composite type point3."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity(SystemIdentity):
@@ -41,7 +44,7 @@ class Identity(SystemIdentity):
 class PublishedTable:
     """A table with int4 columns; the first ``key`` of them are its replica identity.
 
-    ``arrays`` names the columns of type int4[].
+    ``arrays`` names the columns of type int4[], ``types`` has the oids of other columns.
     """
 
     columns: Sequence[str] = ("id", "v")
@@ -52,6 +55,8 @@ class PublishedTable:
     readable: bool = True
     arrays: Sequence[str] = ()
     row_security: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+    identity: str = "d"
 
 
 @dataclass(slots=True)
@@ -183,14 +188,14 @@ class PublisherTwin:
         if "INNER JOIN" in sql:
             name = re.findall(r"relname = '(.*?)'", sql)[0]
             oid = next(oid for oid, other in oids.items() if other == name)
-            return [(oid, "d", self.tables[name].relkind)]
+            return [(oid, self.tables[name].identity, self.tables[name].relkind)]
         if "pg_attribute" in sql:
             table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
             return [
                 (
                     str(n),
                     name,
-                    "1007" if name in table.arrays else "23",
+                    "1007" if name in table.arrays else table.types.get(name, "23"),
                     "-1",
                     "f",
                     "t" if n <= table.key else "f",
@@ -203,6 +208,10 @@ class PublisherTwin:
             return [
                 ("23", "pg_catalog", "int4", "b", "0", "-1", "0", ","),
                 ("1007", "pg_catalog", "_int4", "b", "0", "-1", "23", ","),
+                ("2205", "pg_catalog", "regclass", "b", "0", "-1", "0", ","),
+                (ENUM, "public", "stage", "e", "0", "-1", "0", ","),
+                (ENUMS, "public", "_stage", "b", "0", "-1", ENUM, ","),
+                (COMPOSITE, "public", "point3", "c", "0", "-1", "0", ","),
             ]
         if "pg_get_expr" in sql:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]

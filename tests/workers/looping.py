@@ -15,10 +15,12 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
 from workers.apply.loop import LogicalRepApplyLoop
+from workers.apply.text_watch import TextWatch
 from workers.lake.memory.destination import MemoryDestination
 from workers.process.latch import Latch
 from workers.process.worker_process import WorkerProcess
 from workers.proto.messages import Insert, Message
+from workers.publisher.changing_text import TextTypes
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
 from workers.stream.spool import Spool
@@ -87,6 +89,7 @@ class Loop:
     receiver: ReceiverTwin
     orphans: OrphanRemoval
     watch: StandbyWatch = field(default_factory=lambda: StandbyWatch(None))
+    types: dict[int, TextTypes] = field(default_factory=dict)
 
     def say(self, **settings: Any) -> None:
         """What the launcher stores when it reads the file again."""
@@ -97,7 +100,8 @@ class Loop:
             put(self.stream.spool, batch(*transactions))
         if not self.process.relid:
             worker = self.world.worker()
-            LogicalRepApplyLoop(self.process, worker, self.stream, self.watch, self.orphans)
+            text = TextWatch(self.world.store, lambda _: self.types)
+            LogicalRepApplyLoop(self.process, worker, self.stream, self.watch, self.orphans, text)
             return
         applier = self.world.worker()
         while not self.process.interrupted():

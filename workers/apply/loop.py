@@ -24,6 +24,7 @@ from workers.apply.handover import (
 )
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.apply.standstill import StandstillWatch
+from workers.apply.text_watch import TextWatch
 from workers.process import failpoints
 from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
@@ -91,6 +92,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     stream: Stream,
     watch: StandbyWatch,
     orphans: OrphanRemoval,
+    text: TextWatch,
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
@@ -127,6 +129,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE_SECONDS)
             continue
+        text.turn(applier.sub, applier.rels.values(), applier.relmap)
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:

@@ -13,11 +13,17 @@ from functools import partial
 
 from catalog.pg_subscription import Subscription
 from workers.apply.table_checks import TableChecks
+from workers.apply.text_watch import TextWatch
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.password_required import check_connected, check_conninfo
-from workers.publisher.second_connection import ask_delimiters, ask_identities, fetch_published
+from workers.publisher.second_connection import (
+    ask_delimiters,
+    ask_identities,
+    ask_text_types,
+    fetch_published,
+)
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
 
 
@@ -52,3 +58,8 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
         partial(ask_identities, sub, conn, process.interrupted),
         partial(ask_delimiters, sub, conn, process.interrupted),
     )
+
+
+def text_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> TextWatch:
+    """The comparisons of types, with questions to the publisher while ``conn`` streams."""
+    return TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted))

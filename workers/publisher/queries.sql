@@ -185,6 +185,50 @@ FROM needed
 JOIN pg_catalog.pg_type t ON t.oid = needed.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
+-- The enums and composites that columns of relations are made of: below domains, arrays, ranges
+-- and other composites.
+-- name: text_types
+WITH RECURSIVE needed (relid, attname, oid) AS (
+    SELECT a.attrelid, a.attname, a.atttypid
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+    SELECT n.relid, n.attname, part.oid
+    FROM needed n
+    JOIN pg_catalog.pg_type t ON t.oid = n.oid
+    CROSS JOIN LATERAL (
+        SELECT t.typbasetype
+        UNION ALL SELECT t.typelem
+        UNION ALL :ranges
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+                  WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0
+                    AND NOT a.attisdropped
+    ) part (oid)
+    WHERE part.oid >= 16384
+)
+SELECT n.relid, n.attname, t.oid, t.typtype, pg_catalog.format_type(t.oid, NULL)
+FROM needed n
+JOIN pg_catalog.pg_type t ON t.oid = n.oid
+WHERE t.typtype IN ('e', 'c') AND t.oid >= 16384
+ORDER BY 1, 2, 3
+
+-- name: ranges_10
+SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
+
+-- name: ranges_14
+SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+
+-- name: type_parts
+SELECT e.enumtypid, e.oid, e.enumlabel
+FROM pg_catalog.pg_enum e
+WHERE e.enumtypid IN (:types)
+UNION ALL
+SELECT t.oid, a.attnum::pg_catalog.int4::pg_catalog.oid, a.attname
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid
+WHERE t.oid IN (:types) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY 1, 2
+
 -- The types of everything that may be published, column lists and row filters aside; from 16 on.
 -- Unlike pg_publication_tables it waits for no lock on a table.
 -- name: published_types

@@ -11,7 +11,8 @@ from typing import Final
 
 from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.pg_subscription import Subscription
-from config.limits import LOCK_WAIT_SECONDS
+from config.limits import CONNECT_SECONDS, LOCK_WAIT_SECONDS
+from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import fetch_fingerprints
@@ -68,5 +69,20 @@ def ask_delimiters(
     conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_delimiters(conn, oids)
+    finally:
+        conn.close()
+
+
+def ask_text_types(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    relids: Collection[int],
+) -> dict[int, TextTypes]:
+    """Ask for the enums and composites of relations; the queries wait for no lock."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        conn.patience = CONNECT_SECONDS
+        return fetch_text_types(conn, relids)
     finally:
         conn.close()

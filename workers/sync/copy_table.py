@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from catalog.changed_text import StoredTextTypes
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
@@ -43,6 +44,7 @@ from workers.lake.table import LakeColumn, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import FIRST_WITH_BINARY_COPY, copy_forms, known_forms
+from workers.publisher.changing_text import TextTypes, fetch_text_types, may_change_text
 from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
@@ -85,16 +87,7 @@ def copy_table(
         lake = prepare_lake_table(
             sub, rel, remote, options, dest, former_owners=process.store.former_owners()
         )
-    with process.store.transaction():
-        check_same_attempt(process.store, rel)
-        rel = process.store.update_rel(
-            rel.srsubid,
-            rel.srrelid,
-            base_snapshot=lake.snapshot_id,
-            floor=origin_startpos,
-            fingerprint=remote.fingerprint_at_copy,
-            remote_relid=remote.relid,
-        )
+    rel = _store_beginning(process, conn, rel, remote, lake.snapshot_id, origin_startpos)
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
     # another writer has committed since, the copy is not published (40001).
     dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
@@ -127,6 +120,40 @@ def copy_table(
     never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
     held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)
     return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake
+
+
+def _store_beginning(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    base_snapshot: int | None,
+    floor: LSN,
+) -> SubscriptionRel:
+    """Store what the copy begins with: base, position, and the publisher's table."""
+    types = _text_types(conn, remote, rel)
+    with process.store.transaction():
+        check_same_attempt(process.store, rel)
+        process.store.put_text_types(types)
+        return process.store.update_rel(
+            rel.srsubid,
+            rel.srrelid,
+            base_snapshot=base_snapshot,
+            floor=floor,
+            fingerprint=remote.fingerprint_at_copy,
+            remote_relid=remote.relid,
+        )
+
+
+def _text_types(
+    conn: WalReceiverConn, remote: RemoteTable, rel: SubscriptionRel
+) -> StoredTextTypes:
+    """The types whose text the rows of this copy have, as of the copy's snapshot."""
+    found = TextTypes()
+    if may_change_text([column.atttypid for column in remote.columns]):
+        names = [column.name for column in remote.columns]
+        found = fetch_text_types(conn, [remote.relid])[remote.relid].of_columns(names)
+    return StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", found.as_json())
 
 
 def _arrives(sub: Subscription, remote: RemoteTable) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from catalog.changed_text import StoredTextTypes
 from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_branch import LeakedBranch
 from catalog.leaked_slot import LeakedSlot
-from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL
+from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL, TEXT_CHANGED
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.overview import overview
 from tests.subscriber.status.subscribed import rows, subscribed
@@ -171,3 +172,22 @@ def test_another_table_under_the_name_is_told(store: CatalogStore) -> None:
     text = overview(store, ())
     assert 'WARNING:  table "public.a" is another one on the publisher' in text
     assert "HINT:  pgsub refresh mysub copies the table that has the name now" in text
+
+
+def test_changed_text_is_told_until_the_next_copy(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    row = StoredTextTypes(sub.oid, rel.srrelid, rel.epoch or "", "{}")
+    store.put_text_types(row)
+    assert "WARNING" not in overview(store, ())
+    store.put_text_types(row.changed("{}", ["a label"], now=1_763_000_000_000_001))
+    assert overview(store, ()).endswith(
+        f"""
+table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
+WARNING:  text in table "public.a" has changed on the publisher without an event
+DETAIL:  a label. Rows from before have the old text in the lake, and an UPDATE or DELETE by a key \
+with the new text does not find them.
+HINT:  {TEXT_CHANGED.format(name="mysub", table="public.a")}
+"""
+    )
+    store.update_rel(sub.oid, rel.srrelid, epoch="the next copy")
+    assert "WARNING" not in overview(store, ())

@@ -8,11 +8,13 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import Subscription
+from config.limits import CONNECT_SECONDS
 from tests.workers.publisher.scripted import ScriptedPublisher, answers
 from workers.publisher import second_connection
+from workers.publisher.changing_text import TextTypes
 from workers.publisher.fingerprint import fetch_fingerprints
 from workers.publisher.interfaces import Row
-from workers.publisher.second_connection import ask_identities, fetch_published
+from workers.publisher.second_connection import ask_identities, ask_text_types, fetch_published
 
 SUB = Subscription("mysub", "host=a", ("p", "q"))
 
@@ -22,9 +24,10 @@ class Second(ScriptedPublisher):
 
     def __init__(self, error: ReplicationError | None = None) -> None:
         identities: dict[str, list[Row]] = {"indrelid": [("5", "id", "t")]}
-        super().__init__(18, answers() | identities)
+        super().__init__(18, answers() | identities | {"needed (relid": []})
         self.error = error
         self.closed = False
+        self.patience: float | None = None
 
     def exec(self, sql: str) -> list[Row]:
         if self.error is not None and "pubinsert" in sql:
@@ -64,3 +67,11 @@ def test_identities(monkeypatch: pytest.MonkeyPatch) -> None:
     conn = Second()
     assert ask(monkeypatch, conn, ask_identities, [5]) == {5: {"id": True}}
     assert conn.closed
+
+
+def test_types_are_asked_for_with_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is one of the apply worker's turns: a frozen publisher must not hold it."""
+    conn = Second()
+    assert ask(monkeypatch, conn, ask_text_types, [5]) == {5: TextTypes()}
+    assert conn.closed
+    assert conn.patience == CONNECT_SECONDS

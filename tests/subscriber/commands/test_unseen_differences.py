@@ -1,6 +1,8 @@
-"""Warnings of tables whose rows the publisher may hide from a copy."""
+"""Warnings of tables whose rows in the lake may come to differ without any error."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -8,8 +10,9 @@ from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.check import check_subscription
 from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.recopy import recopy_tables
-from subscriber.commands.row_security import row_security_warnings
-from tests.subscriber.twins import Around, PublishedTable, statement
+from subscriber.commands.unseen_differences import row_security_warnings
+from subscriber.messages import Notice
+from tests.subscriber.twins import COMPOSITE, ENUM, ENUMS, Around, PublishedTable, statement
 from tests.workers.publisher.scripted import ScriptedPublisher
 
 WARNING = (
@@ -71,3 +74,60 @@ def test_the_words_depend_on_the_connection(version: int, setting: str, ends: st
 
 def test_no_table_is_no_query() -> None:
     assert list(row_security_warnings(ScriptedPublisher(18, {}), [])) == []
+
+
+def about_text(world: Around, **table: Any) -> list[Notice]:
+    """The warnings about text when a subscription of the table is created, and checked."""
+    world.publisher.tables = {"a": PublishedTable(**table)}
+    create_subscription(statement(), world.context)
+    found = check_subscription(statement(), world.context, world.context.settings)
+    assert found.ok
+    words = ("may change without an event", "may be renamed")
+    checked = [
+        each
+        for each in found.findings
+        if isinstance(each, Notice) and any(word in each.primary for word in words)
+    ]
+    said = [text for text in world.said() if any(word in text for word in words)]
+    assert said == [f"WARNING: {each.primary}" for each in checked]
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("oid", "kind", "altered"),
+    [
+        (ENUM, 'enum "public.stage"', "RENAME VALUE"),
+        (ENUMS, 'enum "public.stage"', "RENAME VALUE"),
+        (COMPOSITE, 'composite type "public.point3"', "ADD ATTRIBUTE or DROP ATTRIBUTE"),
+    ],
+)
+def test_a_key_whose_text_may_change_is_told(
+    world: Around, oid: str, kind: str, altered: str
+) -> None:
+    (said,) = about_text(world, types={"id": oid, "v": oid})
+    assert said.primary == (
+        f'column "id" of {kind} finds rows of table "public.a", and its text may change without '
+        "an event"
+    )
+    assert f"ALTER TYPE ... {altered}" in (said.detail or "")
+    assert "pgsub refresh NAME --recopy public.a" in (said.hint or "")
+
+
+def test_columns_beside_the_key_are_watched_and_not_told(world: Around) -> None:
+    assert about_text(world, types={"v": ENUM}) == []
+
+
+def test_whole_rows_are_found_by_each_column(world: Around) -> None:
+    (said,) = about_text(world, types={"v": ENUM}, key=0, identity="f")
+    assert said.primary.startswith('column "v" of enum')
+
+
+def test_a_table_of_inserts_has_no_key_to_miss(world: Around) -> None:
+    assert about_text(world, types={"id": ENUM}, letters="tfft") == []
+
+
+def test_names_of_objects_are_told_in_each_column(world: Around) -> None:
+    (said,) = about_text(world, types={"v": "2205"})
+    assert said.primary == (
+        'column "v" of table "public.a" has names of objects, which may be renamed'
+    )

@@ -1,0 +1,162 @@
+"""Text that changes on the publisher without an event: noticed between batches, said once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure
+from catalog.pg_subscription_rel import SubRelState
+from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
+from tests.workers.subscribed import Subscribed
+from tests.workers.transactions import relation
+from workers.apply.text_watch import TextWatch
+from workers.changes.relation_map import LogicalRepRelMap
+from workers.proto.messages import RelationColumn
+from workers.publisher.changing_text import TextType, TextTypes
+
+STAGE = 16400
+
+
+def stages(label: str) -> TextTypes:
+    return TextTypes({"v": (STAGE,)}, {STAGE: TextType("e", "stage", {"16402": label})})
+
+
+@dataclass(slots=True)
+class Watched:
+    """A watch over tables a (relid 1) and b (relid 2), with a publisher and a clock."""
+
+    world: Subscribed
+    types: dict[int, TextTypes] = field(default_factory=lambda: {1: stages("new"), 2: TextTypes()})
+    asked: list[set[int]] = field(default_factory=list)
+    relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
+    now: float = 0.0
+    fails: bool = False
+    watch: TextWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, relid in (("a", 1), ("b", 2)):
+            self.update(name, remote_relid=relid)
+        self.start()
+
+    def start(self) -> None:
+        """The next worker."""
+        self.watch = TextWatch(self.world.store, self.ask, lambda: self.now)
+
+    def update(self, name: str, **columns: object) -> None:
+        self.world.store.update_rel(self.world.sub.oid, self.world.rel(name).srrelid, **columns)
+
+    def ask(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
+        self.asked.append(set(relids))
+        if self.fails:
+            raise ConnectionFailure("could not connect to the publisher")
+        return {relid: self.types[relid] for relid in relids}
+
+    def turn(self, later: float = TEXT_COMPARISON_SECONDS) -> None:
+        """A turn of the loop after a time."""
+        self.now += later
+        rels = self.world.store.rels(self.world.sub.oid)
+        self.watch.turn(self.world.sub, rels, self.relmap)
+
+    def changes(self) -> list[tuple[str, ...]]:
+        return [row.changes for row in self.world.store.changed_text()]
+
+
+@pytest.fixture
+def watched(world: Subscribed) -> Watched:
+    return Watched(world)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    watched.turn()
+    assert (watched.asked, watched.changes()) == ([{1, 2}], [])
+    watched.types[1] = stages("open")
+    watched.turn(TEXT_COMPARISON_SECONDS / 2)  # a batch in between asks nothing
+    assert (len(watched.asked), warnings(caplog)) == (1, [])
+    watched.turn()
+    assert watched.asked[1:] == [{1}]  # table b has no such type
+    (said,) = warnings(caplog)
+    assert 'text in table "public.a" has changed' in said.getMessage()
+    assert 'column "v": label "new" of type stage is "open"' in said.__dict__["DETAIL"]
+    assert said.__dict__["HINT"].startswith("pgsub refresh mysub --recopy public.a")
+    watched.turn()
+    watched.start()
+    watched.turn()
+    assert (len(warnings(caplog)), len(watched.asked)) == (1, 4)
+    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
+def test_a_new_copy_ends_the_state(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    watched.turn()
+    watched.types[1] = stages("open")
+    watched.update("a", epoch="another copy")
+    watched.turn()
+    assert (watched.changes(), warnings(caplog)) == ([], [])
+    watched.types[1] = stages("begun")
+    watched.turn()
+    assert len(watched.changes()) == 1
+
+
+def test_a_table_in_synchronisation_is_left_alone(watched: Watched) -> None:
+    rel = watched.world.rel("a")
+    row = replace(rel, srsubstate=SubRelState.DATASYNC, srsublsn=None)
+    watched.watch.turn(watched.world.sub, [row], watched.relmap)
+    watched.watch.turn(watched.world.sub, [replace(rel, remote_relid=None)], watched.relmap)
+    assert watched.asked == []
+
+
+def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
+    """A Relation message with a type that is not built in brings one question."""
+    watched.types[1] = TextTypes()
+    watched.turn()
+    watched.turn()
+    assert watched.asked == [{1, 2}]
+    plain = relation(1, "a", "id")
+    added = RelationColumn(False, "v", STAGE, -1)
+    for announced, asked in ((plain, 1), (replace(plain, columns=(*plain.columns, added)), 2)):
+        watched.relmap.update(announced)
+        watched.turn()
+        watched.turn()
+        assert len(watched.asked) == asked
+    watched.relmap.update(replace(plain, columns=(*plain.columns, added, added)))
+    watched.types[1] = stages("new")
+    watched.turn()
+    watched.types[1] = stages("open")
+    watched.turn()
+    assert len(watched.changes()) == 1
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announced: bool) -> None:
+    watched.types[1] = replace(stages("new"), columns={"v": (STAGE,), "secret": (STAGE,)})
+    watched.relmap.update(relation(1, "a", "id", "v"))
+    watched.turn()
+    watched.start()
+    if not announced:
+        watched.relmap = LogicalRepRelMap()
+    watched.types[1] = replace(stages("open"), columns={"v": (STAGE,), "secret": (STAGE,)})
+    watched.turn()
+    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
+def test_a_publisher_that_does_not_answer_stops_nothing(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.fails = True
+    with caplog.at_level(logging.INFO):
+        watched.turn()
+        watched.turn()
+    assert (len(watched.asked), warnings(caplog)) == (1, [])
+    assert "could not be compared: could not connect" in caplog.text
+    watched.fails = False
+    watched.turn(TEXT_COMPARISON_RETRY_SECONDS)
+    watched.types[1] = stages("open")
+    watched.turn()
+    assert len(watched.changes()) == 1

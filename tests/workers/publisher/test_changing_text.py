@@ -1,0 +1,100 @@
+"""Types whose values get another text: what is asked, and what is found changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.workers.publisher.scripted import ScriptedPublisher
+from workers.publisher.changing_text import (
+    TextType,
+    TextTypes,
+    fetch_text_types,
+    from_json,
+    is_name_of_object,
+    may_change_text,
+    text_changes,
+)
+
+STAGE = TextType("e", "stage", {"16402": "new", "16404": "done"})
+POINT = TextType("c", "point3", {"1": "x", "2": "y"})
+TYPES = TextTypes({"s": (16400,), "p": (16410, 16400)}, {16400: STAGE, 16410: POINT})
+
+
+def with_parts(oid: int, **parts: str) -> TextTypes:
+    """The types after an ALTER TYPE."""
+    numbers = {number.removeprefix("n"): text for number, text in parts.items()}
+    return replace(TYPES, types={**TYPES.types, oid: replace(TYPES.types[oid], parts=numbers)})
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (TYPES, []),
+        (
+            with_parts(16400, n16402="open", n16404="done"),
+            [f'column "{name}": label "new" of type stage is "open"' for name in "sp"],
+        ),
+        (with_parts(16400, n16402="new", n16403="late", n16404="done"), []),  # a new label
+        (
+            with_parts(16410, n1="x", n2="y", n3="z"),
+            ['column "p": type point3 has a new attribute "z"'],
+        ),
+        (with_parts(16410, n1="x", n2="why"), []),  # the text has no names
+        (with_parts(16410, n2="y"), ['column "p": type point3 has lost attribute "x"']),
+        (replace(TYPES, columns={"s": (16410,)}), []),  # another type altogether
+        (replace(TYPES, columns={"other": (16400,)}), []),  # a new column, or a renamed one
+    ],
+)
+def test_what_has_changed(now: TextTypes, said: list[str]) -> None:
+    assert text_changes(TYPES, now) == said
+
+
+def test_the_stored_text_is_the_types() -> None:
+    assert from_json(TYPES.as_json()) == TYPES
+    assert from_json(TextTypes().as_json()) == TextTypes()
+    assert TYPES.of_columns(["s"]) == TextTypes({"s": (16400,)}, {16400: STAGE})
+
+
+@pytest.mark.parametrize("version", [13, 18])
+def test_the_types_of_relations(version: int) -> None:
+    conn = ScriptedPublisher(
+        version,
+        {
+            "needed": [
+                ("5", "p", "16400", "e", "stage"),
+                ("5", "p", "16410", "c", "point3"),
+                ("6", "s", "16400", "e", "stage"),
+            ],
+            "enumtypid": [
+                ("16400", "16402", "new"),
+                ("16400", "16404", "done"),
+                ("16410", "1", "x"),
+                ("16410", "2", "y"),
+            ],
+        },
+    )
+    found = fetch_text_types(conn, [6, 7, 5])
+    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE})
+    assert found[5] == TextTypes({"p": (16400, 16410)}, {16400: STAGE, 16410: POINT})
+    assert found[7] == TextTypes()
+    assert "IN (5, 6, 7)" in conn.asked[0]
+    assert ("rngmultitypid" in conn.asked[0]) is (version >= 14)
+    assert len(conn.asked) == 2
+
+
+def test_without_such_types_is_one_question_or_none() -> None:
+    conn = ScriptedPublisher(18, {})
+    assert fetch_text_types(conn, []) == {}
+    assert conn.asked == []
+    assert fetch_text_types(conn, [5]) == {5: TextTypes()}
+    assert len(conn.asked) == 1
+
+
+def test_which_types_are_meant() -> None:
+    assert is_name_of_object(2205)  # regclass
+    assert is_name_of_object(2210)  # regclass[]
+    assert not is_name_of_object(25)
+    assert may_change_text([23, 16384])
+    assert not may_change_text([23, 2205])

@@ -1,0 +1,137 @@
+"""Notice text that changes on the publisher without an event, and say so once.
+
+``workers.publisher.changing_text`` tells which types are meant. The apply worker compares the types
+of the tables in ``s`` and ``r`` with the types of the last comparison, every few seconds, and
+before the first batch after a start. A table without an enum or a composite is asked about once for
+each announcement that might have brought one: most subscriptions ask nothing.
+
+What has changed is stored under the copy id of the table, so a new copy ends the state. Without
+stored types (``copy_data = false``, or a copy by an older version) the first comparison stores the
+types of that moment.
+
+A failed question is no reason to stop: the stream itself notices a lost publisher. The worker asks
+again a minute later.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from catalog.changed_text import StoredTextTypes
+from catalog.errcodes import ReplicationError
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
+from catalog.remedies import TEXT_CHANGED
+from catalog.store_sqlite import CatalogStore
+from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
+from workers.changes.relation_map import LogicalRepRelMap
+from workers.proto.messages import Relation
+from workers.publisher.changing_text import TextTypes, from_json, may_change_text, text_changes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TextWatch:
+    """The comparisons of a worker.
+
+    ``ask`` asks the publisher for the types of relations. ``_stored`` has the catalog's rows by the
+    table's oid, ``_asked`` the Relation message in force at the last question, ``_due`` the time of
+    the next comparison.
+    """
+
+    store: CatalogStore
+    ask: Callable[[Collection[int]], Mapping[int, TextTypes]]
+    clock: Callable[[], float] = time.monotonic
+    _stored: dict[int, StoredTextTypes] = field(default_factory=dict)
+    _asked: dict[int, Relation | None] = field(default_factory=dict)
+    _due: float = 0.0
+
+    def turn(
+        self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
+    ) -> None:
+        """Compare the tables, if the time has come; log and store what has changed."""
+        now = self.clock()
+        if now < self._due:
+            return
+        self._due = now + TEXT_COMPARISON_SECONDS
+        tables = {
+            relid: rel
+            for rel in rels
+            if rel.srsubstate in SYNCED
+            and (relid := rel.other_relid or rel.remote_relid) is not None
+            and self._is_watched(rel, relmap.get(relid))
+        }
+        if not tables:
+            return
+        try:
+            found = self.ask(tables.keys())
+        except ReplicationError as error:
+            self._due = now + TEXT_COMPARISON_RETRY_SECONDS
+            log.info(
+                "action=text_not_compared subid=%d sqlstate=%s the types of the publisher could "
+                "not be compared: %s",
+                *(sub.oid, error.code, error),
+            )
+            return
+        for relid, rel in tables.items():
+            relation = relmap.get(relid)
+            self._asked[rel.srrelid] = relation
+            self._compare(sub, rel, relation, found[relid])
+
+    def _is_watched(self, rel: SubscriptionRel, relation: Relation | None) -> bool:
+        """Has the table an enum or a composite, or may it have one since the last question?"""
+        stored = self._stored_types(rel)
+        if stored is None or from_json(stored.types).columns:
+            return True
+        if relation is None or self._asked.get(rel.srrelid) == relation:
+            return False
+        return may_change_text([column.typid for column in relation.columns])
+
+    def _stored_types(self, rel: SubscriptionRel) -> StoredTextTypes | None:
+        """The row of the table under the present copy id."""
+        stored = self._stored.get(rel.srrelid)
+        if stored is not None and stored.epoch == (rel.epoch or ""):
+            return stored
+        self._asked.pop(rel.srrelid, None)
+        stored = self.store.text_types(rel.srsubid, rel.srrelid)
+        if stored is not None:
+            self._stored[rel.srrelid] = stored
+        return stored
+
+    def _compare(
+        self, sub: Subscription, rel: SubscriptionRel, relation: Relation | None, found: TextTypes
+    ) -> None:
+        stored = self._stored_types(rel)
+        if relation is not None:
+            found = found.of_columns([column.name for column in relation.columns])
+        elif stored is not None:  # a column that is not published changes no text of the lake
+            found = found.of_columns(from_json(stored.types).columns.keys())
+        types = found.as_json()
+        if stored is None:
+            row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", types)
+            changes = []
+        elif stored.types == types:
+            return
+        else:
+            changes = text_changes(from_json(stored.types), found)
+            row = stored.changed(types, changes, time.time_ns() // 1000)
+        self.store.put_text_types(row)
+        self._stored[rel.srrelid] = row
+        if changes:
+            _warn(sub, rel, row)
+
+
+def _warn(sub: Subscription, rel: SubscriptionRel, row: StoredTextTypes) -> None:
+    name = qualified_name(rel.nspname, rel.relname)
+    hint = TEXT_CHANGED.format(name=shlex.quote(sub.subname), table=shlex.quote(name))
+    log.warning(
+        "action=text_changed subid=%d relid=%d %s",
+        *(rel.srsubid, rel.srrelid, row.primary(name)),
+        extra={"DETAIL": row.detail, "HINT": hint},
+    )

@@ -1,0 +1,137 @@
+"""Types whose values get another text on the publisher without a change of any row.
+
+The lake holds enums and composites as PostgreSQL's text. ``ALTER TYPE ... RENAME VALUE`` changes
+the text of every row with the label. ``ALTER TYPE ... ADD ATTRIBUTE`` and ``DROP ATTRIBUTE`` change
+the text of every composite. The publisher sends nothing: rows from before keep the old text in the
+lake, and a key with the new text finds no row. So a worker compares the publisher's catalog with
+the catalog of the copy.
+
+A new label, and a renamed attribute, change no text: a composite's text has no names.
+
+A ``regclass`` and its relatives (``reg...``, ``aclitem``) are the name of an object. A renamed
+object changes the text, and no catalog row of the type tells. Such columns are only told of when
+tables join a subscription (``is_name_of_object``).
+
+Trace: ``stages (s stage)``, and ``stage`` is an enum ``new, done``::
+
+    copied      s: stage 16400; parts of 16400: {16402: new, 16404: done}
+    later       s: stage 16400; parts of 16400: {16402: open, 16404: done, 16410: late}
+    compared    column "s": label "new" of type stage is "open"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from workers.publisher.interfaces import QueryConn
+from workers.publisher.queries import newest, query, to_number, to_text
+
+ENUM: Final = "e"
+COMPOSITE: Final = "c"
+
+_FIRST_NORMAL_OID: Final = 16384
+
+_NAMES_OF_OBJECTS: Final = frozenset(
+    {24, 1033, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191, 8326}
+    | {1008, 1034, 2207, 2208, 2209, 2210, 2211, 3735, 3770, 4090, 4097, 4192, 8327}
+)
+"""The oids of regproc, aclitem, regprocedure, regoper, regoperator, regclass, regtype, regconfig,
+regdictionary, regnamespace, regrole, regcollation and regdatabase, and of their arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextType:
+    """An enum with its labels, or a composite with its attributes, each by a lasting number."""
+
+    kind: str
+    name: str
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTypes:
+    """The enums and composites of a table's columns, also below domains, arrays and ranges."""
+
+    columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    types: Mapping[int, TextType] = field(default_factory=dict)
+
+    def of_columns(self, names: Collection[str]) -> TextTypes:
+        """The types of some columns."""
+        columns = {name: oids for name, oids in self.columns.items() if name in names}
+        needed = {oid for oids in columns.values() for oid in oids}
+        return TextTypes(columns, {oid: self.types[oid] for oid in needed})
+
+    def as_json(self) -> str:
+        """The text that the catalog stores; ``from_json`` is the inverse."""
+        types = {oid: [each.kind, each.name, each.parts] for oid, each in self.types.items()}
+        return json.dumps({"columns": self.columns, "types": types})
+
+
+def from_json(stored: str) -> TextTypes:
+    """The types of a stored text."""
+    found = json.loads(stored)
+    return TextTypes(
+        {name: tuple(oids) for name, oids in found["columns"].items()},
+        {int(oid): TextType(*each) for oid, each in found["types"].items()},
+    )
+
+
+def is_name_of_object(oid: int) -> bool:
+    """Is a value of the type the name of an object, so that a renaming changes the text?"""
+    return oid in _NAMES_OF_OBJECTS
+
+
+def may_change_text(oids: Collection[int]) -> bool:
+    """May one of the types be an enum or a composite? No type that is built in is one."""
+    return any(oid >= _FIRST_NORMAL_OID for oid in oids)
+
+
+def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, TextTypes]:
+    """Ask for the types of the columns of relations, each relation with an entry.
+
+    The queries read catalogs and wait for no lock on a table.
+    """
+    ranges = newest("ranges", conn.server_version, 14, 10)
+    listed = ", ".join(str(relid) for relid in sorted(relids))
+    rows = conn.exec(query("text_types", relids=listed, ranges=query(ranges))) if relids else []
+    kinds = {to_number(row[2]): (to_text(row[3]), to_text(row[4])) for row in rows}
+    parts: dict[int, dict[str, str]] = {oid: {} for oid in kinds}
+    if kinds:
+        types = ", ".join(str(oid) for oid in sorted(kinds))
+        for oid, number, text in conn.exec(query("type_parts", types=types)):
+            parts.setdefault(to_number(oid), {})[to_text(number)] = to_text(text)
+    columns: dict[int, dict[str, tuple[int, ...]]] = {relid: {} for relid in relids}
+    for row in rows:
+        own = columns[to_number(row[0])]
+        own[to_text(row[1])] = (*own.get(to_text(row[1]), ()), to_number(row[2]))
+    types_of = {oid: TextType(*kinds[oid], parts[oid]) for oid in kinds}
+    return {
+        relid: TextTypes(own, types_of).of_columns(own.keys()) for relid, own in columns.items()
+    }
+
+
+def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
+    """Sentences about the columns whose stored text is no longer the publisher's."""
+    return [
+        f'column "{column}": {sentence}'
+        for column, oids in now.columns.items()
+        for oid in oids
+        if oid in before.columns.get(column, ())
+        for sentence in _type_changes(before.types[oid], now.types[oid])
+    ]
+
+
+def _type_changes(before: TextType, now: TextType) -> Iterator[str]:
+    for number, text in before.parts.items():
+        new = now.parts.get(number)
+        if new is None:
+            yield f'type {now.name} has lost attribute "{text}"'
+        elif new != text and now.kind == ENUM:
+            yield f'label "{text}" of type {now.name} is "{new}"'
+    if now.kind == COMPOSITE:
+        for number, text in now.parts.items():
+            if number not in before.parts:
+                yield f'type {now.name} has a new attribute "{text}"'
