@@ -39,7 +39,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.demo.progress import Meter
 from subscriber.demo.proof import Verdict, lake_query, publisher_query, verdicts
 from subscriber.demo.workload import PUBLICATION, SCHEMA, TABLES, Workload, fill
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 from workers.process.launcher_client import query_launcher
 
 SUBSCRIPTION: Final = "shop_sub"
@@ -156,13 +156,12 @@ class _Demo:
         )
         with self.log.open("wb") as log:
             child = subprocess.Popen(
-                [*_pgsub(self.data_dir), "up", str(self.file)],
+                dying_with_parent([*_pgsub(self.data_dir), "up", str(self.file)]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.env,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
         try:
             yield child

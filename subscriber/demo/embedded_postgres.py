@@ -51,7 +51,7 @@ from subscriber.demo.postgres_programs import (
     server_user,
     wheel_programs,
 )
-from workers.parent_death import child_dies_with_parent
+from workers.parent_death import dying_with_parent
 
 STOP_SIGNALS: Final = {
     "smart": signal.SIGTERM,
@@ -268,11 +268,13 @@ class EmbeddedPublisher:
         words = [str(self.bin_dir / "postgres"), "-D", str(self.data_dir), "-p", str(self.port)]
         for name, value in self._conf.items():
             words += ["-c", f"{name}={value}"]
+        user = server_user()
+        as_user = None if user is None else (user.pw_uid, user.pw_gid)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir,
+                dying_with_parent(words, signal.SIGQUIT, user=as_user),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir,
                 start_new_session=True,  # the terminal's Ctrl-C reaches the starting process alone
-                preexec_fn=child_dies_with_parent(signal.SIGQUIT), **_unprivileged(),
             )  # fmt: skip
 
     def _await_ready(self) -> None:

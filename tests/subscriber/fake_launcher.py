@@ -15,7 +15,7 @@ from config.lake import LakeConfig, SparkConfig
 from config.load import Config
 from subscriber.launcher import lake_errors, lake_process
 from subscriber.launcher.launcher import Launcher
-from workers.parent_death import child_dies_with_parent, die_with_parent
+from workers.parent_death import die_with_parent, dying_with_parent
 from workers.process.worker_slots import LogicalRepWorker
 
 IDLE = "import signal; signal.pause()"
@@ -56,10 +56,9 @@ class FakeStarter:
         number = int(counter.read_text()) + 1 if counter.exists() else 1
         counter.write_text(str(number))
         process = subprocess.Popen(
-            [sys.executable, "-c", IDLE],
+            dying_with_parent([sys.executable, "-c", IDLE]),
             pass_fds=tuple(pass_fds),
             start_new_session=True,
-            preexec_fn=child_dies_with_parent(),
         )
         return FakeLake(process, None if self.hangs else f"sc://localhost:{number}")
 
@@ -75,7 +74,7 @@ def fake_argv(data_dir: Path, row: LogicalRepWorker) -> list[str]:
 
 def watch(_words: list[str]) -> subprocess.Popen[bytes]:
     """A watching process that asks nobody; a test reports in its place."""
-    return subprocess.Popen([sys.executable, "-c", IDLE], preexec_fn=child_dies_with_parent())
+    return subprocess.Popen(dying_with_parent([sys.executable, "-c", IDLE]))
 
 
 def main() -> int:

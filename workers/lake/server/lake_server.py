@@ -51,7 +51,7 @@ from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java
 from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
-from workers.parent_death import child_dies_with_parent
+from workers.parent_death import dying_with_parent
 
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
 
@@ -142,18 +142,18 @@ class LakeServer:
         archive = ClassArchive.of(java, class_path, ivy_home())
         _keep_small(output)
         _touch_private(output)
-        crash = log_dir / "lake-server.crash"
-        _touch_private(crash)
         with output.open("ab") as out:
             output_offset = out.tell()
             process = subprocess.Popen(
-                [
-                    str(java.path),
-                    *archive.options(),
-                    *compiler_directives.options(directives),
-                    *_crash_options(crash),
-                    *_arguments(class_path, memory, scratch, properties, log4j),
-                ],
+                dying_with_parent(
+                    [
+                        str(java.path),
+                        *archive.options(),
+                        *compiler_directives.options(directives),
+                        *_crash_options(log_dir / "lake-server.crash"),
+                        *_arguments(class_path, memory, scratch, properties, log4j),
+                    ]
+                ),
                 stdin=subprocess.PIPE,  # the gateway and the JVM end with the pipe
                 stdout=out,
                 stderr=out,
@@ -161,7 +161,6 @@ class LakeServer:
                 env=_environment(token) | gateway.environment(),
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
-                preexec_fn=child_dies_with_parent(),
             )
         return cls(process, log_path, token, archive, gateway, offset, output_offset)
 
@@ -279,6 +278,7 @@ def _crash_options(report: Path) -> list[str]:
     The file exists before the crash, because the JVM must be able to open the file on a full disk.
     Otherwise the JVM writes a report that all users may read, at last to ``/tmp``.
     """
+    _touch_private(report)
     return [
         f"-XX:ErrorFile={str(report).replace('%', '%%')}",
         "-XX:-CreateCoredumpOnCrash",
